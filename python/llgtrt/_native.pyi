@@ -1,0 +1,259 @@
+"""The Rust core: engines, masks, detokenization and streaming, behind four kinds of objects.
+
+Only ``llgtrt.engine`` imports this module. No call here blocks the event loop for more than about
+100 microseconds unless its docstring says so; those that may be slow release the GIL.
+"""
+
+from typing import Final, Literal, final
+
+__version__: Final[str]
+
+# --- exceptions -------------------------------------------------------------------------------
+
+class LlgtrtError(Exception):
+    """Base of every error raised by the core.
+
+    Attributes:
+        kind: stable name: ``invalid_request``, ``context_length``, ``grammar``, ``overloaded``,
+            ``shutting_down``, ``not_finite``, ``engine_failed``, ``configuration``, ``internal``.
+        message: one sentence for the client.
+        param: the request field, or the JSON path inside it; ``None`` if there is none.
+    """
+
+    kind: str
+    message: str
+    param: str | None
+
+class InvalidRequestError(LlgtrtError):
+    """A field of the request is wrong."""
+
+class ContextLengthError(InvalidRequestError):
+    """Prompt plus requested tokens do not fit the context."""
+
+class GrammarError(InvalidRequestError):
+    """The grammar was refused, or failed while generating."""
+
+class OverloadedError(LlgtrtError):
+    """A queue is full; try again later."""
+
+class ShuttingDownError(LlgtrtError):
+    """The server is shutting down."""
+
+class NotFiniteError(LlgtrtError):
+    """The model produced no finite logit."""
+
+class EngineFailedError(LlgtrtError):
+    """The engine failed; this process generates nothing more."""
+
+class ConfigurationError(LlgtrtError):
+    """The configuration or the model files are unusable."""
+
+class InternalError(LlgtrtError):
+    """A defect of the server."""
+
+# --- requests ---------------------------------------------------------------------------------
+
+@final
+class GrammarSpec:
+    """A constraint on the answer: a kind and its source text."""
+
+    @staticmethod
+    def json_schema(schema: str) -> GrammarSpec: ...
+    @staticmethod
+    def json_object() -> GrammarSpec: ...
+    @staticmethod
+    def regex(pattern: str) -> GrammarSpec: ...
+    @staticmethod
+    def choice(choices: list[str]) -> GrammarSpec: ...
+    @staticmethod
+    def lark(grammar: str) -> GrammarSpec: ...
+    @staticmethod
+    def llguidance(grammar: str) -> GrammarSpec: ...
+    @property
+    def kind(self) -> str: ...
+
+OutputFormat = Literal["final", "deltas", "chat_sse", "completion_sse"]
+
+@final
+class GenerateRequest:
+    """One HTTP request's worth of generation: ``len(prompts) * n`` sequences.
+
+    The sequence of prompt ``p`` and choice ``c`` has index ``p * n + c``.
+
+    Args:
+        prompts: texts, or token id lists.
+        add_special: add what the tokenizer adds by itself (BOS), unless the prompt starts with it.
+        parse_special: read the names of control tokens in prompt texts as control tokens.
+            A name with U+FDD0 after its first character stays text (the guard is removed).
+        n: choices per prompt.
+        max_tokens: most tokens per choice; ``None`` is what is left of the context.
+        seed: choice ``i`` uses ``seed + i``; ``None`` draws fresh entropy.
+        logprobs: ``None`` is off; otherwise the number of alternatives per token.
+        prompt_logprobs: report log-probabilities of the prompt (with ``echo``).
+        stop: stop strings.
+        include_stop: keep the stop string in the answer.
+        echo: put the prompt's text before the answer.
+        grammar: constraint; ``None`` is free text.
+        grammar_param: the request field that grammar errors name, such as
+            ``response_format.json_schema.schema``.
+        output: ``final``: one delta per request, at its end. ``deltas``: structured deltas as they
+            come. ``chat_sse``, ``completion_sse``: ready server-sent events.
+        response_id, model, created: written into SSE chunks.
+        include_usage: add the usage chunk (and ``usage: null`` before it).
+        first_chunk_fields: JSON members (without braces) merged into the first SSE chunk.
+    """
+
+    def __init__(
+        self,
+        *,
+        prompts: list[str | list[int]],
+        add_special: bool = True,
+        parse_special: bool = True,
+        n: int = 1,
+        max_tokens: int | None = None,
+        min_tokens: int = 0,
+        temperature: float = 1.0,
+        top_k: int = 0,
+        top_p: float = 1.0,
+        min_p: float = 0.0,
+        presence_penalty: float = 0.0,
+        frequency_penalty: float = 0.0,
+        repetition_penalty: float = 1.0,
+        logit_bias: list[tuple[int, float]] = ...,
+        seed: int | None = None,
+        ignore_eos: bool = False,
+        logprobs: int | None = None,
+        prompt_logprobs: bool = False,
+        stop: list[str] = ...,
+        stop_token_ids: list[int] = ...,
+        include_stop: bool = False,
+        echo: bool = False,
+        grammar: GrammarSpec | None = None,
+        grammar_param: str | None = None,
+        output: OutputFormat = "final",
+        response_id: str = "",
+        model: str = "",
+        created: int = 0,
+        include_usage: bool = False,
+        first_chunk_fields: str | None = None,
+    ) -> None: ...
+
+# --- output -----------------------------------------------------------------------------------
+
+@final
+class Usage:
+    """Token counts of a request, summed over its choices (the prompt is counted once per prompt)."""
+
+    @property
+    def prompt_tokens(self) -> int: ...
+    @property
+    def completion_tokens(self) -> int: ...
+    @property
+    def cached_tokens(self) -> int: ...
+    @property
+    def forced_tokens(self) -> int: ...
+
+@final
+class ChoiceDelta:
+    """New text of one choice since the last delta.
+
+    ``logprobs`` is OpenAI's JSON for the new tokens (chat form unless the request's output is a
+    completion: ``{"content": [...]}`` or ``{"tokens": [...], ...}``), or ``None``.
+    ``finish_reason`` is ``stop`` or ``length`` on the choice's last delta.
+    ``stop_reason`` is the stop string or stop token id that ended it.
+    """
+
+    @property
+    def index(self) -> int: ...
+    @property
+    def text(self) -> str: ...
+    @property
+    def token_count(self) -> int: ...
+    @property
+    def logprobs(self) -> str | None: ...
+    @property
+    def finish_reason(self) -> str | None: ...
+    @property
+    def stop_reason(self) -> str | int | None: ...
+
+@final
+class Delta:
+    """What happened to a request since the last delta."""
+
+    @property
+    def choices(self) -> list[ChoiceDelta]: ...
+    @property
+    def usage(self) -> Usage | None:
+        """On the last delta."""
+    @property
+    def error(self) -> LlgtrtError | None:
+        """Set on the last delta of a failed request; text that came before it was delivered."""
+
+Payload = bytes | Delta
+"""SSE bytes for the ``*_sse`` outputs (a :class:`Delta` if the request failed), else a :class:`Delta`."""
+
+@final
+class RequestHandle:
+    """A submitted request. Dropping the last reference cancels it."""
+
+    @property
+    def id(self) -> int: ...
+    def take(self) -> tuple[Payload, bool] | None:
+        """Everything ready now, and whether it is the last; ``None`` asks ``Engine.drain`` to deliver the next."""
+    def cancel(self) -> None:
+        """Ends the request; nothing is delivered any more. Idempotent."""
+
+@final
+class Permit:
+    """A reserved place for some sequences. Dropping it unused gives the place back."""
+
+    @property
+    def sequences(self) -> int: ...
+
+@final
+class Engine:
+    """The running core. Construction loads the model and may take long; it releases the GIL.
+
+    Raises:
+        ConfigurationError: the configuration or the model is unusable.
+    """
+
+    def __init__(self, config: str) -> None: ...
+    @property
+    def model_info(self) -> str:
+        """JSON: ``backend``, ``max_sequence_tokens``, ``max_batch_size``, ``vocab_size``, ``fast_forward``,
+        ``prompt_logprobs``, ``chat_template`` (from the model file, or null), ``bos_token``, ``eos_token``
+        (texts or null), ``special_tokens`` (every control token's text), ``metadata`` (object of strings)."""
+    @property
+    def event_fd(self) -> int:
+        """Becomes readable when ``drain`` has something; ``drain`` resets it."""
+    def drain(self) -> list[tuple[int, Payload, bool]]:
+        """``(request id, payload, last)`` for every request that asked by a ``take`` that gave ``None``."""
+    def reserve(self, sequences: int) -> Permit:
+        """Reserves queue space.
+
+        Raises:
+            OverloadedError: the queue is full.
+            ShuttingDownError: the server is draining.
+            EngineFailedError: the engine is dead.
+        """
+    def submit(self, request: GenerateRequest, permit: Permit) -> RequestHandle:
+        """Starts a request. Tokenizing and compiling the grammar happen on other threads; what they refuse
+        comes as the error of the first delta."""
+    def tokenize(self, text: str, add_special: bool = True, parse_special: bool = True) -> list[int]:
+        """Token ids. Releases the GIL; may be slow for long texts."""
+    def detokenize(self, tokens: list[int]) -> str:
+        """The text of the tokens, invalid UTF-8 replaced; control tokens are skipped."""
+    def metrics(self) -> str:
+        """Prometheus text exposition of the core's metrics."""
+    def health(self) -> tuple[str, str]:
+        """State (``ready``, ``draining``, ``stalled``, ``failed``) and an explanation."""
+    def active_requests(self) -> int:
+        """Requests that are not finished."""
+    def begin_drain(self) -> None:
+        """Refuse new requests; running ones go on."""
+    def shutdown(self) -> None:
+        """Cancels what runs and stops every thread. Releases the GIL. Idempotent."""
+
+def config_fields() -> str:
+    """JSON: the fields of every configuration section as Rust reads them, for the test that compares both sides."""

@@ -1,0 +1,76 @@
+//! The contract of an inference engine, for engines that own their loop and engines that we step.
+
+use std::time::Duration;
+
+use crate::{Result, SequenceId, SequenceSpec, StepBatch};
+
+/// What an engine can do; fixed after construction.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Capabilities {
+    /// Sequences that generate at the same time; more wait in the engine.
+    pub max_batch_size: u32,
+    /// Prompt plus generated tokens of one sequence.
+    pub max_sequence_tokens: u32,
+    /// Columns of a logits row, padding included.
+    pub vocab_size: u32,
+    /// Evaluates a run of forced tokens in one forward pass.
+    pub fast_forward: bool,
+    /// Honours `SequenceSpec::prompt_logprobs`.
+    pub prompt_logprobs: bool,
+    /// Short name, such as `llamacpp`.
+    pub name: &'static str,
+}
+
+/// A snapshot for metrics.
+#[derive(Debug, Clone, Copy, Default, PartialEq)]
+pub struct EngineStats {
+    /// Sequences that hold a slot (prefill or decode).
+    pub running: u32,
+    /// Sequences accepted by the engine that have no slot yet.
+    pub waiting: u32,
+    /// Token positions of the KV cache in use, as a fraction of all, 0 to 1.
+    pub kv_cache_usage: f64,
+    /// Prompt tokens looked up in the prefix cache since start.
+    pub prefix_cache_queries: u64,
+    /// Prompt tokens found there since start.
+    pub prefix_cache_hits: u64,
+    /// Forward passes since start.
+    pub forward_passes: u64,
+}
+
+/// An inference engine. One thread owns it and makes every call.
+///
+/// The contract (the conformance suite checks it on every engine):
+/// - every sequence that `submit` accepted ends with exactly one [`Finish`](crate::Finish), reported by a later
+///   `poll`, and nothing is reported for it afterwards;
+/// - `cancel` of an unknown or finished sequence is no error; of a live one it leads to
+///   [`Finish::Cancelled`](crate::Finish::Cancelled) in the next non-empty `poll` (or to a finish that happened first) and frees
+///   its slot before the next step;
+/// - `poll` returns as soon as something happened, blocks at most about `timeout` when there is nothing
+///   to do, never spins, and returns `Err` only if the engine as a whole is dead;
+/// - a failure of one sequence ([`Finish::Failed`](crate::Finish::Failed)) leaves the others' outputs unchanged;
+/// - a sequence that gets its slot is noted with [`StepBatch::start`] in the same poll;
+/// - for constrained sequences the engine calls [`MaskSource::advance`](crate::MaskSource::advance) as soon as the
+///   tokens of a step are known and [`MaskSource::fill`](crate::MaskSource::fill) before sampling the next.
+pub trait Engine: Send {
+    /// What this engine can do.
+    fn capabilities(&self) -> &Capabilities;
+
+    /// Accepts a sequence. An error concerns this sequence only; it was not accepted.
+    fn submit(&mut self, spec: SequenceSpec) -> Result<()>;
+
+    /// Ends a sequence early.
+    fn cancel(&mut self, id: SequenceId);
+
+    /// Makes progress and appends what happened to `batch` (which the caller cleared).
+    ///
+    /// # Errors
+    /// The engine is dead: every live sequence is lost and no call will succeed again.
+    fn poll(&mut self, timeout: Duration, batch: &mut StepBatch) -> Result<()>;
+
+    /// Whether any sequence is live; an idle engine need not be polled.
+    fn has_work(&self) -> bool;
+
+    /// A snapshot for metrics; cheap.
+    fn stats(&self) -> EngineStats;
+}

@@ -1,0 +1,22 @@
+//! Shared types and the [`Engine`] and [`MaskSource`] contracts.
+//!
+//! Everything the other crates say to each other is defined here, and nothing else: no I/O, no
+//! threads, no Python. Runs on whichever thread calls it.
+
+pub mod engine;
+pub mod error;
+pub mod grammar;
+pub mod mask;
+pub mod sampling;
+pub mod sequence;
+pub mod step;
+pub mod vocabulary;
+
+pub use engine::{Capabilities, Engine, EngineStats};
+pub use error::{Error, ErrorKind, Result};
+pub use grammar::GrammarSpec;
+pub use mask::{AdvanceBatch, AdvanceState, MaskBatch, MaskSlot, MaskSource, MaskVerdict};
+pub use sampling::SamplingParams;
+pub use sequence::{SequenceId, SequenceSpec, TokenId};
+pub use step::{Finish, SequenceOutput, StepBatch, StopCause, TokenLogprobs, TokenOutput};
+pub use vocabulary::{EncodeOptions, Tokenizer, Vocabulary, VocabularyBuilder};

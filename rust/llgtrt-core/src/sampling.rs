@@ -1,0 +1,53 @@
+//! How one token is drawn from a row of logits.
+
+use serde::{Deserialize, Serialize};
+
+use crate::TokenId;
+
+/// Sampling parameters of one sequence, already validated by the API layer.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+pub struct SamplingParams {
+    /// 0 is greedy; otherwise logits are divided by it.
+    pub temperature: f32,
+    /// Keep the k most likely tokens; 0 keeps all.
+    pub top_k: u32,
+    /// Nucleus mass in (0, 1]; 1 keeps all.
+    pub top_p: f32,
+    /// Keep tokens with at least this fraction of the best token's probability; 0 keeps all.
+    pub min_p: f32,
+    /// Subtracted once from tokens already generated.
+    pub presence_penalty: f32,
+    /// Subtracted per occurrence from tokens already generated.
+    pub frequency_penalty: f32,
+    /// Divides (positive) or multiplies (negative) logits of tokens in the prompt or the answer; 1 is off.
+    pub repetition_penalty: f32,
+    /// Added to single logits before anything else.
+    pub logit_bias: Vec<(TokenId, f32)>,
+    /// Seed of this sequence's own generator.
+    pub seed: u64,
+    /// `Some(n)` reports the chosen token's log-probability and the n most likely alternatives.
+    pub logprobs: Option<u32>,
+    /// No end-of-sequence or stop token before this many tokens.
+    pub min_tokens: u32,
+    /// Never finish on the vocabulary's end-of-sequence tokens.
+    pub ignore_eos: bool,
+}
+
+impl Default for SamplingParams {
+    fn default() -> Self {
+        Self {
+            temperature: 1.0,
+            top_k: 0,
+            top_p: 1.0,
+            min_p: 0.0,
+            presence_penalty: 0.0,
+            frequency_penalty: 0.0,
+            repetition_penalty: 1.0,
+            logit_bias: Vec::new(),
+            seed: 0,
+            logprobs: None,
+            min_tokens: 0,
+            ignore_eos: false,
+        }
+    }
+}

@@ -1,0 +1,1 @@
+//! The embedded engine: GGUF models through llama.cpp with continuous batching

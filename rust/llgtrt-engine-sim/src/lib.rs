@@ -1,0 +1,1 @@
+//! Deterministic scripted engine with programmable timing and faults

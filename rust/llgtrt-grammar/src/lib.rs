@@ -1,0 +1,1 @@
+//! Grammar admission, compilation, matchers and the parallel mask pool

@@ -1,0 +1,1 @@
+//! The Python extension module llgtrt._native; picks the engine

@@ -1,0 +1,1 @@
+//! Sequence table, step loop, output queues, statistics and watchdog over any engine

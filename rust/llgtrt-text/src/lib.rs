@@ -1,0 +1,1 @@
+//! Tokenizers, incremental detokenizer, stop strings and the SSE chunk encoder
