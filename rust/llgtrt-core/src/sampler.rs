@@ -1,0 +1,199 @@
+//! Draws one token from a row of logits. Owns the generator, the penalties' counts and the bans of one
+//! sequence; runs on the engine's thread; must not allocate per token nor keep a row between calls.
+//!
+//! The working buffers belong to the thread, not to the sequence: one row of a large vocabulary is half a
+//! megabyte, and all sequences of a step are sampled one after the other.
+//!
+//! The same seed, parameters and logits give the same tokens on every machine: every sum has a fixed order
+//! that does not depend on the width of the vector registers, and `exp` is our own.
+
+mod adjust;
+mod row;
+mod select;
+#[cfg(test)]
+mod tests;
+
+use std::cell::RefCell;
+
+use rand_xoshiro::Xoshiro256PlusPlus;
+use rand_xoshiro::rand_core::{RngCore as _, SeedableRng as _};
+
+use crate::{Error, ErrorKind, SamplingParams, TokenId, TokenLogprobs};
+use adjust::Adjustments;
+use row::{Peak, Row};
+use select::Candidates;
+
+/// Below this temperature sampling is greedy, as in vLLM: dividing by it would overflow.
+const MIN_TEMPERATURE: f32 = 1e-5;
+
+/// What [`Sampler::sample`] chose.
+#[derive(Debug, Clone, PartialEq)]
+pub struct Sampled {
+    /// The token.
+    pub token: TokenId,
+    /// Present if [`SamplingParams::logprobs`] asks for it.
+    pub logprobs: Option<Box<TokenLogprobs>>,
+}
+
+/// The sampler of one sequence.
+///
+/// A row goes through these stages, each defined as in vLLM:
+/// 1. log-softmax of the raw row, for log-probabilities;
+/// 2. `logit_bias`, then the repetition penalty (prompt and answer), then the frequency and presence
+///    penalties (answer);
+/// 3. bans: every end token before `min_tokens`, end-of-sequence tokens with `ignore_eos`; a ban that would
+///    leave no candidate is dropped;
+/// 4. the mask;
+/// 5. temperature 0: the most likely token, the lowest id among equals. Otherwise temperature, `min_p`,
+///    `top_k` (all tokens equal to the k-th stay), `top_p` (the most likely tokens until their mass reaches
+///    `top_p`), and a draw from what is left.
+#[derive(Debug, Clone)]
+pub struct Sampler {
+    params: SamplingParams,
+    generator: Xoshiro256PlusPlus,
+    adjustments: Adjustments,
+    /// End-of-sequence tokens, then stop tokens.
+    ends: Box<[TokenId]>,
+    eos_count: usize,
+    generated: u32,
+}
+
+/// Working memory of a thread.
+#[derive(Default)]
+struct Scratch {
+    row: Row,
+    candidates: Candidates,
+}
+
+thread_local! {
+    static SCRATCH: RefCell<Scratch> = RefCell::default();
+}
+
+/// Log-probabilities of a raw row, before the token is known.
+struct RowLogprobs {
+    log_sum: f32,
+    top: Vec<(TokenId, f32)>,
+}
+
+impl RowLogprobs {
+    fn of(self, logits: &[f32], token: TokenId) -> Box<TokenLogprobs> {
+        let logit = logits.get(token as usize).copied().unwrap_or(f32::NEG_INFINITY);
+        Box::new(TokenLogprobs { logprob: logit - self.log_sum, top: self.top })
+    }
+}
+
+impl Sampler {
+    /// A sampler for a sequence that starts with `prompt`. `eos` are the vocabulary's end-of-sequence
+    /// tokens, `stop_tokens` the request's own.
+    pub fn new(params: SamplingParams, prompt: &[TokenId], eos: &[TokenId], stop_tokens: &[TokenId]) -> Self {
+        Self {
+            generator: Xoshiro256PlusPlus::seed_from_u64(params.seed),
+            adjustments: Adjustments::new(&params, prompt),
+            ends: eos.iter().chain(stop_tokens).copied().collect(),
+            eos_count: eos.len(),
+            generated: 0,
+            params,
+        }
+    }
+
+    /// The parameters this sampler was made with.
+    pub fn params(&self) -> &SamplingParams {
+        &self.params
+    }
+
+    /// Draws a token from `logits`, among those whose bit is set in `mask`, and records it.
+    /// With a mask only the logits of allowed tokens are looked at (all of them, with logprobs).
+    ///
+    /// # Errors
+    /// [`ErrorKind::NotFinite`]: the row holds NaN or plus infinity, or no candidate is finite.
+    /// [`ErrorKind::Grammar`]: the mask has no bit set. The sampler is unchanged.
+    pub fn sample(&mut self, logits: &[f32], mask: Option<&[u32]>) -> Result<Sampled, Error> {
+        SCRATCH.with_borrow_mut(|scratch| {
+            let logprobs = match self.params.logprobs {
+                Some(count) => Some(row_logprobs(scratch, logits, count as usize)?),
+                None => None,
+            };
+            let peak = self.prepare(&mut scratch.row, logits, mask)?;
+            let token = self.choose(scratch, logits, peak);
+            self.accept(token);
+            Ok(Sampled { token, logprobs: logprobs.map(|row| row.of(logits, token)) })
+        })
+    }
+
+    /// Records a token that was not sampled here, such as a forced one.
+    pub fn accept(&mut self, token: TokenId) {
+        self.generated = self.generated.saturating_add(1);
+        self.adjustments.record(token);
+    }
+
+    /// The log-probabilities of a token that was not sampled from this row, if the sequence asks for
+    /// them and the row is finite.
+    pub fn logprobs_of(&mut self, logits: &[f32], token: TokenId) -> Option<Box<TokenLogprobs>> {
+        let count = self.params.logprobs? as usize;
+        token_logprobs(logits, token, count).ok()
+    }
+
+    /// The row with everything applied that comes before temperature.
+    fn prepare(&self, row: &mut Row, logits: &[f32], mask: Option<&[u32]>) -> Result<Peak, Error> {
+        let bans = if self.generated < self.params.min_tokens {
+            &self.ends[..]
+        } else if self.params.ignore_eos {
+            &self.ends[..self.eos_count]
+        } else {
+            &[]
+        };
+        self.load(row, logits, mask);
+        for &token in bans {
+            row.set(logits, token, f32::NEG_INFINITY);
+        }
+        match row.find_peak(logits) {
+            Err(error) if error.kind == ErrorKind::NotFinite && !bans.is_empty() => {
+                self.load(row, logits, mask);
+                row.find_peak(logits)
+            }
+            result => result,
+        }
+    }
+
+    fn load(&self, row: &mut Row, logits: &[f32], mask: Option<&[u32]>) {
+        row.load(logits, mask);
+        self.adjustments.apply(logits, |token, value| row.set(logits, token, value));
+    }
+
+    fn choose(&mut self, scratch: &mut Scratch, logits: &[f32], peak: Peak) -> TokenId {
+        let Scratch { row, candidates } = scratch;
+        let index = if self.params.temperature < MIN_TEMPERATURE {
+            row.argmax(logits, peak)
+        } else {
+            // 53 random bits: every multiple of 2^-53 in [0, 1).
+            let unit = (self.generator.next_u64() >> 11) as f64 * f64::exp2(-53.0);
+            let scale = 1.0 / self.params.temperature;
+            let p = &self.params;
+            let all = (p.top_k == 0 || p.top_k as usize >= row.len()) && p.top_p >= 1.0 && p.min_p <= 0.0;
+            if all {
+                row.draw(logits, peak, scale, unit)
+            } else {
+                candidates.draw(row, logits, peak, &self.params, unit)
+            }
+        };
+        row.token(index)
+    }
+}
+
+/// The log-probability of `token` in a raw row and those of the `count` most likely tokens.
+///
+/// # Errors
+/// [`ErrorKind::NotFinite`]: the row holds NaN or plus infinity, or nothing finite.
+pub fn token_logprobs(logits: &[f32], token: TokenId, count: usize) -> Result<Box<TokenLogprobs>, Error> {
+    SCRATCH.with_borrow_mut(|scratch| Ok(row_logprobs(scratch, logits, count)?.of(logits, token)))
+}
+
+fn row_logprobs(scratch: &mut Scratch, logits: &[f32], count: usize) -> Result<RowLogprobs, Error> {
+    let Scratch { row, candidates } = scratch;
+    row.load(logits, None);
+    let peak = row.find_peak(logits)?;
+    let log_sum = peak.max + row.sum(logits, peak, 1.0).ln() as f32;
+    let top =
+        candidates.top(row, logits, peak, count).map(|(token, logit)| (token, logit - log_sum)).collect();
+    Ok(RowLogprobs { log_sum, top })
+}

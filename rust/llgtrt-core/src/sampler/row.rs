@@ -1,0 +1,331 @@
+//! A row of logits in blocks: masks, overrides, the maximum of each block, sums of exponentials.
+//! Owned by the thread's scratch memory; must not depend on the width of vector registers: sums run in
+//! [`LANES`] fixed lanes, which the compiler turns into vector code on any machine.
+//!
+//! A block is read from the caller's row unless something in it changed; then it is copied first. So an
+//! unconstrained row is not copied, and banning one token copies one block.
+
+use crate::{Error, ErrorKind, TokenId};
+
+/// Logits per block: small enough that the k-th largest block maximum bounds a usual top-k well,
+/// large enough that the reduction at the end of a block does not matter.
+const BLOCK: usize = 256;
+/// Bits per word of a mask.
+const WORD: usize = 32;
+const LANES: usize = 16;
+/// A mask that allows less than one in this many tokens is gathered instead of applied.
+const SPARSE: usize = 16;
+/// Differences below this have weight 0; `exp` is exact enough above.
+const LOWEST: f32 = -86.0;
+
+/// Where a block's logits are.
+#[derive(Clone, Copy, PartialEq, Eq, Default)]
+enum Source {
+    /// In the caller's row.
+    #[default]
+    Base,
+    /// In [`Row::copy`].
+    Copy,
+    /// Nowhere: the mask allows none of its tokens.
+    Empty,
+}
+
+/// The largest logit.
+#[derive(Debug, Clone, Copy)]
+pub(super) struct Peak {
+    pub(super) max: f32,
+    block: usize,
+}
+
+/// The row being sampled from. Positions are indices of the row; [`Row::token`] maps them to tokens.
+#[derive(Default)]
+pub(super) struct Row {
+    len: usize,
+    /// Changed blocks, at their offset; or all of a gathered row.
+    copy: Vec<f32>,
+    source: Vec<Source>,
+    /// Largest logit per block.
+    maxima: Vec<f32>,
+    /// Sum of weights per block.
+    sums: Vec<f32>,
+    /// Tokens of a gathered row, ascending.
+    ids: Vec<TokenId>,
+    gathered: bool,
+    /// The mask has no bit set.
+    masked_out: bool,
+}
+
+impl Row {
+    /// Starts a row: `logits`, of which only the tokens in `mask` exist.
+    pub(super) fn load(&mut self, logits: &[f32], mask: Option<&[u32]>) {
+        self.gathered = false;
+        self.masked_out = false;
+        self.len = logits.len();
+        if let Some(mask) = mask {
+            let allowed: usize = mask.iter().map(|word| word.count_ones() as usize).sum();
+            self.masked_out = allowed == 0;
+            if allowed < logits.len() / SPARSE {
+                self.gather(logits, mask);
+            } else {
+                self.apply_mask(logits, mask);
+                return;
+            }
+        }
+        self.source.clear();
+        self.source.resize(self.len.div_ceil(BLOCK), Source::Base);
+    }
+
+    fn gather(&mut self, logits: &[f32], mask: &[u32]) {
+        self.gathered = true;
+        self.copy.clear();
+        self.ids.clear();
+        for (index, &word) in mask.iter().enumerate() {
+            let mut rest = word;
+            while rest != 0 {
+                let token = index * WORD + rest.trailing_zeros() as usize;
+                rest &= rest - 1;
+                if let Some(&logit) = logits.get(token) {
+                    self.copy.push(logit);
+                    self.ids.push(token as TokenId);
+                }
+            }
+        }
+        self.len = self.ids.len();
+    }
+
+    fn apply_mask(&mut self, logits: &[f32], mask: &[u32]) {
+        self.copy.resize(logits.len(), 0.0);
+        self.source.clear();
+        let blocks = logits.chunks(BLOCK).zip(self.copy.chunks_mut(BLOCK));
+        for (index, (from, to)) in blocks.enumerate() {
+            let first = (index * BLOCK / WORD).min(mask.len());
+            let words = &mask[first..(first + BLOCK / WORD).min(mask.len())];
+            if words.iter().all(|&word| word == 0) {
+                self.source.push(Source::Empty);
+                continue;
+            }
+            self.source.push(Source::Copy);
+            let words = words.iter().copied().chain(std::iter::repeat(0));
+            for ((from, to), word) in from.chunks(WORD).zip(to.chunks_mut(WORD)).zip(words) {
+                for (bit, (&logit, to)) in from.iter().zip(to).enumerate() {
+                    *to = if word >> bit & 1 == 1 { logit } else { f32::NEG_INFINITY };
+                }
+            }
+        }
+    }
+
+    /// Overrides one logit, unless the mask excludes the token.
+    pub(super) fn set(&mut self, logits: &[f32], token: TokenId, value: f32) {
+        let index = token as usize;
+        if self.gathered {
+            if let Ok(position) = self.ids.binary_search(&token) {
+                self.copy[position] = value;
+            }
+            return;
+        }
+        if index >= self.len {
+            return;
+        }
+        let block = index / BLOCK;
+        match self.source[block] {
+            Source::Empty => {}
+            Source::Copy => {
+                // A token that the mask excludes is already at minus infinity and stays there.
+                if self.copy[index] > f32::NEG_INFINITY {
+                    self.copy[index] = value;
+                }
+            }
+            Source::Base => {
+                self.copy.resize(self.len, 0.0);
+                let range = block * BLOCK..((block + 1) * BLOCK).min(self.len);
+                self.copy[range.clone()].copy_from_slice(&logits[range]);
+                self.source[block] = Source::Copy;
+                self.copy[index] = value;
+            }
+        }
+    }
+
+    /// Positions in the row.
+    pub(super) fn len(&self) -> usize {
+        self.len
+    }
+
+    /// The token at a position.
+    pub(super) fn token(&self, position: usize) -> TokenId {
+        if self.gathered { self.ids[position] } else { position as TokenId }
+    }
+
+    fn block<'a>(&'a self, logits: &'a [f32], block: usize) -> &'a [f32] {
+        let range = block * BLOCK..((block + 1) * BLOCK).min(self.len);
+        match self.source[block] {
+            _ if self.gathered => &self.copy[range],
+            Source::Base => &logits[range],
+            Source::Copy => &self.copy[range],
+            Source::Empty => &[],
+        }
+    }
+
+    /// Finds the maxima and checks that the row can be sampled from. Everything below needs this first.
+    pub(super) fn find_peak(&mut self, logits: &[f32]) -> Result<Peak, Error> {
+        if self.masked_out {
+            return Err(Error::new(ErrorKind::Grammar, "the mask allows no token"));
+        }
+        let mut maxima = std::mem::take(&mut self.maxima);
+        maxima.clear();
+        let mut peak = Peak { max: f32::NEG_INFINITY, block: 0 };
+        let mut nan = false;
+        for index in 0..self.source.len() {
+            let (max, bad) = block_max(self.block(logits, index));
+            nan |= bad;
+            if max > peak.max {
+                peak = Peak { max, block: index };
+            }
+            maxima.push(max);
+        }
+        self.maxima = maxima;
+        if nan || peak.max == f32::INFINITY {
+            return Err(Error::new(ErrorKind::NotFinite, "the model produced a logit that is not a number"));
+        }
+        if peak.max == f32::NEG_INFINITY {
+            return Err(Error::new(
+                ErrorKind::NotFinite,
+                "the model produced no finite logit for any allowed token",
+            ));
+        }
+        Ok(peak)
+    }
+
+    /// The first position of the maximum.
+    pub(super) fn argmax(&self, logits: &[f32], peak: Peak) -> usize {
+        let block = self.block(logits, peak.block);
+        let offset = block.iter().position(|&logit| logit == peak.max).unwrap_or(0);
+        peak.block * BLOCK + offset
+    }
+
+    /// The maximum of each block.
+    pub(super) fn maxima(&self) -> &[f32] {
+        &self.maxima
+    }
+
+    /// Calls `take` with the position and logit of every logit of at least `bound`, ascending.
+    /// Minus infinity is never taken.
+    pub(super) fn at_least(&self, logits: &[f32], bound: f32, mut take: impl FnMut(usize, f32)) {
+        let bound = bound.max(f32::MIN);
+        for (index, &max) in self.maxima.iter().enumerate() {
+            if max < bound {
+                continue;
+            }
+            for (offset, &logit) in self.block(logits, index).iter().enumerate() {
+                if logit >= bound {
+                    take(index * BLOCK + offset, logit);
+                }
+            }
+        }
+    }
+
+    /// Sum of `exp((logit - max) * scale)`.
+    pub(super) fn sum(&mut self, logits: &[f32], peak: Peak, scale: f32) -> f64 {
+        let mut sums = std::mem::take(&mut self.sums);
+        sums.clear();
+        let mut total = 0.0;
+        for (index, &max) in self.maxima.iter().enumerate() {
+            // At low temperatures most blocks weigh nothing.
+            let sum = if (max - peak.max) * scale < LOWEST {
+                0.0
+            } else {
+                block_sum(self.block(logits, index), peak.max, scale)
+            };
+            total += f64::from(sum);
+            sums.push(sum);
+        }
+        self.sums = sums;
+        total
+    }
+
+    /// A position drawn with probability proportional to its weight; `unit` is uniform in [0, 1).
+    pub(super) fn draw(&mut self, logits: &[f32], peak: Peak, scale: f32, unit: f64) -> usize {
+        let mut target = unit * self.sum(logits, peak, scale);
+        let mut chosen = peak.block;
+        for (index, &sum) in self.sums.iter().enumerate().filter(|(_, sum)| **sum > 0.0) {
+            chosen = index;
+            if target < f64::from(sum) {
+                break;
+            }
+            target -= f64::from(sum);
+        }
+        // The block's sum was added in another order, so the walk may end a rounding error short of the
+        // target: then it is the last token with any weight.
+        let mut position = chosen * BLOCK;
+        for (offset, &logit) in self.block(logits, chosen).iter().enumerate() {
+            let weight = weight(logit, peak.max, scale);
+            if weight > 0.0 {
+                position = chosen * BLOCK + offset;
+                if target < f64::from(weight) {
+                    break;
+                }
+                target -= f64::from(weight);
+            }
+        }
+        position
+    }
+}
+
+/// The largest value, and whether any is NaN.
+fn block_max(values: &[f32]) -> (f32, bool) {
+    let mut max = [f32::NEG_INFINITY; LANES];
+    let mut nan = [0_u32; LANES];
+    let chunks = values.chunks_exact(LANES);
+    let rest = chunks.remainder();
+    for chunk in chunks {
+        for lane in 0..LANES {
+            let value = chunk[lane];
+            max[lane] = if value > max[lane] { value } else { max[lane] };
+            nan[lane] |= u32::from(value.is_nan());
+        }
+    }
+    for (lane, &value) in rest.iter().enumerate() {
+        max[lane] = if value > max[lane] { value } else { max[lane] };
+        nan[lane] |= u32::from(value.is_nan());
+    }
+    (max.into_iter().fold(f32::NEG_INFINITY, f32::max), nan.into_iter().any(|lane| lane != 0))
+}
+
+/// Sum of the weights, in a fixed order.
+fn block_sum(values: &[f32], max: f32, scale: f32) -> f32 {
+    let mut sums = [0.0_f32; LANES];
+    let chunks = values.chunks_exact(LANES);
+    let rest = chunks.remainder();
+    for chunk in chunks {
+        for lane in 0..LANES {
+            sums[lane] += weight(chunk[lane], max, scale);
+        }
+    }
+    for (lane, &value) in rest.iter().enumerate() {
+        sums[lane] += weight(value, max, scale);
+    }
+    sums.into_iter().sum()
+}
+
+/// `exp((logit - max) * scale)` for a finite `max` that is the largest; 0 below `exp(-86)`.
+///
+/// Relative error below 2e-7. Only additions, multiplications and integer operations, so that it becomes
+/// vector code and rounds alike everywhere.
+#[inline(always)]
+pub(super) fn weight(logit: f32, max: f32, scale: f32) -> f32 {
+    // Adding 1.5 * 2^23 rounds to an integer and leaves it in the low bits.
+    const ROUND: f32 = 12_582_912.0;
+    let x = (logit - max) * scale;
+    let shifted = x * std::f32::consts::LOG2_E + ROUND;
+    let whole = shifted - ROUND;
+    // ln 2 in two parts, the first with few bits, so that the difference is exact.
+    let r = (x - whole * 0.693_359_4) - whole * -2.121_944_4e-4;
+    let p = 1.987_569_1e-4;
+    let p = p * r + 1.398_199_9e-3;
+    let p = p * r + 8.333_452e-3;
+    let p = p * r + 4.166_579_6e-2;
+    let p = p * r + 0.166_666_66;
+    let p = p * r + 0.5;
+    let p = p * (r * r) + r + 1.0;
+    let value = f32::from_bits(p.to_bits().wrapping_add(shifted.to_bits() << 23));
+    if x >= LOWEST { value } else { 0.0 }
+}

@@ -1,0 +1,198 @@
+//! top-k, top-p and min-p without sorting the row. Owned by the thread's scratch memory.
+//!
+//! The block maxima bound the k-th largest logit, so few candidates are gathered; a nucleus is looked for
+//! among the likely tokens first. Equal logits are ordered by token, so the result is unique.
+
+use std::cmp::Ordering;
+
+use super::row::{Peak, Row, weight};
+use crate::{SamplingParams, TokenId};
+
+/// Where a nucleus, or more than the first few hundred tokens, is looked for: differences to the largest
+/// logit after temperature. `exp(-5)` holds the nucleus of most rows of a language model.
+const DEPTHS: [f32; 4] = [5.0, 10.0, 20.0, f32::INFINITY];
+
+#[derive(Clone, Copy)]
+struct Candidate {
+    position: u32,
+    logit: f32,
+    weight: f32,
+}
+
+impl Candidate {
+    /// Best first.
+    fn order(&self, other: &Self) -> Ordering {
+        other.logit.total_cmp(&self.logit).then(self.position.cmp(&other.position))
+    }
+}
+
+/// Tokens still in the race.
+#[derive(Default)]
+pub(super) struct Candidates {
+    list: Vec<Candidate>,
+    maxima: Vec<f32>,
+}
+
+impl Candidates {
+    /// The `count` most likely tokens with their logits, best first.
+    pub(super) fn top<'a>(
+        &'a mut self,
+        row: &'a Row,
+        logits: &[f32],
+        peak: Peak,
+        count: usize,
+    ) -> impl Iterator<Item = (TokenId, f32)> + 'a {
+        self.list.clear();
+        if count > 0 {
+            self.gather_top(row, logits, peak, 1.0, count, f32::NEG_INFINITY);
+            if self.list.len() > count {
+                self.list.select_nth_unstable_by(count - 1, Candidate::order);
+                self.list.truncate(count);
+            }
+            self.list.sort_unstable_by(Candidate::order);
+        }
+        self.list.iter().map(|c| (row.token(c.position as usize), c.logit))
+    }
+
+    /// Draws a position under `params`; `unit` is uniform in [0, 1).
+    pub(super) fn draw(
+        &mut self,
+        row: &mut Row,
+        logits: &[f32],
+        peak: Peak,
+        params: &SamplingParams,
+        unit: f64,
+    ) -> usize {
+        let temperature = params.temperature;
+        let scale = 1.0 / temperature;
+        let top_k = params.top_k as usize;
+        let top_p = f64::from(params.top_p);
+        // Rounded down a little: the weights decide.
+        let floor = if params.min_p > 0.0 {
+            peak.max + (params.min_p.min(1.0).ln() - 1e-3) * temperature
+        } else {
+            f32::NEG_INFINITY
+        };
+
+        let total = if top_k > 0 && top_k < row.len() {
+            self.gather_top(row, logits, peak, temperature, top_k, floor);
+            if self.list.len() > top_k {
+                let (_, kth, _) = self.list.select_nth_unstable_by(top_k - 1, Candidate::order);
+                let kth = kth.logit;
+                self.list.retain(|c| c.logit >= kth);
+            }
+            self.weigh(peak, scale, params.min_p)
+        } else if params.min_p > 0.0 {
+            self.gather(row, logits, floor);
+            self.weigh(peak, scale, params.min_p)
+        } else {
+            let total = row.sum(logits, peak, scale);
+            for depth in DEPTHS {
+                self.gather(row, logits, peak.max - depth * temperature);
+                if self.weigh(peak, scale, 0.0) >= top_p * total {
+                    break;
+                }
+            }
+            total
+        };
+        if top_p < 1.0 {
+            let kept = nucleus(&mut self.list, top_p * total);
+            self.list.truncate(kept);
+        }
+        // Selection leaves an order that the definition does not fix.
+        self.list.sort_unstable_by_key(|c| c.position);
+        self.pick(unit)
+    }
+
+    /// Every logit of at least `bound`.
+    fn gather(&mut self, row: &Row, logits: &[f32], bound: f32) {
+        let list = &mut self.list;
+        list.clear();
+        row.at_least(logits, bound, |position, logit| {
+            list.push(Candidate { position: position as u32, logit, weight: 0.0 });
+        });
+    }
+
+    /// A superset of the `count` largest logits that are at least `floor`.
+    fn gather_top(
+        &mut self,
+        row: &Row,
+        logits: &[f32],
+        peak: Peak,
+        temperature: f32,
+        count: usize,
+        floor: f32,
+    ) {
+        if count <= row.maxima().len() {
+            // At least `count` blocks hold a logit as large as the `count`-th largest maximum.
+            self.maxima.clear();
+            self.maxima.extend_from_slice(row.maxima());
+            let (_, &mut bound, _) = self.maxima.select_nth_unstable_by(count - 1, |a, b| b.total_cmp(a));
+            self.gather(row, logits, bound.max(floor));
+            return;
+        }
+        for depth in DEPTHS {
+            let bound = peak.max - depth * temperature;
+            self.gather(row, logits, bound.max(floor));
+            if self.list.len() >= count || bound < floor {
+                return;
+            }
+        }
+    }
+
+    /// Sets the weights, drops those below `min_p` of the best, and returns their sum.
+    fn weigh(&mut self, peak: Peak, scale: f32, min_p: f32) -> f64 {
+        for candidate in &mut self.list {
+            candidate.weight = weight(candidate.logit, peak.max, scale);
+        }
+        if min_p > 0.0 {
+            // The best has weight 1 and stays whatever min_p is.
+            self.list.retain(|c| c.weight >= min_p.min(1.0));
+        }
+        sum(&self.list)
+    }
+
+    fn pick(&self, unit: f64) -> usize {
+        let mut target = unit * sum(&self.list);
+        let mut chosen = 0;
+        for candidate in self.list.iter().filter(|c| c.weight > 0.0) {
+            chosen = candidate.position as usize;
+            if target < f64::from(candidate.weight) {
+                break;
+            }
+            target -= f64::from(candidate.weight);
+        }
+        chosen
+    }
+}
+
+fn sum(list: &[Candidate]) -> f64 {
+    list.iter().map(|c| f64::from(c.weight)).sum()
+}
+
+/// Moves to the front the best candidates whose predecessors weigh less than `target`; returns how many.
+/// Halves the range in question each time, so it costs a constant number of passes.
+fn nucleus(list: &mut [Candidate], target: f64) -> usize {
+    let (mut low, mut high) = (0, list.len());
+    let mut mass = 0.0;
+    while high - low > 32 {
+        let middle = usize::midpoint(low, high);
+        list[low..high].select_nth_unstable_by(middle - low, Candidate::order);
+        let upper = sum(&list[low..middle]);
+        if mass + upper >= target {
+            high = middle;
+        } else {
+            mass += upper;
+            low = middle;
+        }
+    }
+    list[low..high].sort_unstable_by(Candidate::order);
+    for candidate in &list[low..high] {
+        if low > 0 && mass >= target {
+            break;
+        }
+        mass += f64::from(candidate.weight);
+        low += 1;
+    }
+    low
+}
