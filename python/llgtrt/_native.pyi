@@ -73,6 +73,7 @@ class GrammarSpec:
     def kind(self) -> str: ...
 
 OutputFormat = Literal["final", "deltas", "chat_sse", "completion_sse"]
+LogprobsForm = Literal["chat", "completion"]
 
 @final
 class GenerateRequest:
@@ -98,6 +99,7 @@ class GenerateRequest:
             ``response_format.json_schema.schema``.
         output: ``final``: one delta per request, at its end. ``deltas``: structured deltas as they
             come. ``chat_sse``, ``completion_sse``: ready server-sent events.
+        logprobs_form: OpenAI's form of ``ChoiceDelta.logprobs`` (the ``*_sse`` outputs imply their own).
         response_id, model, created: written into SSE chunks.
         include_usage: add the usage chunk (and ``usage: null`` before it).
         first_chunk_fields: JSON members (without braces) merged into the first SSE chunk.
@@ -131,6 +133,7 @@ class GenerateRequest:
         grammar: GrammarSpec | None = None,
         grammar_param: str | None = None,
         output: OutputFormat = "final",
+        logprobs_form: LogprobsForm = "chat",
         response_id: str = "",
         model: str = "",
         created: int = 0,
@@ -157,8 +160,8 @@ class Usage:
 class ChoiceDelta:
     """New text of one choice since the last delta.
 
-    ``logprobs`` is OpenAI's JSON for the new tokens (chat form unless the request's output is a
-    completion: ``{"content": [...]}`` or ``{"tokens": [...], ...}``), or ``None``.
+    ``logprobs`` is OpenAI's JSON for the new tokens in the request's ``logprobs_form``
+    (``{"content": [...]}`` or ``{"tokens": [...], ...}``), or ``None``.
     ``finish_reason`` is ``stop`` or ``length`` on the choice's last delta.
     ``stop_reason`` is the stop string or stop token id that ended it.
     """

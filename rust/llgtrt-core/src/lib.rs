@@ -17,7 +17,7 @@ pub use engine::{Capabilities, Engine, EngineStats};
 pub use error::{Error, ErrorKind, Result};
 pub use grammar::GrammarSpec;
 pub use mask::{AdvanceBatch, AdvanceState, MaskBatch, MaskSlot, MaskSource, MaskVerdict};
-pub use sampler::{Sampled, Sampler};
+pub use sampler::{Sampled, Sampler, token_logprobs};
 pub use sampling::SamplingParams;
 pub use sequence::{SequenceId, SequenceSpec, TokenId};
 pub use step::{Finish, SequenceOutput, StepBatch, StopCause, TokenLogprobs, TokenOutput};

@@ -7,6 +7,8 @@
 //! The same seed, parameters and logits give the same tokens on every machine: every sum has a fixed order
 //! that does not depend on the width of the vector registers, and `exp` is our own.
 
+#![expect(clippy::float_cmp, reason = "a parameter is off at one exact value, a maximum equals itself")]
+
 mod adjust;
 mod row;
 mod select;
@@ -76,9 +78,9 @@ struct RowLogprobs {
 }
 
 impl RowLogprobs {
-    fn of(self, logits: &[f32], token: TokenId) -> Box<TokenLogprobs> {
+    fn of(self, logits: &[f32], token: TokenId) -> TokenLogprobs {
         let logit = logits.get(token as usize).copied().unwrap_or(f32::NEG_INFINITY);
-        Box::new(TokenLogprobs { logprob: logit - self.log_sum, top: self.top })
+        TokenLogprobs { logprob: logit - self.log_sum, top: self.top }
     }
 }
 
@@ -116,7 +118,7 @@ impl Sampler {
             let peak = self.prepare(&mut scratch.row, logits, mask)?;
             let token = self.choose(scratch, logits, peak);
             self.accept(token);
-            Ok(Sampled { token, logprobs: logprobs.map(|row| row.of(logits, token)) })
+            Ok(Sampled { token, logprobs: logprobs.map(|row| Box::new(row.of(logits, token))) })
         })
     }
 
@@ -130,7 +132,7 @@ impl Sampler {
     /// them and the row is finite.
     pub fn logprobs_of(&mut self, logits: &[f32], token: TokenId) -> Option<Box<TokenLogprobs>> {
         let count = self.params.logprobs? as usize;
-        token_logprobs(logits, token, count).ok()
+        token_logprobs(logits, token, count).ok().map(Box::new)
     }
 
     /// The row with everything applied that comes before temperature.
@@ -184,7 +186,7 @@ impl Sampler {
 ///
 /// # Errors
 /// [`ErrorKind::NotFinite`]: the row holds NaN or plus infinity, or nothing finite.
-pub fn token_logprobs(logits: &[f32], token: TokenId, count: usize) -> Result<Box<TokenLogprobs>, Error> {
+pub fn token_logprobs(logits: &[f32], token: TokenId, count: usize) -> Result<TokenLogprobs, Error> {
     SCRATCH.with_borrow_mut(|scratch| Ok(row_logprobs(scratch, logits, count)?.of(logits, token)))
 }
 

@@ -1,1 +1,31 @@
-//! Grammar admission, compilation, matchers and the parallel mask pool
+//! Grammar admission, compilation, matchers and the parallel mask pool.
+//!
+//! A request's [`GrammarSpec`](llgtrt_core::GrammarSpec) goes through three stages:
+//! 1. *admission*: cheap checks that refuse what could exhaust a stack, the memory or the CPU;
+//! 2. *compilation* by llguidance on a few threads with large stacks, with a deadline and a cache
+//!    ([`GrammarCompiler`]);
+//! 3. *masks*: one matcher per sequence in the [`MaskPool`], which implements
+//!    [`MaskSource`](llgtrt_core::MaskSource).
+//!
+//! Threads: `grammar-N` compile, `grammar-timer` answers requests whose deadline passed, `mask-N`
+//! compute masks together with the engine's own thread. None of them takes a lock while it runs
+//! somebody else's callback, and none of them calls into Python.
+
+mod admission;
+mod big_stack;
+mod cache;
+mod compiled;
+mod compiler;
+mod config;
+mod metrics;
+mod pool;
+mod slot;
+mod text;
+mod token_env;
+
+pub use big_stack::{on_big_stack_thread, spawn_big_stack};
+pub use compiled::CompiledGrammar;
+pub use compiler::GrammarCompiler;
+pub use config::{DEFAULT_WHITESPACE_PATTERN, GrammarConfig, GrammarLimits};
+pub use pool::MaskPool;
+pub use token_env::TokenEnv;

@@ -1,1 +1,22 @@
-//! Sequence table, step loop, output queues, statistics and watchdog over any engine
+//! Sequence table, step loop, output queues, statistics and watchdog over any engine.
+//!
+//! Threads: `llgtrt-engine` owns the engine, `llgtrt-output` turns tokens into text and frames,
+//! `llgtrt-admit-*` tokenize and admit, `llgtrt-watchdog` watches progress. None of them ever needs
+//! Python. See `docs/architecture.md` for the trace of one request.
+
+mod admission;
+mod engine_loop;
+mod gate;
+mod metrics;
+mod outbox;
+mod output;
+mod request;
+mod runtime;
+mod shared;
+mod signal;
+mod watchdog;
+
+pub use gate::Permit;
+pub use request::{ChoiceDelta, ChoiceFinish, Delta, GenerateRequest, OutputFormat, Payload, Prompt, Usage};
+pub use runtime::{EngineFactory, RequestHandle, Runtime, RuntimeConfig};
+pub use shared::Health;

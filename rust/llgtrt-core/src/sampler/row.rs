@@ -270,14 +270,16 @@ impl Row {
     }
 }
 
-/// The largest value, and whether any is NaN.
+/// The largest value, and whether any is NaN. Wide enough to hide the latency of the comparison; the
+/// order does not matter for a maximum.
 fn block_max(values: &[f32]) -> (f32, bool) {
-    let mut max = [f32::NEG_INFINITY; LANES];
-    let mut nan = [0_u32; LANES];
-    let chunks = values.chunks_exact(LANES);
+    const WIDTH: usize = 4 * LANES;
+    let mut max = [f32::NEG_INFINITY; WIDTH];
+    let mut nan = [0_u32; WIDTH];
+    let chunks = values.chunks_exact(WIDTH);
     let rest = chunks.remainder();
     for chunk in chunks {
-        for lane in 0..LANES {
+        for lane in 0..WIDTH {
             let value = chunk[lane];
             max[lane] = if value > max[lane] { value } else { max[lane] };
             nan[lane] |= u32::from(value.is_nan());
@@ -287,7 +289,7 @@ fn block_max(values: &[f32]) -> (f32, bool) {
         max[lane] = if value > max[lane] { value } else { max[lane] };
         nan[lane] |= u32::from(value.is_nan());
     }
-    (max.into_iter().fold(f32::NEG_INFINITY, f32::max), nan.into_iter().any(|lane| lane != 0))
+    (max.into_iter().fold(f32::NEG_INFINITY, f32::max), nan.into_iter().fold(0, |a, b| a | b) != 0)
 }
 
 /// Sum of the weights, in a fixed order.
