@@ -1,0 +1,1 @@
+"""llgtrt: an LLM inference server whose constrained answers are always valid."""

@@ -1,0 +1,5 @@
+"""The ``llgtrt`` command."""
+
+from .command import main
+
+__all__ = ["main"]

@@ -1,0 +1,109 @@
+"""What the command does once its line is parsed: print something, or serve."""
+
+import logging
+import sys
+from dataclasses import replace
+
+from llgtrt.config import (
+    Arguments,
+    Config,
+    ConfigError,
+    chat_template,
+    load_config,
+    load_settings,
+    locate_model,
+    print_config,
+    tokenizer_template,
+)
+from llgtrt.config.gguf import read_text_value
+
+logger = logging.getLogger("llgtrt")
+
+
+def perform(arguments: Arguments) -> int:
+    """Does what the arguments ask for and gives the exit code.
+
+    Raises:
+        ConfigError: the configuration or the model cannot be used.
+    """
+    set_up_logging(arguments)
+    if arguments.test_py:
+        raise ConfigError("--test-py needs the TensorRT-LLM engine, which is not part of this build")
+    if arguments.print_config or arguments.print_complete_config:
+        _write(print_config(_printed_config(arguments)))
+        return 0
+    if arguments.print_chat_template:
+        _write(_any_chat_template(arguments))
+        return 0
+    return _serve(arguments)
+
+
+def set_up_logging(arguments: Arguments) -> None:
+    """Sends log lines to standard error; standard output is for what --print-... prints."""
+    level = logging.DEBUG if arguments.debug else logging.WARNING if arguments.quiet else logging.INFO
+    logging.basicConfig(
+        stream=sys.stderr, level=level, format="%(asctime)s %(levelname)s %(name)s: %(message)s", force=True
+    )
+
+
+def _serve(arguments: Arguments) -> int:
+    settings = load_settings(arguments)
+    if arguments.lora_root is not None:
+        logger.warning("--lora-root is ignored: LoRA comes with the TensorRT-LLM engine")
+    for file in settings.config_files:
+        logger.info("configuration file %s", file)
+    # The server and the core are loaded only now, so that everything before answers at once.
+    from llgtrt.app import run
+
+    return run(settings)
+
+
+def _printed_config(arguments: Arguments) -> Config:
+    # A key from the command line or the environment is a secret that does not belong in a file.
+    complete = arguments.print_complete_config
+    config, files = load_config(replace(arguments, api_key=None), with_tokenizer=complete)
+    for file in files:
+        logger.info("configuration file %s", file)
+    if not complete:
+        return config
+    template = _chat_template_or_none(arguments, config)
+    if template is None:
+        return config
+    tokenizer = config.tokenizer.model_copy(update={"chat_template": template})
+    return config.model_copy(update={"tokenizer": tokenizer})
+
+
+def _any_chat_template(arguments: Arguments) -> str:
+    config, _ = load_config(arguments)
+    template = _chat_template_or_none(arguments, config)
+    if template is None:
+        raise ConfigError("no chat template found: neither in files nor in the model")
+    return template
+
+
+def _chat_template_or_none(arguments: Arguments, config: Config) -> str | None:
+    for template, source in (chat_template(arguments, config), tokenizer_template(arguments)):
+        if template is not None:
+            logger.info("chat template from %s", source)
+            return template
+    return _template_of_model(arguments)
+
+
+def _template_of_model(arguments: Arguments) -> str | None:
+    try:
+        location = locate_model(arguments.engine, arguments.backend or "auto")
+    except ConfigError:
+        # Printing needs no model that can run.
+        return None
+    if location.backend != "llamacpp" or location.model_path is None:
+        return None
+    template = read_text_value(location.model_path, "tokenizer.chat_template")
+    if template is not None:
+        logger.info("chat template from %s", location.model_path)
+    return template
+
+
+def _write(text: str) -> None:
+    # The exact text in UTF-8, whatever the locale: it is meant for a file.
+    sys.stdout.buffer.write(text.encode())
+    sys.stdout.buffer.flush()

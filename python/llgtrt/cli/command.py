@@ -1,0 +1,129 @@
+"""Parsing of the command line. The flags are declared in :mod:`llgtrt.config.arguments`."""
+
+import sys
+from pathlib import Path
+from typing import Any
+
+import click
+
+from llgtrt.config import FLAGS, Arguments, ConfigError, Flag, environment_variable
+
+from .actions import perform
+
+PROGRAM = "llgtrt"
+
+_HELP = """Serve a model with an OpenAI-compatible API whose constrained answers are always valid.
+
+ENGINE is a GGUF file, a folder with one, or a TensorRT-LLM engine folder; without it, the demo model
+is served if it is installed.
+
+Every option can be set by an environment variable too: --served-model-name is LLGTRT_SERVED_MODEL_NAME.
+What the command line says wins over the environment, which wins over configuration files.
+"""
+
+_CONTEXT = {"help_option_names": ["--help"], "max_content_width": 110}
+
+
+def main() -> None:
+    """Runs the command and exits: 0 when all went well, 1 for a failed start, 2 for wrong usage."""
+    sys.exit(run(sys.argv[1:]))
+
+
+def run(argv: list[str]) -> int:
+    """Runs the command and gives its exit code. A problem is one line on standard error, no traceback."""
+    try:
+        result = command().main(args=argv, prog_name=PROGRAM, standalone_mode=False)
+    except click.ClickException as error:
+        _complain(error.format_message())
+        return error.exit_code
+    except ConfigError as error:
+        _complain(str(error))
+        return 1
+    except (click.Abort, KeyboardInterrupt):
+        return 130
+    except BrokenPipeError:
+        # The reader of --print-config or --help has gone; nothing is left to say to it.
+        sys.stderr.close()
+        return 1
+    return result if isinstance(result, int) else 0
+
+
+def command() -> click.Command:
+    """The command with all its options."""
+    return click.Command(
+        name=PROGRAM,
+        callback=_callback,
+        params=[
+            click.Argument(
+                ["engines"], metavar="[serve] [ENGINE]", nargs=-1, type=click.Path(path_type=Path)
+            ),
+            *(_option(name, flag) for name, flag in FLAGS.items()),
+            click.Option(
+                ["--version"],
+                is_flag=True,
+                is_eager=True,
+                expose_value=False,
+                callback=_print_version,
+                help="Show the version and exit.",
+            ),
+        ],
+        help=_HELP,
+        context_settings=_CONTEXT,
+    )
+
+
+def _option(name: str, flag: Flag) -> click.Option:
+    help_text = flag.help
+    if flag.default is not None:
+        help_text += f"  [default: {flag.default}]"
+    common: dict[str, Any] = {"envvar": environment_variable(name), "help": help_text}
+    declaration = [*flag.names, name]
+    match flag.kind:
+        case "switch":
+            return click.Option(declaration, is_flag=True, **common)
+        case "choice":
+            return click.Option(declaration, type=click.Choice(flag.choices), **common)
+        case "port":
+            return click.Option(declaration, type=click.IntRange(0, 65_535), metavar="PORT", **common)
+        case "path":
+            return click.Option(declaration, type=click.Path(path_type=Path), metavar="PATH", **common)
+        case "paths":
+            return click.Option(
+                declaration, type=click.Path(path_type=Path), metavar="FILE", multiple=True, **common
+            )
+        case "text":
+            return click.Option(declaration, metavar="TEXT", **common)
+
+
+def _callback(engines: tuple[Path, ...], engine: Path | None, **values: Any) -> int:
+    positional = list(engines)
+    if positional and positional[0] == Path("serve"):
+        positional.pop(0)
+    if len(positional) > 1:
+        raise click.UsageError(
+            f"one ENGINE at most, got {len(positional)}: {', '.join(map(str, positional))}"
+        )
+    if positional:
+        context = click.get_current_context()
+        source = context.get_parameter_source("engine")
+        if source is click.core.ParameterSource.COMMANDLINE and engine != positional[0]:
+            raise click.UsageError(f"two engines given: {positional[0]} and --engine {engine}")
+        engine = positional[0]
+    return perform(Arguments(engine=engine, **values))
+
+
+def _print_version(context: click.Context, _parameter: click.Parameter, value: bool) -> None:
+    if not value or context.resilient_parsing:
+        return
+    from importlib.metadata import PackageNotFoundError, version
+
+    try:
+        number = version("llgtrt")
+    except PackageNotFoundError:
+        number = "(not installed)"
+    click.echo(f"{PROGRAM} {number}")
+    context.exit()
+
+
+def _complain(message: str) -> None:
+    click.echo(f"{PROGRAM}: error: {' '.join(message.split())}", err=True)

@@ -1,0 +1,47 @@
+"""Configuration: models of every option, files, the command line's flags and the search for the model.
+
+Imports nothing else of this package.
+"""
+
+from .arguments import FLAGS, Arguments, Flag, environment_variable
+from .engine import Backend, BackendChoice, ModelLocation, locate_model
+from .errors import ConfigError
+from .llamacpp import LlamaCppConfig
+from .llguidance import LimitsConfig, LlguidanceConfig
+from .native import native_config
+from .printing import print_config
+from .py import PyConfig
+from .root import Config
+from .runtime import RuntimeConfig
+from .server import ServerConfig
+from .settings import Settings, chat_template, load_config, load_settings, tokenizer_template
+from .sim import SimConfig
+from .tokenizer import TokenizerConfig
+
+__all__ = [
+    "FLAGS",
+    "Arguments",
+    "Backend",
+    "BackendChoice",
+    "Config",
+    "ConfigError",
+    "Flag",
+    "LimitsConfig",
+    "LlamaCppConfig",
+    "LlguidanceConfig",
+    "ModelLocation",
+    "PyConfig",
+    "RuntimeConfig",
+    "ServerConfig",
+    "Settings",
+    "SimConfig",
+    "TokenizerConfig",
+    "chat_template",
+    "environment_variable",
+    "load_config",
+    "load_settings",
+    "locate_model",
+    "native_config",
+    "print_config",
+    "tokenizer_template",
+]

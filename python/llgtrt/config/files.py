@@ -1,0 +1,153 @@
+"""Reading of configuration files, with errors that name the file and the place in it."""
+
+import difflib
+import json
+import re
+from collections.abc import Iterator, Sequence
+from pathlib import Path
+from typing import Any, TypeVar
+
+import json5
+from pydantic import BaseModel, ValidationError
+
+from .errors import ConfigError
+from .py import resolve_paths
+from .root import Config
+from .tokenizer import TokenizerConfig
+
+_SYNTAX_ERROR = re.compile(r"<string>:(\d+) (.*?)(?: at column (\d+))?", re.DOTALL)
+
+Model = TypeVar("Model", bound=BaseModel)
+
+
+def read_config_file(path: Path) -> dict[str, Any]:
+    """The checked content of one JSON5 file, its relative paths made absolute.
+
+    Raises:
+        ConfigError: the file cannot be read, or something in it is wrong.
+    """
+    content = _parse(path)
+    if not isinstance(content, dict):
+        raise ConfigError(f"{path}: a configuration file holds one object")
+    validate(Config, content, str(path))
+    resolve_paths(content.get("py"), str(path.parent.absolute()))
+    return content
+
+
+def read_tokenizer_config(path: Path) -> dict[str, Any]:
+    """The options of a Hugging Face tokenizer_config.json that we know, as a raw ``tokenizer`` section.
+
+    Raises:
+        ConfigError: the file cannot be read, or an option in it has the wrong type.
+    """
+    try:
+        content = json.loads(read_text(path))
+    except json.JSONDecodeError as error:
+        raise ConfigError(f"{path}:{error.lineno}:{error.colno}: {error.msg}") from error
+    except RecursionError as error:
+        raise ConfigError(f"{path}: nested too deeply") from error
+    if not isinstance(content, dict):
+        raise ConfigError(f"{path}: expected an object")
+    known = {key: value for key, value in content.items() if key in TokenizerConfig.model_fields}
+    if isinstance(known.get("chat_template"), list):
+        known["chat_template"] = named_template(known["chat_template"], str(path))
+    section = validate(TokenizerConfig, known, str(path))
+    return section.model_dump(include=set(known))
+
+
+def named_template(templates: Sequence[Any], where: str) -> str:
+    """The default one of several chat templates, each ``{name, template}``."""
+    by_name: dict[str, str] = {
+        item["name"]: item["template"]
+        for item in templates
+        if isinstance(item, dict)
+        and isinstance(item.get("name"), str)
+        and isinstance(item.get("template"), str)
+    }
+    if not by_name:
+        raise ConfigError(f"{where}: chat_template: expected a text or a list of {{name, template}}")
+    return by_name["default"] if "default" in by_name else next(iter(by_name.values()))
+
+
+def read_text(path: Path) -> str:
+    """A file's text.
+
+    Raises:
+        ConfigError: it cannot be read or is not UTF-8.
+    """
+    try:
+        return path.read_text(encoding="utf-8-sig")
+    except UnicodeDecodeError as error:
+        raise ConfigError(f"{path}: not UTF-8 text (byte {error.start})") from error
+    except OSError as error:
+        raise ConfigError(f"{path}: {error.strerror or error}") from error
+
+
+def validate(model: type[Model], content: dict[str, Any], where: str) -> Model:
+    """Builds a section from raw values.
+
+    Raises:
+        ConfigError: an option is unknown or has a wrong value; the message starts with ``where``.
+    """
+    try:
+        return model.model_validate(content)
+    except ValidationError as error:
+        # An unknown key first: it often explains the others.
+        details = sorted(error.errors(), key=lambda detail: detail["type"] != "extra_forbidden")
+        detail = details[0]
+        location = detail["loc"]
+        if detail["type"] == "extra_forbidden":
+            message = f"unknown option{_suggestion(model, location)}"
+        else:
+            message = detail["msg"].removeprefix("Value error, ").replace("Input should be", "should be")
+        more = f" (and {len(details) - 1} more)" if len(details) > 1 else ""
+        raise ConfigError(f"{where}: {path_text(location)}: {message}{more}") from None
+
+
+def path_text(location: Sequence[str | int]) -> str:
+    """A JSON path such as ``sim.faults[0].step``."""
+    text = ""
+    for part in location:
+        if isinstance(part, int):
+            text += f"[{part}]"
+        else:
+            text += f".{part}" if text else part
+    return text
+
+
+def option_paths(model: type[BaseModel], prefix: tuple[str, ...] = ()) -> Iterator[tuple[str, ...]]:
+    """The paths of all sections and options."""
+    for name, field in model.model_fields.items():
+        path = (*prefix, name)
+        yield path
+        if isinstance(field.annotation, type) and issubclass(field.annotation, BaseModel):
+            yield from option_paths(field.annotation, path)
+
+
+def _suggestion(model: type[BaseModel], location: Sequence[str | int]) -> str:
+    """ ", did you mean ...?" for an unknown option, or nothing."""
+    names = [part for part in location if isinstance(part, str)]
+    paths = list(option_paths(model))
+    # A name of the same section that reads alike, else the same name in another section.
+    siblings = {path[-1]: path for path in paths if list(path[:-1]) == names[:-1]}
+    close = difflib.get_close_matches(names[-1].lower().replace("-", "_"), siblings, n=1)
+    if close:
+        return f", did you mean '{path_text(siblings[close[0]])}'?"
+    elsewhere = {path[-1]: path for path in reversed(paths)}
+    close = difflib.get_close_matches(names[-1].lower().replace("-", "_"), elsewhere, n=1, cutoff=0.8)
+    return f", did you mean '{path_text(elsewhere[close[0]])}'?" if close else ""
+
+
+def _parse(path: Path) -> Any:
+    text = read_text(path)
+    try:
+        return json5.loads(text, allow_duplicate_keys=False)
+    except RecursionError as error:
+        raise ConfigError(f"{path}: nested too deeply") from error
+    except ValueError as error:
+        match = _SYNTAX_ERROR.fullmatch(str(error))
+        if match is None:
+            raise ConfigError(f"{path}: {error}") from error
+        line, message, column = match.groups()
+        place = f"{path}:{line}" + (f":{column}" if column else "")
+        raise ConfigError(f"{place}: {message[:1].lower()}{message[1:]}") from error

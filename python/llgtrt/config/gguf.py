@@ -1,0 +1,77 @@
+"""Reads one value from the metadata of a GGUF file, for commands that do not load the model."""
+
+import os
+import struct
+from pathlib import Path
+from typing import BinaryIO
+
+from .errors import ConfigError
+
+_FIXED_SIZES = {0: 1, 1: 1, 2: 2, 3: 2, 4: 4, 5: 4, 6: 4, 7: 1, 10: 8, 11: 8, 12: 8}
+_STRING = 8
+_ARRAY = 9
+
+
+def read_text_value(path: Path, key: str) -> str | None:
+    """The text stored under a metadata key, ``None`` if there is none.
+
+    Raises:
+        ConfigError: the file cannot be read or is damaged.
+    """
+    try:
+        with path.open("rb") as stream:
+            return _Metadata(stream).text(key)
+    except OSError as error:
+        raise ConfigError(f"{path}: {error.strerror or error}") from error
+    except (struct.error, ValueError) as error:
+        raise ConfigError(f"{path} is not a complete GGUF file") from error
+
+
+class _Metadata:
+    """A cursor over the key-value pairs at the start of a GGUF file."""
+
+    def __init__(self, stream: BinaryIO) -> None:
+        self._stream = stream
+        self._size = os.fstat(stream.fileno()).st_size
+
+    def text(self, key: str) -> str | None:
+        if self._stream.read(4) != b"GGUF":
+            raise ValueError("no GGUF file")
+        _version, _tensors, pairs = struct.unpack("<IQQ", self._stream.read(20))
+        for _ in range(pairs):
+            name = self._string()
+            (kind,) = struct.unpack("<I", self._stream.read(4))
+            if name == key.encode():
+                return self._string().decode("utf-8", errors="replace") if kind == _STRING else None
+            self._skip(kind)
+        return None
+
+    def _string(self) -> bytes:
+        length = self._length()
+        return self._stream.read(length)
+
+    def _length(self) -> int:
+        (length,) = struct.unpack("<Q", self._stream.read(8))
+        if length > self._size:
+            raise ValueError("longer than the file")
+        return int(length)
+
+    def _skip(self, kind: int) -> None:
+        if kind == _STRING:
+            self._stream.seek(self._length(), os.SEEK_CUR)
+        elif kind != _ARRAY:
+            self._stream.seek(_FIXED_SIZES[kind] if kind in _FIXED_SIZES else _unknown(kind), os.SEEK_CUR)
+        else:
+            (item_kind,) = struct.unpack("<I", self._stream.read(4))
+            count = self._length()
+            if item_kind in _FIXED_SIZES:
+                self._stream.seek(_FIXED_SIZES[item_kind] * count, os.SEEK_CUR)
+            elif item_kind == _STRING:
+                for _ in range(count):
+                    self._stream.seek(self._length(), os.SEEK_CUR)
+            else:
+                _unknown(item_kind)
+
+
+def _unknown(kind: int) -> int:
+    raise ValueError(f"unknown value type {kind}")

@@ -1,0 +1,31 @@
+"""The configuration as the Rust core reads it."""
+
+import json
+
+from .settings import Settings
+
+TOKENIZER_OPTIONS = ("n_vocab_override", "bos_token", "eos_token", "add_bos_token")
+"""Options of the ``tokenizer`` section that the core uses; the others concern the chat template."""
+
+
+def native_config(settings: Settings) -> str:
+    """The JSON text that crosses to Rust once, at start-up."""
+    config = settings.config
+    tokenizer = config.tokenizer.model_dump(include=set(TOKENIZER_OPTIONS))
+    # A bos_token that was set to null means "none", but null also stands for "not set".
+    bos_removed = config.tokenizer.bos_token is None and "bos_token" in config.tokenizer.model_fields_set
+    if bos_removed and config.tokenizer.add_bos_token is None:
+        tokenizer["add_bos_token"] = False
+    return json.dumps(
+        {
+            "backend": settings.backend,
+            "model_path": None if settings.model_path is None else str(settings.model_path),
+            "tokenizer_path": None if settings.tokenizer_path is None else str(settings.tokenizer_path),
+            "runtime": config.runtime.model_dump(),
+            "tokenizer": {option: tokenizer[option] for option in TOKENIZER_OPTIONS},
+            "llguidance": config.llguidance.model_dump(),
+            "llamacpp": config.llamacpp.model_dump(),
+            "sim": config.sim.model_dump(),
+        },
+        ensure_ascii=False,
+    )

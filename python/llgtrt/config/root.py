@@ -1,0 +1,29 @@
+"""The whole configuration: one field per section."""
+
+from pydantic import Field
+
+from .llamacpp import LlamaCppConfig
+from .llguidance import LlguidanceConfig
+from .py import PyConfig
+from .runtime import RuntimeConfig
+from .section import Section
+from .server import ServerConfig
+from .sim import SimConfig
+from .tokenizer import TokenizerConfig
+
+
+def description(kind: type[Section]) -> str:
+    """A section's docstring as plain lines."""
+    return "\n".join(line.strip() for line in (kind.__doc__ or "").strip().splitlines() if line.strip())
+
+
+class Config(Section):
+    """Configuration of llgtrt (JSON5). Commented-out options show their defaults."""
+
+    runtime: RuntimeConfig = Field(default_factory=RuntimeConfig)
+    tokenizer: TokenizerConfig = Field(default_factory=TokenizerConfig)
+    llguidance: LlguidanceConfig = Field(default_factory=LlguidanceConfig)
+    llamacpp: LlamaCppConfig = Field(default_factory=LlamaCppConfig)
+    sim: SimConfig = Field(default_factory=SimConfig)
+    py: PyConfig = Field(default_factory=PyConfig)
+    server: ServerConfig = Field(default_factory=ServerConfig)

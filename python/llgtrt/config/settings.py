@@ -1,0 +1,185 @@
+"""Everything a server needs to know, from the command line, the environment and files."""
+
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any, Literal
+
+from pydantic import Field
+
+from .arguments import Arguments
+from .engine import Backend, ModelLocation, locate_model, model_folder
+from .errors import ConfigError
+from .files import read_config_file, read_text, read_tokenizer_config, validate
+from .merge import merge
+from .root import Config
+from .section import Section
+
+LogLevel = Literal["debug", "info", "warning"]
+
+
+class Settings(Section):
+    """The result of the command line, the environment and the files. Nothing here changes later."""
+
+    config: Config = Field(default_factory=Config, description="The merged configuration.")
+    backend: Backend = Field(default="sim", description="The engine to start.")
+    model_path: Path | None = Field(default=None, description="GGUF file or engine folder; none for sim.")
+    tokenizer_path: Path | None = Field(
+        default=None, description="tokenizer.json to use instead of the model file's own tokenizer."
+    )
+    chat_template: str | None = Field(
+        default=None, description="The chat template. None: the model file's, else a default."
+    )
+    chat_template_source: str | None = Field(default=None, description="Where the chat template was found.")
+    config_files: tuple[Path, ...] = Field(default=(), description="The configuration files, in merge order.")
+    lora_root: Path | None = Field(default=None, description="Folder of LoRA weights.")
+    log_level: LogLevel = Field(default="info", description="What goes to standard error.")
+
+    @property
+    def host(self) -> str:
+        """Address to listen on."""
+        return self.config.server.host
+
+    @property
+    def port(self) -> int:
+        """Port to listen on; 0 picks a free one."""
+        return self.config.server.port
+
+    @property
+    def api_key(self) -> str | None:
+        """Key that clients must send."""
+        return self.config.server.api_key
+
+    @property
+    def served_model_name(self) -> str:
+        """Name of the model in the API."""
+        name = self.config.server.served_model_name
+        if name is not None:
+            return name
+        if self.model_path is None:
+            return self.backend
+        return self.model_path.stem if self.model_path.is_file() else self.model_path.resolve().name
+
+
+def load_settings(arguments: Arguments) -> Settings:
+    """Finds the model, and reads and merges everything that configures it.
+
+    Raises:
+        ConfigError: something is missing or wrong; one line that says what and where.
+    """
+    location = locate_model(arguments.engine, arguments.backend or "auto")
+    config, files = load_config(arguments)
+    template, source = chat_template(arguments, config)
+    if template is None:
+        template, source = tokenizer_template(arguments)
+    return Settings(
+        config=config,
+        backend=location.backend,
+        model_path=location.model_path,
+        tokenizer_path=_tokenizer_file(arguments, location),
+        chat_template=template,
+        chat_template_source=source,
+        config_files=files,
+        lora_root=arguments.lora_root,
+        log_level="debug" if arguments.debug else "warning" if arguments.quiet else "info",
+    )
+
+
+def load_config(arguments: Arguments, *, with_tokenizer: bool = True) -> tuple[Config, tuple[Path, ...]]:
+    """The merged configuration and the files it came from.
+
+    Args:
+        arguments: what the command line and the environment say.
+        with_tokenizer: take the defaults of the ``tokenizer`` section from tokenizer_config.json. The chat
+            template is not a part of them: its sources have an order of their own (:func:`chat_template`).
+
+    Raises:
+        ConfigError: a file is missing or wrong.
+    """
+    merged: dict[str, Any] = {}
+    if with_tokenizer and (path := _tokenizer_config_path(arguments)) is not None:
+        section = read_tokenizer_config(path)
+        section.pop("chat_template", None)
+        merged = {"tokenizer": section}
+    files = tuple(_config_files(arguments))
+    for file in files:
+        merged = merge(merged, read_config_file(file))
+    merged = merge(merged, _overrides(arguments))
+    # Each file was checked by itself, so what is left to find is a bad flag.
+    return validate(Config, merged, "command line"), files
+
+
+def chat_template(arguments: Arguments, config: Config) -> tuple[str | None, str | None]:
+    """The operator's chat template and its source: --chat-template, a configuration file, the engine folder."""
+    if arguments.chat_template is not None:
+        return read_text(arguments.chat_template), str(arguments.chat_template)
+    if config.tokenizer.chat_template is not None:
+        return config.tokenizer.chat_template, "tokenizer.chat_template of the configuration"
+    folder = model_folder(arguments.engine)
+    if folder is not None and (path := folder / "chat_template.j2").is_file():
+        return read_text(path), str(path)
+    return None, None
+
+
+def tokenizer_template(arguments: Arguments) -> tuple[str | None, str | None]:
+    """The chat template of the tokenizer folder and the file it comes from."""
+    folder = _tokenizer_folder(arguments)
+    if folder is not None and (path := folder / "chat_template.jinja").is_file():
+        return read_text(path), str(path)
+    if (path_or_none := _tokenizer_config_path(arguments)) is not None:
+        template = read_tokenizer_config(path_or_none).get("chat_template")
+        if template is not None:
+            return template, str(path_or_none)
+    return None, None
+
+
+def _overrides(arguments: Arguments) -> dict[str, Any]:
+    """What the command line says about options that files may set too."""
+    server = {
+        "host": arguments.host,
+        "port": arguments.port,
+        "served_model_name": arguments.served_model_name,
+        "api_key": arguments.api_key,
+    }
+    given: dict[str, Any] = {"server": {key: value for key, value in server.items() if value is not None}}
+    if arguments.debug_llg:
+        given["llguidance"] = {"log_level": 2}
+    return {section: options for section, options in given.items() if options}
+
+
+def _config_files(arguments: Arguments) -> Iterator[Path]:
+    if arguments.config:
+        yield from arguments.config
+        return
+    folder = model_folder(arguments.engine)
+    if folder is not None and (path := folder / "llgtrt.json5").is_file():
+        yield path
+
+
+def _tokenizer_folder(arguments: Arguments) -> Path | None:
+    path = arguments.tokenizer or arguments.engine
+    if path is None:
+        return None
+    return model_folder(path)
+
+
+def _tokenizer_config_path(arguments: Arguments) -> Path | None:
+    folder = _tokenizer_folder(arguments)
+    if folder is None:
+        return None
+    path = folder / "tokenizer_config.json"
+    return path if path.is_file() else None
+
+
+def _tokenizer_file(arguments: Arguments, location: ModelLocation) -> Path | None:
+    """The tokenizer.json to load. A GGUF file has a tokenizer of its own, so there only -T counts."""
+    if arguments.tokenizer is not None:
+        folder = model_folder(arguments.tokenizer)
+        assert folder is not None
+        file = arguments.tokenizer if arguments.tokenizer.is_file() else folder / "tokenizer.json"
+        if not file.is_file():
+            raise ConfigError(f"{arguments.tokenizer} holds no tokenizer.json")
+        return file
+    if location.backend == "llamacpp" or location.folder is None:
+        return None
+    file = location.folder / "tokenizer.json"
+    return file if file.is_file() else None
