@@ -82,7 +82,7 @@ def _stable_link(folder: Path) -> Path:
     """
     link = ROOT / "target" / "libclang"
     try:
-        if link.is_symlink() and Path(os.readlink(link)) == folder:
+        if link.is_symlink() and link.readlink() == folder:
             return link
         link.parent.mkdir(parents=True, exist_ok=True)
         link.unlink(missing_ok=True)
@@ -101,7 +101,7 @@ def _compiler_include() -> str | None:
         ).stdout.strip()
     except (OSError, subprocess.CalledProcessError):
         return None
-    return answer if os.path.isabs(answer) else None
+    return answer if Path(answer).is_absolute() else None
 
 
 # --- PEP 517 and PEP 660 hooks --------------------------------------------------------------------

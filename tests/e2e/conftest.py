@@ -1,0 +1,35 @@
+"""The real model behind a real server, and the stock client that talks to it."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+from openai import OpenAI
+
+from support.model import demo_model
+from support.server import ServerProcess
+
+
+@pytest.fixture(scope="session")
+def model_file() -> Path:
+    """The demo model's GGUF file."""
+    file = demo_model()
+    if file is None:
+        pytest.fail("the demo model is not installed: run `make setup`")
+    return file
+
+
+@pytest.fixture(scope="session")
+def server(model_file: Path) -> Iterator[ServerProcess]:
+    """One server with the demo model for the whole run; tests leave it idle."""
+    with ServerProcess("serve", str(model_file), "--served-model-name", "smollm2") as process:
+        yield process
+
+
+@pytest.fixture
+def client(server: ServerProcess) -> Iterator[OpenAI]:
+    """The stock client; it must not hide failures behind retries."""
+    with OpenAI(base_url=f"{server.base_url}/v1", api_key="unused", max_retries=0, timeout=60) as openai:
+        yield openai

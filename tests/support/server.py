@@ -1,0 +1,160 @@
+"""A llgtrt server in its own process, for tests that talk to it as a user would."""
+
+from __future__ import annotations
+
+import os
+import re
+import signal
+import socket
+import subprocess
+import sys
+import tempfile
+import threading
+import time
+from collections.abc import Callable
+from pathlib import Path
+from types import TracebackType
+
+import httpx
+
+START_TIMEOUT_S = 60.0
+STOP_TIMEOUT_S = 30.0
+
+
+def wait_until(condition: Callable[[], bool], what: str, timeout_s: float = 20.0) -> None:
+    """Polls ``condition`` until it holds; fails with ``what`` at the deadline."""
+    deadline = time.monotonic() + timeout_s
+    pause = threading.Event()
+    while not condition():
+        if time.monotonic() > deadline:
+            raise AssertionError(f"not within {timeout_s:g} s: {what}")
+        pause.wait(0.01)
+
+
+def free_port() -> int:
+    """A TCP port that nobody listens on."""
+    with socket.socket() as listener:
+        listener.bind(("127.0.0.1", 0))
+        return int(listener.getsockname()[1])
+
+
+def llgtrt_executable() -> str:
+    """The console script of the environment that runs the tests."""
+    return str(Path(sys.executable).with_name("llgtrt"))
+
+
+def clean_environment() -> dict[str, str]:
+    """The environment without LLGTRT_* variables, which would change the configuration under test."""
+    return {name: value for name, value in os.environ.items() if not name.startswith("LLGTRT_")}
+
+
+def run_llgtrt(
+    *arguments: str, timeout_s: float = 60.0, env: dict[str, str] | None = None, cwd: Path | None = None
+) -> subprocess.CompletedProcess[str]:
+    """Runs ``llgtrt`` to its end."""
+    return subprocess.run(
+        [llgtrt_executable(), *arguments],
+        capture_output=True,
+        text=True,
+        timeout=timeout_s,
+        env={**clean_environment(), **(env or {})},
+        cwd=cwd,
+        check=False,
+    )
+
+
+class ServerProcess:
+    """Runs ``llgtrt`` on a free port; use it as a context manager.
+
+    Entering waits until the server is ready; leaving stops it, hard if need be.
+    """
+
+    def __init__(self, *arguments: str, env: dict[str, str] | None = None, wait: bool = True) -> None:
+        self.port = free_port()
+        self.base_url = f"http://127.0.0.1:{self.port}"
+        self._log = tempfile.TemporaryFile()  # noqa: SIM115 (closed by close())
+        self._wait = wait
+        self.process = subprocess.Popen(
+            [llgtrt_executable(), *arguments, "--host", "127.0.0.1", "--port", str(self.port)],
+            stdin=subprocess.DEVNULL,
+            stdout=self._log,
+            stderr=subprocess.STDOUT,
+            env={**clean_environment(), **(env or {})},
+        )
+
+    def __enter__(self) -> ServerProcess:
+        if self._wait:
+            try:
+                self.wait_ready()
+            except BaseException:
+                self.close()
+                raise
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self.close()
+
+    @property
+    def output(self) -> str:
+        """Everything the process printed so far."""
+        # pread: the child appends through the same open file, whose position must not move.
+        descriptor = self._log.fileno()
+        return os.pread(descriptor, os.fstat(descriptor).st_size, 0).decode(errors="replace")
+
+    def get(self, path: str) -> httpx.Response:
+        """One GET on a new connection."""
+        return httpx.get(self.base_url + path, timeout=10)
+
+    def is_ready(self) -> bool:
+        """Whether the readiness probe answers 200. Fails if the process has ended."""
+        if self.process.poll() is not None:
+            raise AssertionError(f"the server ended with code {self.process.returncode}:\n{self.output}")
+        try:
+            return self.get("/v1/health/ready").status_code == 200
+        except httpx.TransportError:
+            return False
+
+    def wait_ready(self) -> None:
+        """Blocks until the server can answer."""
+        try:
+            wait_until(self.is_ready, "the server is ready", START_TIMEOUT_S)
+        except AssertionError as error:
+            raise AssertionError(f"{error}\n{self.output}") from None
+
+    def metrics(self) -> dict[str, float]:
+        """All samples of ``/metrics`` by name, labels included as they are written."""
+        samples = {}
+        for line in self.get("/metrics").text.splitlines():
+            if match := re.fullmatch(r"([a-zA-Z_:][^ ]*(?:\{.*\})?) (\S+)", line):
+                samples[match[1]] = float(match[2])
+        return samples
+
+    def metric(self, name: str) -> float:
+        """One sample; 0 if the server does not report it yet."""
+        return self.metrics().get(name, 0.0)
+
+    def is_idle(self) -> bool:
+        """Whether no sequence runs or waits."""
+        samples = self.metrics()
+        return samples["llgtrt_num_requests_running"] == 0 and samples["llgtrt_num_requests_waiting"] == 0
+
+    def terminate(self) -> None:
+        """Sends SIGTERM, without waiting."""
+        self.process.send_signal(signal.SIGTERM)
+
+    def wait_exit(self, timeout_s: float = STOP_TIMEOUT_S) -> int:
+        """The exit code, once the process has ended."""
+        return self.process.wait(timeout_s)
+
+    def close(self) -> None:
+        """Stops the process if it still runs."""
+        if self.process.poll() is None:
+            self.process.terminate()
+            try:
+                self.process.wait(STOP_TIMEOUT_S)
+            except subprocess.TimeoutExpired:
+                self.process.kill()
+                self.process.wait()
+        self._log.close()
