@@ -109,7 +109,7 @@ def load_config(arguments: Arguments, *, with_tokenizer: bool = True) -> tuple[C
 
 
 def chat_template(arguments: Arguments, config: Config) -> tuple[str | None, str | None]:
-    """The operator's chat template and its source: --chat-template, a configuration file, the engine folder."""
+    """The operator's chat template and its source: --chat-template, a configuration file, the folder."""
     if arguments.chat_template is not None:
         return read_text(arguments.chat_template), str(arguments.chat_template)
     if config.tokenizer.chat_template is not None:

@@ -1,0 +1,64 @@
+"""Keeps the text of users from being read as control tokens.
+
+A prompt is tokenized as a whole, so the tokenizer cannot tell the ``<|im_start|>`` that the template wrote
+from one that a user typed. The guard marks the user's: it puts U+FDD0, a code point that Unicode reserves for
+use inside a program, after the first character of the name. The tokenizer of the core keeps marked names as
+text and removes the mark.
+"""
+
+import re
+from collections.abc import Iterable
+from typing import Any
+
+GUARD = "\ufdd0"
+
+
+class Guard:
+    """Marks and unmarks the names of a fixed set of control tokens."""
+
+    def __init__(self, special_tokens: Iterable[str]) -> None:
+        names = {name for name in special_tokens if name}
+        self._name = re.compile(_pattern(names, "")) if names else None
+        self._marked = re.compile(_pattern(names, GUARD)) if names else None
+
+    def protect(self, value: Any) -> Any:
+        """A copy of a JSON value, with every control token name in its texts and keys marked."""
+        if isinstance(value, str):
+            return value if self._name is None else self._name.sub(rf"\g<0>{GUARD}", value)
+        if isinstance(value, dict):
+            return {self.protect(key): self.protect(item) for key, item in value.items()}
+        if isinstance(value, list | tuple):
+            return [self.protect(item) for item in value]
+        return value
+
+    def remove(self, text: str) -> str:
+        """The text without marks."""
+        return text if self._marked is None else self._marked.sub(lambda match: match[0][0], text)
+
+
+def guard(text: str, special_tokens: Iterable[str]) -> str:
+    """``text`` with every name of a control token in it marked. For many texts, keep a :class:`Guard`."""
+    marked: str = Guard(special_tokens).protect(text)
+    return marked
+
+
+def _pattern(names: set[str], after_first: str) -> str:
+    # What follows the first character is only looked at, so that overlapping names are all found. A search
+    # for a first character is fast, and the trie looks at each character once, however many names there are.
+    by_first: dict[str, set[str]] = {}
+    for name in names:
+        by_first.setdefault(name[0], set()).add(name[1:])
+    return "|".join(
+        f"{re.escape(first)}{after_first}(?={_trie(rests)})" for first, rests in sorted(by_first.items())
+    )
+
+
+def _trie(words: set[str]) -> str:
+    """A regular expression that matches any of the words, without backtracking over common prefixes."""
+    if "" in words:
+        return ""
+    by_first: dict[str, set[str]] = {}
+    for word in words:
+        by_first.setdefault(word[0], set()).add(word[1:])
+    branches = [f"{re.escape(first)}{_trie(rests)}" for first, rests in sorted(by_first.items())]
+    return branches[0] if len(branches) == 1 else f"(?:{'|'.join(branches)})"

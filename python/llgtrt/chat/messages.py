@@ -1,0 +1,123 @@
+"""Checks messages of the OpenAI API and brings them into the plain form that templates are given."""
+
+import json
+import re
+from collections.abc import Mapping, Sequence
+from typing import Any, NoReturn
+
+from .errors import ChatError
+
+ROLES = ("system", "developer", "user", "assistant", "tool")
+
+_SURROGATE = re.compile("[\ud800-\udfff]")
+_TEXT_PARTS = {"text": "text", "refusal": "refusal"}
+"""Content parts that are text, and the member that holds it."""
+
+
+def plain_messages(messages: Sequence[Mapping[str, Any]]) -> list[dict[str, Any]]:
+    """Messages whose content is one text (or ``None``, for an assistant that only called tools).
+
+    The parts of a content are joined by line breaks. Arguments of tool calls become objects. Members that no
+    template knows are left out.
+
+    Raises:
+        ChatError: something is missing, has the wrong type or is not supported; ``param`` says where.
+    """
+    if not messages:
+        raise ChatError("messages must hold at least one message")
+    return [_plain_message(message, f"messages[{index}]") for index, message in enumerate(messages)]
+
+
+def _plain_message(message: Mapping[str, Any], where: str) -> dict[str, Any]:
+    if not isinstance(message, Mapping):
+        raise ChatError(f"{where} must be an object", where)
+    role = message.get("role")
+    if role not in ROLES:
+        raise ChatError(f"{where}.role must be one of {', '.join(ROLES)}", f"{where}.role")
+    plain: dict[str, Any] = {"role": role, "content": _content(message.get("content"), f"{where}.content")}
+    if plain["content"] is None and role not in ("assistant", "tool"):
+        raise ChatError(f"{where}.content must be a text or a list of parts", f"{where}.content")
+    for member in ("name", "tool_call_id", "reasoning_content"):
+        if message.get(member) is not None:
+            plain[member] = _text(message[member], f"{where}.{member}")
+    if message.get("tool_calls"):
+        if role != "assistant":
+            raise ChatError("only assistant messages have tool_calls", f"{where}.tool_calls")
+        plain["tool_calls"] = _tool_calls(message["tool_calls"], f"{where}.tool_calls")
+    elif role == "assistant" and plain["content"] is None:
+        # Some clients send back an empty answer this way.
+        plain["content"] = ""
+    if role == "tool" and plain["content"] is None:
+        plain["content"] = ""
+    return plain
+
+
+def _content(content: Any, where: str) -> str | None:
+    if content is None:
+        return None
+    if isinstance(content, str):
+        return _text(content, where)
+    if not isinstance(content, Sequence) or isinstance(content, bytes):
+        raise ChatError(f"{where} must be a text or a list of parts", where)
+    return "\n".join(_part(part, f"{where}[{index}]") for index, part in enumerate(content))
+
+
+def _part(part: Any, where: str) -> str:
+    if not isinstance(part, Mapping):
+        raise ChatError(f"{where} must be an object", where)
+    kind = part.get("type")
+    if not isinstance(kind, str):
+        raise ChatError(f"{where}.type must be a text", f"{where}.type")
+    if kind not in _TEXT_PARTS:
+        raise ChatError(f"{where}: content of type {kind[:40]!r} is not supported by this model", where)
+    member = _TEXT_PARTS[kind]
+    return _text(part.get(member), f"{where}.{member}")
+
+
+def _tool_calls(calls: Any, where: str) -> list[dict[str, Any]]:
+    if not isinstance(calls, Sequence) or isinstance(calls, str | bytes):
+        raise ChatError(f"{where} must be a list", where)
+    return [_tool_call(call, f"{where}[{index}]") for index, call in enumerate(calls)]
+
+
+def _tool_call(call: Any, where: str) -> dict[str, Any]:
+    function = call.get("function") if isinstance(call, Mapping) else None
+    if not isinstance(function, Mapping):
+        raise ChatError(f"{where}.function must be an object", f"{where}.function")
+    plain: dict[str, Any] = {
+        "type": "function",
+        "function": {
+            "name": _text(function.get("name"), f"{where}.function.name"),
+            "arguments": _arguments(function.get("arguments"), f"{where}.function.arguments"),
+        },
+    }
+    if call.get("id") is not None:
+        plain["id"] = _text(call["id"], f"{where}.id")
+    return plain
+
+
+def _arguments(arguments: Any, where: str) -> dict[str, Any]:
+    """Clients send arguments as JSON text, as they got them."""
+    if arguments is None or arguments == "":
+        return {}
+    if isinstance(arguments, str):
+        _text(arguments, where)
+        try:
+            arguments = json.loads(arguments, parse_constant=_no_constant)
+        except (ValueError, RecursionError) as error:
+            raise ChatError(f"{where} must be a JSON object as text", where) from error
+    if not isinstance(arguments, dict):
+        raise ChatError(f"{where} must be a JSON object as text", where)
+    return arguments
+
+
+def _no_constant(name: str) -> NoReturn:
+    raise ValueError(f"{name} is not JSON")
+
+
+def _text(value: Any, where: str) -> str:
+    if not isinstance(value, str):
+        raise ChatError(f"{where} must be a text", where)
+    if _SURROGATE.search(value):
+        raise ChatError(f"{where} holds half of a surrogate pair, which is not a character", where)
+    return value

@@ -1,0 +1,296 @@
+"""Chat messages to prompt text."""
+
+import json
+import logging
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from datetime import datetime, timezone
+from typing import Any
+
+import jinja2
+import jinja2.meta
+
+from llgtrt.config import ConfigError, Settings
+
+from .environment import RefusedError, template_environment
+from .errors import ChatError
+from .guard import Guard
+from .messages import plain_messages
+from .style import find_style
+
+logger = logging.getLogger(__name__)
+
+MAX_PROMPT_CHARS = 32 * 1024 * 1024
+"""A template that multiplies its input is stopped here."""
+
+CHATML = """{%- for message in messages -%}
+{{ '<|im_start|>' + message['role'] + '\\n' + message['content'] + '<|im_end|>\\n' }}
+{%- endfor -%}
+{%- if add_generation_prompt -%}{{ '<|im_start|>assistant\\n' }}{%- endif -%}
+"""
+"""Used where neither the operator nor the model has a template."""
+
+SCHEMA_INSTRUCTION = "Answer with JSON that conforms to this JSON schema:\n"
+
+_END_MARK = "\ufdd1"
+"""Put behind the content of a final message that is to be continued; the prompt ends where it is found."""
+
+_RESERVED = frozenset(
+    {
+        "messages",
+        "tools",
+        "documents",
+        "json_schema",
+        "date_string",
+        "add_generation_prompt",
+        "continue_final_message",
+        "raise_exception",
+        "strftime_now",
+    }
+)
+
+
+@dataclass(frozen=True)
+class Prompt:
+    """A rendered conversation."""
+
+    text: str
+    """For the tokenizer: control token names that users wrote are marked (see :mod:`llgtrt.chat.guard`)."""
+
+    expanded: str
+    """For people: the same without marks."""
+
+    add_special: bool
+    """Whether the tokenizer may put its BOS token in front: not if the template wrote one."""
+
+
+class ChatTemplate:
+    """A compiled chat template. Immutable, and safe to use from several threads.
+
+    Args:
+        source: the template.
+        name: where it comes from, for error messages.
+        tokens: texts of named control tokens (``bos_token``, ``eos_token``, ...) that the template may print.
+        special_tokens: the texts of all control tokens, which users cannot write.
+        allowed_kwargs: template variables that requests may set.
+
+    Raises:
+        ConfigError: the template has a syntax error, or cannot render a plain question.
+    """
+
+    def __init__(
+        self,
+        source: str,
+        *,
+        name: str = "chat template",
+        tokens: Mapping[str, str | None] | None = None,
+        special_tokens: Iterable[str] = (),
+        allowed_kwargs: Iterable[str] = (),
+        max_prompt_chars: int = MAX_PROMPT_CHARS,
+    ) -> None:
+        environment = template_environment()
+        try:
+            syntax_tree = environment.parse(source)
+            self._template = environment.from_string(source)
+        except jinja2.TemplateSyntaxError as error:
+            raise ConfigError(f"{name}:{error.lineno}: {error.message}") from error
+        except RecursionError as error:
+            raise ConfigError(f"{name}: nested too deeply") from error
+        self._tokens = {key: text for key, text in (tokens or {}).items() if text is not None}
+        self._bos_token = self._tokens.get("bos_token")
+        self._guard = Guard(special_tokens)
+        self._allowed_kwargs = frozenset(allowed_kwargs) - _RESERVED - self._tokens.keys()
+        self._max_prompt_chars = max_prompt_chars
+        self.shows_json_schema = "json_schema" in jinja2.meta.find_undeclared_variables(syntax_tree)
+        self.style = find_style(self._try, source)
+        try:
+            plain = self.render([{"role": "user", "content": "Hello"}])
+        except ChatError as error:
+            raise ConfigError(f"{name}: fails on a plain user message: {error.message}") from error
+        self.writes_bos = not plain.add_special
+
+    def render(
+        self,
+        messages: Sequence[Mapping[str, Any]],
+        *,
+        tools: Sequence[Mapping[str, Any]] | None = None,
+        json_schema: Any = None,
+        add_generation_prompt: bool = True,
+        continue_final_message: bool = False,
+        template_kwargs: Mapping[str, Any] | None = None,
+    ) -> Prompt:
+        """The prompt for a conversation. May take long for long conversations.
+
+        Args:
+            messages: as in the OpenAI API.
+            tools: tool definitions for the template.
+            json_schema: a schema that the answer will satisfy, to tell the model about. It goes where the
+                template puts it, else into the system message.
+            add_generation_prompt: end with the header of the answer, so that the model begins one.
+            continue_final_message: leave the final assistant message open, so that the model goes on with it.
+            template_kwargs: further template variables, if they are allowed.
+
+        Raises:
+            ChatError: the messages cannot be made into a prompt.
+        """
+        if continue_final_message and add_generation_prompt:
+            raise ChatError(
+                "continue_final_message and add_generation_prompt cannot both be true",
+                "continue_final_message",
+            )
+        try:
+            plain = plain_messages(messages)
+            if json_schema is not None and not self.shows_json_schema:
+                self._add_schema(plain, json_schema)
+            context: dict[str, Any] = {
+                **self._kwargs(template_kwargs),
+                # Templates of Hugging Face models expect these two to be defined always.
+                "tools": self._guard.protect(tools) if tools else None,
+                "documents": None,
+                "add_generation_prompt": add_generation_prompt,
+            }
+            if json_schema is not None and self.shows_json_schema:
+                context["json_schema"] = self._guard.protect(json_schema)
+            styled = [self._styled(message) for message in plain]
+            if continue_final_message:
+                self._open_final_message(styled)
+            text = self._run(styled, context)
+        except RecursionError as error:
+            raise ChatError("messages are nested too deeply") from error
+        if continue_final_message:
+            text = self._cut_final_message(text)
+        return Prompt(
+            text=text,
+            expanded=self._guard.remove(text),
+            add_special=not (self._bos_token and text.startswith(self._bos_token)),
+        )
+
+    def _run(self, messages: list[dict[str, Any]], context: Mapping[str, Any]) -> str:
+        """Renders messages that are already in the form that the template wants."""
+        now = datetime.now(timezone.utc)
+        variables = {
+            **self._tokens,
+            "date_string": f"{now.day} {now:%B %Y}",
+            **context,
+            "messages": messages,
+        }
+        pieces: list[str] = []
+        left = self._max_prompt_chars
+        try:
+            for piece in self._template.generate(variables):
+                left -= len(piece)
+                if left < 0:
+                    raise ChatError(f"the prompt is longer than {self._max_prompt_chars} characters")
+                pieces.append(piece)
+        except (ChatError, RecursionError):
+            raise
+        except RefusedError as error:
+            raise ChatError(f"the chat template refused the messages: {error}") from error
+        except Exception as error:
+            # A template is a program: what it raises on messages it was not written for can be anything.
+            raise ChatError(f"the chat template failed on the messages: {str(error)[:200]}") from error
+        return "".join(pieces)
+
+    def _try(self, messages: list[dict[str, Any]]) -> str | None:
+        try:
+            return self._run(messages, {"tools": None, "documents": None, "add_generation_prompt": True})
+        except (ChatError, RecursionError):
+            return None
+
+    def _kwargs(self, kwargs: Mapping[str, Any] | None) -> dict[str, Any]:
+        for key in kwargs or {}:
+            if key not in self._allowed_kwargs:
+                allowed = ", ".join(sorted(self._allowed_kwargs)) or "none"
+                raise ChatError(
+                    f"chat_template_kwargs: {key[:40]!r} may not be set; allowed: {allowed}",
+                    "chat_template_kwargs",
+                )
+        return dict(self._guard.protect(dict(kwargs or {})))
+
+    def _add_schema(self, messages: list[dict[str, Any]], schema: Any) -> None:
+        text = SCHEMA_INSTRUCTION + json.dumps(schema, ensure_ascii=False)
+        if self.style.system_role:
+            first = messages[0]
+            if first["role"] in ("system", "developer"):
+                first["content"] = f"{first['content']}\n\n{text}" if first["content"] else text
+            else:
+                messages.insert(0, {"role": "system", "content": text})
+            return
+        for message in messages:
+            if message["role"] == "user":
+                message["content"] = f"{text}\n\n{message['content']}"
+                return
+        messages.append({"role": "user", "content": text})
+
+    def _styled(self, message: Mapping[str, Any]) -> dict[str, Any]:
+        """A message in the form that the template wants, its texts guarded."""
+        styled: dict[str, Any] = {**self._guard.protect(dict(message)), "role": message["role"]}
+        if styled["role"] == "developer" and not self.style.developer_role:
+            styled["role"] = "system"
+        if styled["content"] is None and not self.style.null_content:
+            styled["content"] = ""
+        if self.style.content_parts and styled["content"] is not None:
+            styled["content"] = [{"type": "text", "text": styled["content"]}]
+        if self.style.text_arguments:
+            for call in styled.get("tool_calls", ()):
+                arguments = call["function"]["arguments"]
+                call["function"]["arguments"] = json.dumps(arguments, ensure_ascii=False)
+        return styled
+
+    def _open_final_message(self, messages: list[dict[str, Any]]) -> None:
+        final = messages[-1]
+        if final["role"] != "assistant" or not final["content"]:
+            raise ChatError(
+                "continue_final_message needs a final assistant message with a content",
+                "continue_final_message",
+            )
+        if self.style.content_parts:
+            final["content"][-1]["text"] += _END_MARK
+        else:
+            final["content"] += _END_MARK
+
+    def _cut_final_message(self, text: str) -> str:
+        end = text.rfind(_END_MARK)
+        if end < 0:
+            raise ChatError(
+                "the chat template does not print the final message, so it cannot be continued",
+                "continue_final_message",
+            )
+        return text[:end]
+
+
+def load_chat_template(settings: Settings, model_info: Mapping[str, Any]) -> ChatTemplate:
+    """The chat template of a server: the operator's, else the model's, else ChatML.
+
+    Args:
+        settings: the server's settings.
+        model_info: what the engine knows of the model: ``chat_template``, ``bos_token``, ``eos_token`` and
+            ``special_tokens``.
+
+    Raises:
+        ConfigError: the template cannot be used.
+    """
+    section = settings.config.tokenizer
+    if settings.chat_template is not None:
+        source, name = settings.chat_template, settings.chat_template_source or "chat template"
+    elif model_info.get("chat_template"):
+        source, name = model_info["chat_template"], "chat template of the model file"
+    else:
+        logger.warning("no chat template found, using ChatML; set one with --chat-template")
+        source, name = CHATML, "default chat template"
+    names = [option for option in type(section).model_fields if option.endswith("_token")]
+    tokens = {
+        option: getattr(section, option)
+        for option in names
+        if option not in ("add_bos_token", "json_start_token")
+    }
+    for option in ("bos_token", "eos_token"):
+        if option not in section.model_fields_set:
+            tokens[option] = model_info.get(option)
+    return ChatTemplate(
+        source,
+        name=name,
+        tokens=tokens,
+        special_tokens=model_info.get("special_tokens") or (),
+        allowed_kwargs=settings.config.server.chat_template_kwargs,
+    )
