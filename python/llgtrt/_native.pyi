@@ -260,3 +260,7 @@ class Engine:
 
 def config_fields() -> str:
     """JSON: the fields of every configuration section as Rust reads them, for the test that compares both sides."""
+
+def init_logging(level: str) -> None:
+    """Sends the core's log to standard error. Levels: ``error``, ``warn``, ``info``, ``debug``, ``trace``, ``off``,
+    or the directives of tracing's filter. The first call wins."""

@@ -1,0 +1,101 @@
+//! The configuration as it crosses from Python: one JSON string, unknown fields refused.
+//!
+//! Sections that belong to one crate are that crate's own type; `runtime` is shared by the engines
+//! and is divided here.
+
+use std::path::PathBuf;
+use std::time::Duration;
+
+use llgtrt_engine_llamacpp::LlamaCppConfig;
+use llgtrt_engine_sim::SimConfig;
+use llgtrt_grammar::{GrammarConfig, GrammarLimits};
+use llgtrt_runtime::RuntimeConfig;
+use llgtrt_text::TokenizerOptions;
+use serde::Deserialize;
+use serde_aux::serde_introspection::serde_introspect;
+use serde_json::{Value, json};
+
+/// Which engine to run.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Deserialize)]
+#[serde(rename_all = "lowercase")]
+pub(crate) enum Backend {
+    LlamaCpp,
+    Sim,
+}
+
+impl Backend {
+    pub(crate) const fn name(self) -> &'static str {
+        match self {
+            Self::LlamaCpp => "llamacpp",
+            Self::Sim => "sim",
+        }
+    }
+}
+
+/// Everything Rust is told.
+#[derive(Debug, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub(crate) struct NativeConfig {
+    pub backend: Backend,
+    pub model_path: Option<PathBuf>,
+    pub tokenizer_path: Option<PathBuf>,
+    pub runtime: RuntimeSection,
+    pub tokenizer: TokenizerOptions,
+    pub llguidance: GrammarConfig,
+    pub llamacpp: LlamaCppConfig,
+    pub sim: SimConfig,
+}
+
+/// The `runtime` section. Fields that only TensorRT-LLM knows are read, so that one file serves every
+/// engine, and left to that engine.
+#[derive(Debug, Deserialize)]
+#[serde(deny_unknown_fields)]
+#[expect(dead_code, reason = "fields of an engine that is not part of this build")]
+#[expect(clippy::struct_excessive_bools, reason = "the names and types of the configuration file")]
+pub(crate) struct RuntimeSection {
+    pub guaranteed_no_evict: bool,
+    pub max_batch_size: Option<u32>,
+    pub max_num_tokens: Option<u32>,
+    pub max_queue_size: usize,
+    pub max_seq_len: Option<u32>,
+    pub enable_chunked_context: bool,
+    pub enable_kv_cache_reuse: bool,
+    pub kv_cache_free_gpu_mem_fraction: f32,
+    pub kv_cache_host_memory_megabytes: u64,
+    pub kv_cache_onboard_blocks: bool,
+    pub cross_kv_cache_fraction: Option<f32>,
+    pub secondary_offload_min_priority: Option<i32>,
+    pub event_buffer_max_size: Option<u64>,
+    pub enable_batch_size_tuning: bool,
+    pub enable_max_num_tokens_tuning: bool,
+    pub stall_timeout_ms: u64,
+}
+
+/// Sequences that may wait when the configuration says 0.
+const DEFAULT_QUEUE_SIZE: usize = 256;
+
+impl NativeConfig {
+    pub(crate) fn runtime(&self) -> RuntimeConfig {
+        RuntimeConfig {
+            max_queue_size: match self.runtime.max_queue_size {
+                0 => DEFAULT_QUEUE_SIZE,
+                size => size,
+            },
+            stall_timeout: Duration::from_millis(self.runtime.stall_timeout_ms),
+            grammar: self.llguidance.clone(),
+        }
+    }
+}
+
+/// The fields of every section, for the test that compares them with Python's models.
+pub(crate) fn fields() -> Value {
+    json!({
+        "": serde_introspect::<NativeConfig>(),
+        "runtime": serde_introspect::<RuntimeSection>(),
+        "tokenizer": serde_introspect::<TokenizerOptions>(),
+        "llguidance": serde_introspect::<GrammarConfig>(),
+        "llguidance.limits": serde_introspect::<GrammarLimits>(),
+        "llamacpp": serde_introspect::<LlamaCppConfig>(),
+        "sim": serde_introspect::<SimConfig>(),
+    })
+}

@@ -1,0 +1,128 @@
+//! The running core as a Python object. Calls that may be slow release the GIL.
+
+use std::os::fd::RawFd;
+
+use llgtrt_core::{EncodeOptions, Error};
+use llgtrt_runtime::{Health, Runtime};
+use llgtrt_text::decode_lossy;
+use parking_lot::Mutex;
+use pyo3::prelude::*;
+
+use crate::config::NativeConfig;
+use crate::errors::{OrRaise, to_py};
+use crate::output::{RequestHandle, payload};
+use crate::request::GenerateRequest;
+use crate::start;
+
+/// A reserved place for some sequences.
+#[pyclass(frozen, module = "llgtrt._native")]
+pub(crate) struct Permit {
+    sequences: usize,
+    inner: Mutex<Option<llgtrt_runtime::Permit>>,
+}
+
+#[pymethods]
+impl Permit {
+    #[getter]
+    fn sequences(&self) -> usize {
+        self.sequences
+    }
+}
+
+/// The running core.
+#[pyclass(frozen, module = "llgtrt._native")]
+pub(crate) struct Engine {
+    runtime: Runtime,
+    model_info: String,
+}
+
+#[pymethods]
+impl Engine {
+    #[new]
+    fn new(py: Python<'_>, config: &str) -> PyResult<Self> {
+        let config: NativeConfig = serde_json::from_str(config)
+            .map_err(|e| Error::configuration(format!("the configuration is not understood: {e}")))
+            .or_raise(py)?;
+        let (runtime, model_info) = py.detach(|| start::start(config)).or_raise(py)?;
+        Ok(Self { runtime, model_info })
+    }
+
+    #[getter]
+    fn model_info(&self) -> &str {
+        &self.model_info
+    }
+
+    #[getter]
+    fn event_fd(&self) -> RawFd {
+        self.runtime.event_fd()
+    }
+
+    fn drain<'py>(&self, py: Python<'py>) -> PyResult<Vec<(u64, Bound<'py, PyAny>, bool)>> {
+        self.runtime
+            .drain()
+            .into_iter()
+            .map(|(id, taken, last)| Ok((id, payload(py, taken)?, last)))
+            .collect()
+    }
+
+    fn reserve(&self, py: Python<'_>, sequences: usize) -> PyResult<Permit> {
+        let permit = self.runtime.reserve(sequences).or_raise(py)?;
+        Ok(Permit { sequences, inner: Mutex::new(Some(permit)) })
+    }
+
+    fn submit(
+        &self,
+        py: Python<'_>,
+        request: &Bound<'_, GenerateRequest>,
+        permit: &Bound<'_, Permit>,
+    ) -> PyResult<RequestHandle> {
+        let permit = permit.get().inner.lock().take();
+        let permit = permit.ok_or_else(|| to_py(py, &Error::internal("the permit was used before")))?;
+        self.runtime.submit(request.get().0.clone(), permit).map(RequestHandle).or_raise(py)
+    }
+
+    #[pyo3(signature = (text, add_special=true, parse_special=true))]
+    fn tokenize(
+        &self,
+        py: Python<'_>,
+        text: String,
+        add_special: bool,
+        parse_special: bool,
+    ) -> PyResult<Vec<u32>> {
+        let tokenizer = self.runtime.tokenizer();
+        let options = EncodeOptions { add_special, parse_special };
+        py.detach(|| tokenizer.encode(&text, options)).or_raise(py)
+    }
+
+    fn detokenize(&self, py: Python<'_>, tokens: Vec<u32>) -> String {
+        let tokenizer = self.runtime.tokenizer();
+        py.detach(|| decode_lossy(tokenizer.vocabulary(), &tokens))
+    }
+
+    fn metrics(&self, py: Python<'_>) -> PyResult<String> {
+        py.detach(|| self.runtime.metrics()).or_raise(py)
+    }
+
+    fn health(&self) -> (&'static str, String) {
+        let health = self.runtime.health();
+        let text = match &health {
+            Health::Ready => "serving".to_owned(),
+            Health::Draining => "finishing running requests".to_owned(),
+            Health::Stalled => "the engine makes no progress".to_owned(),
+            Health::Failed(error) => error.message.clone(),
+        };
+        (health.as_str(), text)
+    }
+
+    fn active_requests(&self) -> usize {
+        self.runtime.active_requests()
+    }
+
+    fn begin_drain(&self) {
+        self.runtime.begin_drain();
+    }
+
+    fn shutdown(&self, py: Python<'_>) {
+        py.detach(|| self.runtime.shutdown());
+    }
+}

@@ -1,0 +1,144 @@
+//! What Python gets: SSE bytes, or structured deltas. Runs with the GIL held.
+
+use llgtrt_runtime as runtime;
+use pyo3::IntoPyObjectExt;
+use pyo3::prelude::*;
+use pyo3::types::PyBytes;
+
+use crate::errors;
+
+/// Token counts of a request.
+#[pyclass(frozen, module = "llgtrt._native")]
+pub(crate) struct Usage(runtime::Usage);
+
+#[pymethods]
+impl Usage {
+    #[getter]
+    fn prompt_tokens(&self) -> u64 {
+        self.0.prompt_tokens
+    }
+
+    #[getter]
+    fn completion_tokens(&self) -> u64 {
+        self.0.completion_tokens
+    }
+
+    #[getter]
+    fn cached_tokens(&self) -> u64 {
+        self.0.cached_tokens
+    }
+
+    #[getter]
+    fn forced_tokens(&self) -> u64 {
+        self.0.forced_tokens
+    }
+}
+
+/// New text of one choice.
+#[pyclass(frozen, module = "llgtrt._native")]
+pub(crate) struct ChoiceDelta(runtime::ChoiceDelta);
+
+#[pymethods]
+impl ChoiceDelta {
+    #[getter]
+    fn index(&self) -> u32 {
+        self.0.index
+    }
+
+    #[getter]
+    fn text(&self) -> &str {
+        &self.0.text
+    }
+
+    #[getter]
+    fn token_count(&self) -> u64 {
+        self.0.token_count
+    }
+
+    #[getter]
+    fn logprobs(&self) -> Option<&str> {
+        self.0.logprobs.as_deref()
+    }
+
+    #[getter]
+    fn finish_reason(&self) -> Option<&'static str> {
+        self.0.finish.as_ref().map(runtime::ChoiceFinish::reason)
+    }
+
+    #[getter]
+    fn stop_reason<'py>(&self, py: Python<'py>) -> PyResult<Option<Bound<'py, PyAny>>> {
+        match &self.0.finish {
+            Some(runtime::ChoiceFinish::StopString(text)) => text.into_bound_py_any(py).map(Some),
+            Some(runtime::ChoiceFinish::StopToken(token)) => token.into_bound_py_any(py).map(Some),
+            _ => Ok(None),
+        }
+    }
+}
+
+/// What happened to a request since the last delta.
+#[pyclass(frozen, module = "llgtrt._native")]
+pub(crate) struct Delta {
+    choices: Vec<Py<ChoiceDelta>>,
+    usage: Option<Py<Usage>>,
+    error: Option<PyErr>,
+}
+
+impl Delta {
+    fn new(py: Python<'_>, delta: runtime::Delta) -> PyResult<Self> {
+        Ok(Self {
+            choices: delta
+                .choices
+                .into_iter()
+                .map(|choice| Py::new(py, ChoiceDelta(choice)))
+                .collect::<PyResult<_>>()?,
+            usage: delta.usage.map(|usage| Py::new(py, Usage(usage))).transpose()?,
+            error: delta.error.map(|error| errors::to_py(py, &error)),
+        })
+    }
+}
+
+#[pymethods]
+impl Delta {
+    #[getter]
+    fn choices(&self, py: Python<'_>) -> Vec<Py<ChoiceDelta>> {
+        self.choices.iter().map(|choice| choice.clone_ref(py)).collect()
+    }
+
+    #[getter]
+    fn usage(&self, py: Python<'_>) -> Option<Py<Usage>> {
+        self.usage.as_ref().map(|usage| usage.clone_ref(py))
+    }
+
+    #[getter]
+    fn error(&self, py: Python<'_>) -> Option<Py<PyAny>> {
+        self.error.as_ref().map(|error| error.value(py).clone().unbind().into())
+    }
+}
+
+/// `bytes` or [`Delta`].
+pub(crate) fn payload(py: Python<'_>, payload: runtime::Payload) -> PyResult<Bound<'_, PyAny>> {
+    match payload {
+        runtime::Payload::Sse(bytes) => Ok(PyBytes::new(py, &bytes).into_any()),
+        runtime::Payload::Delta(delta) => Ok(Bound::new(py, Delta::new(py, delta)?)?.into_any()),
+    }
+}
+
+/// A submitted request. Dropping the last reference cancels it.
+#[pyclass(frozen, module = "llgtrt._native")]
+pub(crate) struct RequestHandle(pub(crate) runtime::RequestHandle);
+
+#[pymethods]
+impl RequestHandle {
+    #[getter]
+    fn id(&self) -> u64 {
+        self.0.id()
+    }
+
+    fn take<'py>(&self, py: Python<'py>) -> PyResult<Option<(Bound<'py, PyAny>, bool)>> {
+        self.0.take().map(|(taken, last)| Ok((payload(py, taken)?, last))).transpose()
+    }
+
+    fn cancel(&self) {
+        self.0.cancel();
+    }
+}

@@ -1,0 +1,170 @@
+//! What Python asks for: frozen, keyword-only. Runs with the GIL held; only moves data.
+
+use llgtrt_core::SamplingParams;
+use llgtrt_runtime as runtime;
+use pyo3::exceptions::PyValueError;
+use pyo3::prelude::*;
+
+/// A constraint on the answer: a kind and its source text.
+#[pyclass(frozen, module = "llgtrt._native")]
+#[derive(Clone)]
+pub(crate) struct GrammarSpec(pub(crate) llgtrt_core::GrammarSpec);
+
+#[pymethods]
+impl GrammarSpec {
+    #[staticmethod]
+    fn json_schema(schema: String) -> Self {
+        Self(llgtrt_core::GrammarSpec::JsonSchema(schema))
+    }
+
+    #[staticmethod]
+    fn json_object() -> Self {
+        Self(llgtrt_core::GrammarSpec::JsonObject)
+    }
+
+    #[staticmethod]
+    fn regex(pattern: String) -> Self {
+        Self(llgtrt_core::GrammarSpec::Regex(pattern))
+    }
+
+    #[staticmethod]
+    fn choice(choices: Vec<String>) -> Self {
+        Self(llgtrt_core::GrammarSpec::Choice(choices))
+    }
+
+    #[staticmethod]
+    fn lark(grammar: String) -> Self {
+        Self(llgtrt_core::GrammarSpec::Lark(grammar))
+    }
+
+    #[staticmethod]
+    fn llguidance(grammar: String) -> Self {
+        Self(llgtrt_core::GrammarSpec::Llguidance(grammar))
+    }
+
+    #[getter]
+    fn kind(&self) -> &'static str {
+        self.0.kind()
+    }
+
+    fn __repr__(&self) -> String {
+        format!("GrammarSpec.{}(...)", self.0.kind())
+    }
+}
+
+/// A prompt as Python gives it.
+#[derive(FromPyObject)]
+pub(crate) enum Prompt {
+    Text(String),
+    Tokens(Vec<u32>),
+}
+
+/// One HTTP request's worth of generation.
+#[pyclass(frozen, module = "llgtrt._native")]
+pub(crate) struct GenerateRequest(pub(crate) runtime::GenerateRequest);
+
+#[pymethods]
+impl GenerateRequest {
+    #[new]
+    #[pyo3(signature = (
+        *, prompts, add_special=true, parse_special=true, n=1, max_tokens=None, min_tokens=0, temperature=1.0,
+        top_k=0, top_p=1.0, min_p=0.0, presence_penalty=0.0, frequency_penalty=0.0, repetition_penalty=1.0,
+        logit_bias=Vec::new(), seed=None, ignore_eos=false, logprobs=None, prompt_logprobs=false, stop=Vec::new(),
+        stop_token_ids=Vec::new(), include_stop=false, echo=false, grammar=None, grammar_param=None,
+        output="final", logprobs_form="chat", response_id=String::new(), model=String::new(), created=0,
+        include_usage=false, first_chunk_fields=None,
+    ))]
+    #[expect(clippy::too_many_arguments, clippy::fn_params_excessive_bools, reason = "keyword-only in Python")]
+    fn new(
+        prompts: Vec<Prompt>,
+        add_special: bool,
+        parse_special: bool,
+        n: u32,
+        max_tokens: Option<u32>,
+        min_tokens: u32,
+        temperature: f32,
+        top_k: u32,
+        top_p: f32,
+        min_p: f32,
+        presence_penalty: f32,
+        frequency_penalty: f32,
+        repetition_penalty: f32,
+        logit_bias: Vec<(u32, f32)>,
+        seed: Option<u64>,
+        ignore_eos: bool,
+        logprobs: Option<u32>,
+        prompt_logprobs: bool,
+        stop: Vec<String>,
+        stop_token_ids: Vec<u32>,
+        include_stop: bool,
+        echo: bool,
+        grammar: Option<Bound<'_, GrammarSpec>>,
+        grammar_param: Option<String>,
+        output: &str,
+        logprobs_form: &str,
+        response_id: String,
+        model: String,
+        created: u64,
+        include_usage: bool,
+        first_chunk_fields: Option<String>,
+    ) -> PyResult<Self> {
+        let output = match output {
+            "final" => runtime::OutputFormat::Final,
+            "deltas" => runtime::OutputFormat::Deltas,
+            "chat_sse" => runtime::OutputFormat::ChatSse,
+            "completion_sse" => runtime::OutputFormat::CompletionSse,
+            other => return Err(PyValueError::new_err(format!("unknown output format {other:?}"))),
+        };
+        let completion_logprobs = match logprobs_form {
+            "chat" => false,
+            "completion" => true,
+            other => return Err(PyValueError::new_err(format!("unknown logprobs form {other:?}"))),
+        };
+        if prompts.is_empty() || n == 0 || max_tokens == Some(0) {
+            return Err(PyValueError::new_err("prompts, n and max_tokens must not be empty or zero"));
+        }
+        let prompts = prompts
+            .into_iter()
+            .map(|prompt| match prompt {
+                Prompt::Text(text) => runtime::Prompt::Text(text),
+                Prompt::Tokens(tokens) => runtime::Prompt::Tokens(tokens),
+            })
+            .collect();
+        Ok(Self(runtime::GenerateRequest {
+            prompts,
+            add_special,
+            parse_special,
+            n,
+            max_tokens,
+            sampling: SamplingParams {
+                temperature,
+                top_k,
+                top_p,
+                min_p,
+                presence_penalty,
+                frequency_penalty,
+                repetition_penalty,
+                logit_bias,
+                seed: 0,
+                logprobs,
+                min_tokens,
+                ignore_eos,
+            },
+            seed,
+            prompt_logprobs,
+            stop,
+            stop_token_ids,
+            include_stop,
+            echo,
+            grammar: grammar.map(|grammar| grammar.get().0.clone()),
+            grammar_param,
+            output,
+            completion_logprobs,
+            response_id,
+            model,
+            created,
+            include_usage,
+            first_chunk_fields,
+        }))
+    }
+}

@@ -1,0 +1,270 @@
+//! From a request to running sequences: tokenize, check lengths, compile the grammar, submit.
+//!
+//! Runs on admission threads with big stacks (tokenizers recurse on hostile text) and finishes on a
+//! compile thread where there is a grammar to compile. Never on the event loop.
+
+use std::panic::{AssertUnwindSafe, catch_unwind};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
+
+use crossbeam_channel::{Receiver, Sender};
+
+use llgtrt_core::{
+    Capabilities, EncodeOptions, Error, ErrorKind, Result, SamplingParams, SequenceId, SequenceSpec, TokenId,
+    Tokenizer,
+};
+use llgtrt_grammar::{CompiledGrammar, GrammarCompiler, MaskPool};
+use llgtrt_text::{GUARD, GuardedEncoder, StopMatcher, TextPipe, decode_lossy};
+
+use crate::engine_loop::{Command, panic_text};
+use crate::gate::Permit;
+use crate::output::{Event, NewSequence};
+use crate::outbox::RequestState;
+use crate::request::{GenerateRequest, Prompt};
+use crate::shared::Shared;
+
+/// A request that has a place and waits to be admitted.
+pub(crate) struct Job {
+    pub state: Arc<RequestState>,
+    pub request: GenerateRequest,
+    pub permit: Permit,
+}
+
+/// What admission threads share.
+pub(crate) struct Admission {
+    pub shared: Arc<Shared>,
+    pub tokenizer: Arc<dyn Tokenizer>,
+    pub encoder: GuardedEncoder,
+    pub compiler: Arc<GrammarCompiler>,
+    pub masks: Arc<MaskPool>,
+    pub capabilities: Capabilities,
+    pub commands: Sender<Command>,
+    pub events: Sender<Event>,
+    pub next_sequence: AtomicU64,
+    /// The longest token in bytes: bounds how many tokens a text has at least.
+    pub max_token_bytes: usize,
+}
+
+/// A tokenized prompt and its text where the answer repeats it.
+struct PreparedPrompt {
+    tokens: Arc<[TokenId]>,
+    text: Option<String>,
+}
+
+impl Admission {
+    /// Serves jobs until the senders are gone.
+    pub(crate) fn run(self: &Arc<Self>, jobs: &Receiver<Job>) {
+        for job in jobs {
+            let state = Arc::clone(&job.state);
+            let outcome = catch_unwind(AssertUnwindSafe(|| self.admit(job)));
+            if let Err(error) = outcome.unwrap_or_else(|panic| Err(Error::internal(panic_text(&*panic)))) {
+                self.shared.fail(&state, error);
+            }
+        }
+    }
+
+    fn admit(self: &Arc<Self>, job: Job) -> Result<()> {
+        if job.state.is_closed() {
+            return Ok(());
+        }
+        let prompts = self.prepare_prompts(&job.request)?;
+        let Some(spec) = job.request.grammar.clone() else {
+            return self.launch(job, prompts, None);
+        };
+        self.shared.metrics.constrained.with_label_values(&[spec.kind()]).inc();
+        let this = Arc::clone(self);
+        let param = job.request.grammar_param.clone();
+        let state = Arc::clone(&job.state);
+        self.compiler.compile_async(
+            spec,
+            Box::new(move |compiled| {
+                let outcome = compiled
+                    .map_err(|error| under_param(error, param.as_deref()))
+                    .and_then(|grammar| this.launch(job, prompts, Some(&grammar)));
+                if let Err(error) = outcome {
+                    this.shared.fail(&state, error);
+                }
+            }),
+        )
+    }
+
+    fn prepare_prompts(&self, request: &GenerateRequest) -> Result<Vec<PreparedPrompt>> {
+        let several = request.prompts.len() > 1;
+        request
+            .prompts
+            .iter()
+            .enumerate()
+            .map(|(index, prompt)| {
+                let prepared = self.prepare_prompt(request, prompt)?;
+                self.check_prompt(&prepared.tokens, request).map_err(|error| match &error.param {
+                    None if several => error.with_param(format!("prompt[{index}]")),
+                    None if !request.completion_form() => error.with_param("messages"),
+                    None => error.with_param("prompt"),
+                    Some(_) => error,
+                })?;
+                Ok(prepared)
+            })
+            .collect()
+    }
+
+    fn prepare_prompt(&self, request: &GenerateRequest, prompt: &Prompt) -> Result<PreparedPrompt> {
+        match prompt {
+            Prompt::Text(text) => {
+                let limit = self.capabilities.max_sequence_tokens as usize;
+                let at_least = text.len() / self.max_token_bytes.max(1);
+                if at_least > limit {
+                    return Err(self.too_long(at_least, request));
+                }
+                let options = EncodeOptions {
+                    add_special: request.add_special,
+                    parse_special: request.parse_special,
+                };
+                let tokens = self.encoder.encode(text, options)?;
+                Ok(PreparedPrompt { tokens: tokens.into(), text: request.echo.then(|| text.replace(GUARD, "")) })
+            }
+            Prompt::Tokens(tokens) => {
+                let text = request.echo.then(|| decode_lossy(self.tokenizer.vocabulary(), tokens));
+                Ok(PreparedPrompt { tokens: tokens.as_slice().into(), text })
+            }
+        }
+    }
+
+    fn check_prompt(&self, tokens: &[TokenId], request: &GenerateRequest) -> Result<()> {
+        if tokens.is_empty() {
+            return Err(Error::new(ErrorKind::InvalidRequest, "the prompt is empty"));
+        }
+        let vocab_size = self.capabilities.vocab_size;
+        if let Some(bad) = tokens.iter().find(|&&token| token >= vocab_size) {
+            let message = format!("token id {bad} is outside the vocabulary of {vocab_size}");
+            return Err(Error::new(ErrorKind::InvalidRequest, message));
+        }
+        let limit = self.capabilities.max_sequence_tokens as usize;
+        if tokens.len() + request.max_tokens.unwrap_or(1) as usize > limit {
+            return Err(self.too_long(tokens.len(), request));
+        }
+        Ok(())
+    }
+
+    fn too_long(&self, prompt_tokens: usize, request: &GenerateRequest) -> Error {
+        let limit = self.capabilities.max_sequence_tokens;
+        let asked = request.max_tokens.unwrap_or(1) as usize;
+        Error::new(
+            ErrorKind::ContextLength,
+            format!(
+                "this model's context is {limit} tokens; the request needs at least {} ({prompt_tokens} in the \
+                 prompt, {asked} in the answer)",
+                prompt_tokens + asked
+            ),
+        )
+    }
+
+    /// Creates the sequences. The output thread learns of each before the engine does, so that no
+    /// output can come for a sequence it does not know.
+    fn launch(
+        &self,
+        mut job: Job,
+        prompts: Vec<PreparedPrompt>,
+        grammar: Option<&CompiledGrammar>,
+    ) -> Result<()> {
+        let request = &job.request;
+        let limit = self.capabilities.max_sequence_tokens;
+        let stop_token_ids: Arc<[TokenId]> = request.stop_token_ids.as_slice().into();
+        let stop: Arc<[String]> = request.stop.as_slice().into();
+        let stops = StopMatcher::new(&stop, request.include_stop);
+        let mut specs = Vec::with_capacity(request.sequences());
+        let mut news = Vec::with_capacity(request.sequences());
+        for (prompt_index, prompt) in prompts.into_iter().enumerate() {
+            let remaining = limit - prompt.tokens.len() as u32;
+            for choice in 0..request.n {
+                let id = SequenceId(self.next_sequence.fetch_add(1, Ordering::Relaxed));
+                let seed = request.seed.map_or_else(fresh_seed, |seed| seed.wrapping_add(u64::from(choice)));
+                let permit =
+                    job.permit.split_one().ok_or_else(|| Error::internal("permit is smaller than the request"))?;
+                if let Some(grammar) = grammar {
+                    self.masks.register(id, grammar);
+                }
+                news.push(NewSequence {
+                    id,
+                    request: Arc::clone(&job.state),
+                    index: prompt_index as u32 * request.n + choice,
+                    echo: prompt.text.clone(),
+                    prompt: (request.prompt_logprobs || choice == 0).then(|| Arc::clone(&prompt.tokens)),
+                    counts_prompt: choice == 0,
+                    stop: Arc::clone(&stop),
+                    pipe: TextPipe::new(stops.clone(), request.sampling.min_tokens),
+                    permit,
+                });
+                specs.push(SequenceSpec {
+                    id,
+                    prompt: Arc::clone(&prompt.tokens),
+                    max_tokens: request.max_tokens.unwrap_or(remaining).min(remaining),
+                    sampling: SamplingParams { seed, ..request.sampling.clone() },
+                    stop_token_ids: Arc::clone(&stop_token_ids),
+                    constrained: grammar.is_some(),
+                    prompt_logprobs: request.prompt_logprobs,
+                });
+            }
+        }
+        let ended = |_| Error::new(ErrorKind::ShuttingDown, "the server is shutting down");
+        self.events.send(Event::Admitted(news)).map_err(ended)?;
+        for spec in specs {
+            if self.commands.send(Command::Submit(Box::new(spec))).is_err() {
+                // The output thread was told of the engine's end, or will be, and fails the request.
+                break;
+            }
+        }
+        // A reader that left in between found no sequences to end; now there are some.
+        if job.state.is_closed() {
+            let _ = self.events.send(Event::Closed(Arc::clone(&job.state)));
+        }
+        Ok(())
+    }
+}
+
+/// Puts the request's field before the path that the grammar compiler reported.
+fn under_param(error: Error, param: Option<&str>) -> Error {
+    match (param, error.param.as_deref()) {
+        (None, _) => error,
+        (Some(param), None | Some("")) => error.with_param(param),
+        (Some(param), Some(path)) if path.starts_with('[') => {
+            let path = format!("{param}{path}");
+            error.with_param(path)
+        }
+        (Some(param), Some(path)) => {
+            let path = format!("{param}.{path}");
+            error.with_param(path)
+        }
+    }
+}
+
+fn fresh_seed() -> u64 {
+    use std::hash::{BuildHasher, RandomState};
+    // std seeds every RandomState from the operating system and then counts: distinct per call.
+    RandomState::new().hash_one(0u8)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn grammar_errors_name_the_requests_field() {
+        let at = |path: Option<&str>| {
+            let error = Error::new(ErrorKind::Grammar, "no");
+            let error = match path {
+                Some(path) => error.with_param(path),
+                None => error,
+            };
+            under_param(error, Some("guided_json")).param
+        };
+        assert_eq!(at(None).as_deref(), Some("guided_json"));
+        assert_eq!(at(Some("")).as_deref(), Some("guided_json"));
+        assert_eq!(at(Some("properties.a")).as_deref(), Some("guided_json.properties.a"));
+        assert_eq!(at(Some("[2]")).as_deref(), Some("guided_json[2]"));
+    }
+
+    #[test]
+    fn fresh_seeds_differ() {
+        assert_ne!(fresh_seed(), fresh_seed());
+    }
+}

@@ -1,0 +1,152 @@
+//! The core's metrics, with the names that dashboards of other servers use, under `llgtrt_`.
+//!
+//! Written by the output and engine threads, read by whoever renders the registry. Never blocks.
+
+use prometheus::{
+    Encoder, Gauge, Histogram, HistogramOpts, IntCounter, IntCounterVec, IntGauge, Opts, Registry, TextEncoder,
+};
+
+use llgtrt_core::{EngineStats, Error, Result};
+
+const LATENCY_SECONDS: &[f64] = &[
+    0.001, 0.0025, 0.005, 0.01, 0.02, 0.04, 0.06, 0.08, 0.1, 0.25, 0.5, 0.75, 1.0, 2.5, 5.0, 7.5, 10.0, 20.0, 40.0,
+    80.0, 160.0,
+];
+const TOKEN_GAP_SECONDS: &[f64] =
+    &[0.0005, 0.001, 0.002, 0.004, 0.006, 0.008, 0.01, 0.015, 0.02, 0.03, 0.05, 0.075, 0.1, 0.2, 0.5, 1.0, 2.5];
+
+/// Handles to every metric of the runtime.
+#[derive(Debug)]
+pub struct Metrics {
+    registry: Registry,
+    running: IntGauge,
+    waiting: IntGauge,
+    kv_cache_usage: Gauge,
+    prefix_queries: IntCounter,
+    prefix_hits: IntCounter,
+    forward_passes: IntCounter,
+    /// Prompt tokens of admitted sequences.
+    pub prompt_tokens: IntCounter,
+    /// Generated tokens, sampled and forced.
+    pub generation_tokens: IntCounter,
+    /// Generated tokens that were sampled.
+    pub sampled_tokens: IntCounter,
+    /// Generated tokens that the grammar forced.
+    pub forced_tokens: IntCounter,
+    /// Submission to first token of each request.
+    pub time_to_first_token: Histogram,
+    /// Gap between two outputs of a sequence.
+    pub inter_token_latency: Histogram,
+    /// Submission to end of each request.
+    pub e2e_latency: Histogram,
+    /// Submission to the start of prefill of each sequence.
+    pub queue_time: Histogram,
+    /// Start of prefill to first token of each sequence.
+    pub prefill_time: Histogram,
+    /// First to last token of each sequence.
+    pub decode_time: Histogram,
+    /// Finished sequences by `finished_reason`: stop, length, abort, error.
+    pub finished: IntCounterVec,
+    /// Requests with a grammar by kind.
+    pub constrained: IntCounterVec,
+    /// Requests refused because the queue was full.
+    pub rejected: IntCounter,
+}
+
+impl Metrics {
+    /// Registers everything in `registry`.
+    pub fn new(registry: &Registry) -> Result<Self> {
+        Self::register(registry)
+            .map_err(|e| Error::internal(format!("metric registration failed: {e}")))
+    }
+
+    fn register(registry: &Registry) -> prometheus::Result<Self> {
+        let gauge = |name: &str, help: &str| -> prometheus::Result<IntGauge> {
+            let metric = IntGauge::new(name, help)?;
+            registry.register(Box::new(metric.clone()))?;
+            Ok(metric)
+        };
+        let counter = |name: &str, help: &str| -> prometheus::Result<IntCounter> {
+            let metric = IntCounter::new(name, help)?;
+            registry.register(Box::new(metric.clone()))?;
+            Ok(metric)
+        };
+        let histogram = |name: &str, help: &str, buckets: &[f64]| -> prometheus::Result<Histogram> {
+            let metric = Histogram::with_opts(HistogramOpts::new(name, help).buckets(buckets.to_vec()))?;
+            registry.register(Box::new(metric.clone()))?;
+            Ok(metric)
+        };
+        let labelled = |name: &str, help: &str, label: &str| -> prometheus::Result<IntCounterVec> {
+            let metric = IntCounterVec::new(Opts::new(name, help), &[label])?;
+            registry.register(Box::new(metric.clone()))?;
+            Ok(metric)
+        };
+        let kv_cache_usage = Gauge::new("llgtrt_kv_cache_usage_perc", "KV cache in use, 0 to 1")?;
+        registry.register(Box::new(kv_cache_usage.clone()))?;
+        let seconds = LATENCY_SECONDS;
+        Ok(Self {
+            running: gauge("llgtrt_num_requests_running", "Sequences that hold a slot of the engine")?,
+            waiting: gauge("llgtrt_num_requests_waiting", "Sequences admitted and waiting for a slot")?,
+            kv_cache_usage,
+            prefix_queries: counter("llgtrt_prefix_cache_queries", "Prompt tokens looked up in the prefix cache")?,
+            prefix_hits: counter("llgtrt_prefix_cache_hits", "Prompt tokens found in the prefix cache")?,
+            forward_passes: counter("llgtrt_forward_passes_total", "Forward passes of the model")?,
+            prompt_tokens: counter("llgtrt_prompt_tokens_total", "Prompt tokens")?,
+            generation_tokens: counter("llgtrt_generation_tokens_total", "Generated tokens, sampled and forced")?,
+            sampled_tokens: counter("llgtrt_sampled_tokens_total", "Generated tokens that were sampled")?,
+            forced_tokens: counter("llgtrt_forced_tokens_total", "Generated tokens that the grammar forced")?,
+            time_to_first_token: histogram("llgtrt_time_to_first_token_seconds", "Time to first token", seconds)?,
+            inter_token_latency: histogram(
+                "llgtrt_inter_token_latency_seconds",
+                "Gap between two outputs of a sequence",
+                TOKEN_GAP_SECONDS,
+            )?,
+            e2e_latency: histogram("llgtrt_e2e_request_latency_seconds", "Submission to end", seconds)?,
+            queue_time: histogram("llgtrt_request_queue_time_seconds", "Submission to prefill", seconds)?,
+            prefill_time: histogram("llgtrt_request_prefill_time_seconds", "Prefill to first token", seconds)?,
+            decode_time: histogram("llgtrt_request_decode_time_seconds", "First to last token", seconds)?,
+            finished: labelled("llgtrt_request_success_total", "Finished sequences", "finished_reason")?,
+            constrained: labelled("llgtrt_constrained_requests_total", "Requests with a grammar", "kind")?,
+            rejected: counter("llgtrt_requests_rejected_total", "Requests refused because the queue was full")?,
+            registry: registry.clone(),
+        })
+    }
+
+    /// Takes over the engine's snapshot.
+    pub fn update(&self, stats: &EngineStats) {
+        self.running.set(i64::from(stats.running));
+        self.waiting.set(i64::from(stats.waiting));
+        self.kv_cache_usage.set(stats.kv_cache_usage);
+        let raise = |counter: &IntCounter, total: u64| counter.inc_by(total.saturating_sub(counter.get()));
+        raise(&self.prefix_queries, stats.prefix_cache_queries);
+        raise(&self.prefix_hits, stats.prefix_cache_hits);
+        raise(&self.forward_passes, stats.forward_passes);
+    }
+
+    /// Prometheus text of the whole registry.
+    pub fn render(&self) -> Result<String> {
+        let mut buffer = Vec::with_capacity(16 * 1024);
+        TextEncoder::new()
+            .encode(&self.registry.gather(), &mut buffer)
+            .map_err(|e| Error::internal(format!("metrics cannot be rendered: {e}")))?;
+        String::from_utf8(buffer).map_err(|e| Error::internal(format!("metrics are not UTF-8: {e}")))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn counters_follow_the_engine_and_never_fall() {
+        let registry = Registry::new();
+        let metrics = Metrics::new(&registry).expect("metrics");
+        let stats = EngineStats { running: 2, prefix_cache_hits: 7, ..EngineStats::default() };
+        metrics.update(&stats);
+        metrics.update(&EngineStats { prefix_cache_hits: 5, ..stats });
+        let text = metrics.render().expect("text");
+        assert!(text.contains("llgtrt_num_requests_running 2\n"));
+        assert!(text.contains("llgtrt_prefix_cache_hits 7\n"));
+        assert!(text.contains("llgtrt_time_to_first_token_seconds_bucket"));
+    }
+}

@@ -1,0 +1,342 @@
+//! One request as seen from both sides: the output thread appends, the event loop takes.
+//!
+//! A reader that is slower than the model gets longer chunks, never more of them: output waits as
+//! merged text per choice and becomes a frame when the reader asks. The lock is held for appends and
+//! encoding only, so neither side waits noticeably for the other.
+
+use std::sync::Arc;
+use std::sync::atomic::{AtomicUsize, Ordering};
+use std::time::Instant;
+
+use parking_lot::Mutex;
+
+use llgtrt_core::{Error, TokenId, TokenLogprobs, Tokenizer};
+use llgtrt_text::{LogprobsEncoder, SseEncoder, SseKind, StopReason, UsageCounts};
+
+use crate::request::{ChoiceDelta, ChoiceFinish, Delta, GenerateRequest, OutputFormat, Payload, Usage};
+
+/// Log-probabilities of one token of the answer or the echoed prompt.
+#[derive(Debug)]
+pub(crate) struct LogprobEntry {
+    pub token: TokenId,
+    pub logprobs: Option<Box<TokenLogprobs>>,
+    /// Where the token's text starts in the choice's text, in characters.
+    pub text_offset: u64,
+}
+
+/// A piece of one choice's output.
+#[derive(Debug, Default)]
+pub(crate) struct Piece {
+    pub text: String,
+    pub tokens: u64,
+    pub logprobs: Vec<LogprobEntry>,
+    pub finish: Option<ChoiceFinish>,
+}
+
+#[derive(Debug, Default)]
+struct Choice {
+    text: String,
+    tokens: u64,
+    logprobs: Option<LogprobsEncoder>,
+    finish: Option<ChoiceFinish>,
+    dirty: bool,
+    finished: bool,
+}
+
+impl Choice {
+    /// The JSON of the log-probabilities that wait.
+    fn take_logprobs(&mut self) -> Option<String> {
+        let encoder = self.logprobs.as_mut()?;
+        let mut json = String::new();
+        encoder.take(&mut json);
+        Some(json)
+    }
+}
+
+struct Outbox {
+    choices: Vec<Choice>,
+    /// Choices that have not finished.
+    open: usize,
+    usage: Usage,
+    error: Option<Error>,
+    sse: Option<SseEncoder>,
+    /// Frames encoded ahead by the output thread.
+    encoded: Vec<u8>,
+    /// The closing frames were encoded.
+    ended: bool,
+    /// The reader waits for the next drain.
+    wanted: bool,
+    /// Nothing more will be delivered: the last payload was taken, or the reader left.
+    closed: bool,
+}
+
+/// The state of one request.
+pub(crate) struct RequestState {
+    id: u64,
+    format: OutputFormat,
+    include_usage: bool,
+    /// When the request was submitted.
+    pub submitted: Instant,
+    tokenizer: Arc<dyn Tokenizer>,
+    active: Arc<AtomicUsize>,
+    outbox: Mutex<Outbox>,
+}
+
+impl std::fmt::Debug for RequestState {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("RequestState").field("id", &self.id).finish_non_exhaustive()
+    }
+}
+
+impl RequestState {
+    pub(crate) fn new(
+        id: u64,
+        request: &GenerateRequest,
+        tokenizer: Arc<dyn Tokenizer>,
+        active: Arc<AtomicUsize>,
+    ) -> Arc<Self> {
+        active.fetch_add(1, Ordering::AcqRel);
+        let count = request.sequences();
+        let sse = match request.output {
+            OutputFormat::ChatSse => Some(SseKind::Chat),
+            OutputFormat::CompletionSse => Some(SseKind::Completion),
+            OutputFormat::Final | OutputFormat::Deltas => None,
+        }
+        .map(|kind| {
+            SseEncoder::new(
+                kind,
+                &request.response_id,
+                &request.model,
+                request.created,
+                request.include_usage,
+                request.first_chunk_fields.as_deref(),
+            )
+        });
+        let form = if request.completion_form() { SseKind::Completion } else { SseKind::Chat };
+        let choice = || Choice {
+            logprobs: request.sampling.logprobs.map(|_| LogprobsEncoder::new(form)),
+            ..Choice::default()
+        };
+        Arc::new(Self {
+            id,
+            format: request.output,
+            include_usage: request.include_usage,
+            submitted: Instant::now(),
+            tokenizer,
+            active,
+            outbox: Mutex::new(Outbox {
+                choices: (0..count).map(|_| choice()).collect(),
+                open: count,
+                usage: Usage::default(),
+                error: None,
+                sse,
+                encoded: Vec::new(),
+                ended: false,
+                wanted: false,
+                closed: false,
+            }),
+        })
+    }
+
+    pub(crate) fn id(&self) -> u64 {
+        self.id
+    }
+
+    /// Whether the reader is gone or has everything.
+    pub(crate) fn is_closed(&self) -> bool {
+        self.outbox.lock().closed
+    }
+
+    /// Whether nothing more can be appended.
+    pub(crate) fn is_over(&self) -> bool {
+        let outbox = self.outbox.lock();
+        outbox.closed || outbox.error.is_some() || outbox.open == 0
+    }
+
+    /// Adds to the usage and appends a piece of choice `index`. Returns whether a reader waits for it.
+    pub(crate) fn append(&self, index: u32, piece: Piece, usage: Usage) -> bool {
+        let mut outbox = self.outbox.lock();
+        if outbox.closed || outbox.error.is_some() {
+            return false;
+        }
+        outbox.usage.prompt_tokens += usage.prompt_tokens;
+        outbox.usage.completion_tokens += usage.completion_tokens;
+        outbox.usage.cached_tokens += usage.cached_tokens;
+        outbox.usage.forced_tokens += usage.forced_tokens;
+        let choice = &mut outbox.choices[index as usize];
+        if choice.finished {
+            return false;
+        }
+        if choice.text.is_empty() {
+            choice.text = piece.text;
+        } else {
+            choice.text.push_str(&piece.text);
+        }
+        choice.tokens += piece.tokens;
+        if let Some(encoder) = &mut choice.logprobs {
+            let vocabulary = self.tokenizer.vocabulary();
+            for entry in &piece.logprobs {
+                encoder.push(vocabulary, entry.token, entry.logprobs.as_deref(), entry.text_offset);
+            }
+            choice.dirty |= !piece.logprobs.is_empty();
+        }
+        choice.finish = piece.finish;
+        choice.finished = choice.finish.is_some();
+        choice.dirty |= !choice.text.is_empty() || choice.finished;
+        if choice.finished {
+            outbox.open -= 1;
+        }
+        outbox.wanted && self.deliverable(&outbox)
+    }
+
+    /// Ends the request with an error. Returns whether a reader waits for it.
+    pub(crate) fn fail(&self, error: Error) -> bool {
+        let mut outbox = self.outbox.lock();
+        if outbox.closed || outbox.error.is_some() || outbox.open == 0 {
+            return false;
+        }
+        outbox.error = Some(error);
+        outbox.wanted
+    }
+
+    /// The reader left: drops what is pending.
+    pub(crate) fn close(&self) {
+        let mut outbox = self.outbox.lock();
+        outbox.encoded = Vec::new();
+        outbox.choices = Vec::new();
+        outbox.sse = None;
+        self.mark_closed(&mut outbox);
+    }
+
+    fn mark_closed(&self, outbox: &mut Outbox) {
+        if !outbox.closed {
+            outbox.closed = true;
+            self.active.fetch_sub(1, Ordering::AcqRel);
+        }
+    }
+
+    /// Encodes what a waiting reader will take, so that the event loop need not.
+    pub(crate) fn encode_ahead(&self) {
+        let mut outbox = self.outbox.lock();
+        if outbox.wanted && !outbox.closed {
+            self.encode(&mut outbox);
+        }
+    }
+
+    /// What is ready, and whether it is the last; `None` registers the reader for the next drain.
+    pub(crate) fn take(&self) -> Option<(Payload, bool)> {
+        let mut outbox = self.outbox.lock();
+        if outbox.closed {
+            return None;
+        }
+        let taken = self.take_locked(&mut outbox);
+        outbox.wanted = taken.is_none();
+        taken
+    }
+
+    /// What is ready for a reader that waits.
+    pub(crate) fn collect(&self) -> Option<(Payload, bool)> {
+        let mut outbox = self.outbox.lock();
+        if outbox.closed || !outbox.wanted {
+            return None;
+        }
+        let taken = self.take_locked(&mut outbox);
+        if taken.is_some() {
+            outbox.wanted = false;
+        }
+        taken
+    }
+
+    fn deliverable(&self, outbox: &Outbox) -> bool {
+        if outbox.error.is_some() || outbox.open == 0 {
+            return true;
+        }
+        self.format != OutputFormat::Final && outbox.choices.iter().any(|choice| choice.dirty)
+    }
+
+    fn take_locked(&self, outbox: &mut Outbox) -> Option<(Payload, bool)> {
+        if outbox.encoded.is_empty() && !self.deliverable(outbox) {
+            return None;
+        }
+        let complete = outbox.open == 0 && outbox.error.is_none();
+        if self.format.is_sse() {
+            self.encode(outbox);
+            let frames = std::mem::take(&mut outbox.encoded);
+            if complete {
+                self.mark_closed(outbox);
+            }
+            if complete || !frames.is_empty() {
+                return Some((Payload::Sse(frames), complete));
+            }
+        }
+        let mut delta = Delta::default();
+        if !(self.format == OutputFormat::Final && outbox.error.is_some()) {
+            delta.choices = choice_deltas(&mut outbox.choices);
+        }
+        delta.error.clone_from(&outbox.error);
+        delta.usage = complete.then_some(outbox.usage);
+        let last = complete || delta.error.is_some();
+        if last {
+            self.mark_closed(outbox);
+        }
+        Some((Payload::Delta(delta), last))
+    }
+
+    fn encode(&self, outbox: &mut Outbox) {
+        let Outbox { choices, sse: Some(sse), encoded, open, usage, error, ended, .. } = outbox else { return };
+        for (index, choice) in choices.iter_mut().enumerate().filter(|(_, choice)| choice.dirty) {
+            let logprobs = choice.take_logprobs();
+            let finish = choice.finish.take();
+            let stop_reason = finish.as_ref().and_then(|finish| match finish {
+                ChoiceFinish::StopString(text) => Some(StopReason::Text(text)),
+                ChoiceFinish::StopToken(token) => Some(StopReason::Token(*token)),
+                ChoiceFinish::Stop | ChoiceFinish::Length => None,
+            });
+            let reason = finish.as_ref().map(ChoiceFinish::reason);
+            sse.chunk(encoded, index as u32, &choice.text, logprobs.as_deref(), reason, stop_reason);
+            choice.text.clear();
+            choice.tokens = 0;
+            choice.dirty = false;
+        }
+        if *open == 0 && error.is_none() && !std::mem::replace(ended, true) {
+            if self.include_usage {
+                sse.usage_chunk(
+                    encoded,
+                    UsageCounts {
+                        prompt_tokens: usage.prompt_tokens,
+                        completion_tokens: usage.completion_tokens,
+                        cached_tokens: usage.cached_tokens,
+                    },
+                );
+            }
+            SseEncoder::done(encoded);
+        }
+    }
+
+}
+
+/// Takes what is new of every choice.
+fn choice_deltas(choices: &mut [Choice]) -> Vec<ChoiceDelta> {
+    let dirty = choices.iter_mut().enumerate().filter(|(_, choice)| choice.dirty);
+    dirty
+        .map(|(index, choice)| {
+            choice.dirty = false;
+            ChoiceDelta {
+                index: index as u32,
+                text: std::mem::take(&mut choice.text),
+                token_count: std::mem::take(&mut choice.tokens),
+                logprobs: choice.take_logprobs(),
+                finish: choice.finish.take(),
+            }
+        })
+        .collect()
+}
+
+impl Drop for RequestState {
+    fn drop(&mut self) {
+        if !self.outbox.get_mut().closed {
+            self.active.fetch_sub(1, Ordering::AcqRel);
+        }
+    }
+}
+

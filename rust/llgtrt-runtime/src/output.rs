@@ -1,0 +1,380 @@
+//! The output thread: tokens in, text and frames out.
+//!
+//! Detokenizes, finds stop strings, keeps usage and latency metrics, and appends to the requests'
+//! outboxes; wakes the event loop once per event. Never takes the GIL and never waits for a reader.
+
+use std::collections::HashMap;
+use std::sync::Arc;
+use std::time::Instant;
+
+use crossbeam_channel::{Receiver, Sender};
+
+use llgtrt_core::{
+    Error, ErrorKind, Finish, SequenceId, SequenceOutput, StepBatch, StopCause, TokenId,
+    TokenLogprobs, TokenOutput, Tokenizer, Vocabulary,
+};
+use llgtrt_grammar::MaskPool;
+use llgtrt_text::{TextPipe, decode_lossy};
+
+use crate::engine_loop::Command;
+use crate::gate::Permit;
+use crate::outbox::{LogprobEntry, Piece, RequestState};
+use crate::request::{ChoiceFinish, Usage};
+use crate::shared::Shared;
+
+/// A sequence that the engine will be given.
+pub(crate) struct NewSequence {
+    pub id: SequenceId,
+    pub request: Arc<RequestState>,
+    pub index: u32,
+    /// Text to put before the answer.
+    pub echo: Option<String>,
+    /// The prompt, where it is counted or its log-probabilities are reported.
+    pub prompt: Option<Arc<[TokenId]>>,
+    /// Whether this sequence accounts for its prompt's tokens.
+    pub counts_prompt: bool,
+    pub stop: Arc<[String]>,
+    pub pipe: TextPipe,
+    pub permit: Permit,
+}
+
+/// What the output thread is told.
+pub(crate) enum Event {
+    /// Sequences that are about to be submitted.
+    Admitted(Vec<NewSequence>),
+    /// A step of the engine.
+    Step(StepBatch),
+    /// The engine did not accept a sequence.
+    Refused(SequenceId, Error),
+    /// The reader of a request left.
+    Closed(Arc<RequestState>),
+    /// The engine's thread ended, by request or by failure.
+    EngineEnded(Option<Error>),
+    /// End the thread; whatever is live has lost its engine.
+    Shutdown,
+}
+
+/// A sequence in the engine.
+struct Live {
+    request: Arc<RequestState>,
+    index: u32,
+    pipe: TextPipe,
+    stop: Arc<[String]>,
+    prompt: Option<Arc<[TokenId]>>,
+    counts_prompt: bool,
+    started: Option<Instant>,
+    first_output: Option<Instant>,
+    last_output: Instant,
+    /// Nothing of it is delivered any more; it only waits for the engine to let go.
+    muted: bool,
+    /// Ended here, at a stop string.
+    stopped: bool,
+    /// Text that is put before the first piece.
+    echo: Option<String>,
+    /// Characters of that text.
+    echo_chars: u64,
+    /// Held until the engine is done with the sequence.
+    _permit: Permit,
+}
+
+/// Everything the thread works with.
+pub(crate) struct OutputLoop {
+    pub events: Receiver<Event>,
+    pub commands: Sender<Command>,
+    /// Where emptied batches go back to the engine.
+    pub batches: Sender<StepBatch>,
+    pub shared: Arc<Shared>,
+    pub masks: Arc<MaskPool>,
+    pub tokenizer: Arc<dyn Tokenizer>,
+    live: HashMap<SequenceId, Live>,
+    /// Requests that a reader waits for, collected during an event.
+    touched: Vec<Arc<RequestState>>,
+    /// Why nothing can be generated any more.
+    ended: Option<Error>,
+}
+
+impl OutputLoop {
+    pub(crate) fn new(
+        events: Receiver<Event>,
+        commands: Sender<Command>,
+        batches: Sender<StepBatch>,
+        shared: Arc<Shared>,
+        masks: Arc<MaskPool>,
+        tokenizer: Arc<dyn Tokenizer>,
+    ) -> Self {
+        Self {
+            events,
+            commands,
+            batches,
+            shared,
+            masks,
+            tokenizer,
+            live: HashMap::new(),
+            touched: Vec::new(),
+            ended: None,
+        }
+    }
+
+    /// Runs until [`Event::Shutdown`].
+    pub(crate) fn run(mut self) {
+        while let Ok(event) = self.events.recv() {
+            match event {
+                Event::Admitted(news) => news.into_iter().for_each(|new| self.admit(new)),
+                Event::Step(batch) => {
+                    self.step(&batch);
+                    // The engine's thread may be gone; then nobody needs the batch.
+                    let _ = self.batches.send(batch);
+                }
+                Event::Refused(id, error) => self.end_failed(id, error),
+                Event::Closed(request) => self.cancel_request(&request),
+                Event::EngineEnded(error) => self.engine_ended(error),
+                Event::Shutdown => break,
+            }
+            self.flush();
+        }
+        self.engine_ended(None);
+        self.flush();
+    }
+
+    fn admit(&mut self, new: NewSequence) {
+        if let Some(error) = self.ended.clone() {
+            self.masks.remove(new.id);
+            self.fail_request(&new.request, error);
+            return;
+        }
+        let live = Live {
+            index: new.index,
+            pipe: new.pipe,
+            stop: new.stop,
+            prompt: new.prompt,
+            counts_prompt: new.counts_prompt,
+            started: None,
+            first_output: None,
+            last_output: Instant::now(),
+            muted: new.request.is_over(),
+            stopped: false,
+            echo_chars: new.echo.as_ref().map_or(0, |text| text.chars().count() as u64),
+            echo: new.echo,
+            request: new.request,
+            _permit: new.permit,
+        };
+        self.live.insert(new.id, live);
+    }
+
+    fn step(&mut self, batch: &StepBatch) {
+        let now = Instant::now();
+        let metrics = &self.shared.metrics;
+        for id in batch.started() {
+            if let Some(live) = self.live.get_mut(id) {
+                live.started = Some(now);
+                metrics.queue_time.observe((now - live.request.submitted).as_secs_f64());
+            }
+        }
+        let mut forced = 0;
+        let mut total = 0;
+        for (output, tokens) in batch.iter() {
+            total += tokens.len() as u64;
+            forced += tokens.iter().filter(|token| token.forced).count() as u64;
+            self.sequence_output(output, tokens, now);
+            if let Some(finish) = &output.finish {
+                self.release(output.id, finish, now);
+            }
+        }
+        let metrics = &self.shared.metrics;
+        metrics.generation_tokens.inc_by(total);
+        metrics.forced_tokens.inc_by(forced);
+        metrics.sampled_tokens.inc_by(total - forced);
+    }
+
+    fn sequence_output(&mut self, output: &SequenceOutput, tokens: &[TokenOutput], now: Instant) {
+        let Some(live) = self.live.get_mut(&output.id) else { return };
+        let mut usage = Usage {
+            completion_tokens: tokens.len() as u64,
+            forced_tokens: tokens.iter().filter(|token| token.forced).count() as u64,
+            ..Usage::default()
+        };
+        if !tokens.is_empty() {
+            live.observe_tokens(&self.shared, now);
+        }
+        if let Some(cached) = output.cached_prompt_tokens {
+            usage.prompt_tokens = if live.counts_prompt { live.prompt_len() } else { 0 };
+            usage.cached_tokens = if live.counts_prompt { u64::from(cached) } else { 0 };
+            self.shared.metrics.prompt_tokens.inc_by(live.prompt_len());
+        }
+        if live.muted {
+            return;
+        }
+        let vocabulary = self.tokenizer.vocabulary();
+        let mut text = live.echo.take().unwrap_or_default();
+        let mut logprobs = Vec::new();
+        if let (Some(entries), Some(prompt)) = (&output.prompt_logprobs, &live.prompt) {
+            logprobs.extend(prompt_entries(vocabulary, prompt, entries));
+        }
+        let end_token =
+            matches!(output.finish, Some(Finish::Stop(StopCause::EndOfSequence | StopCause::StopToken(_))));
+        let text_tokens = tokens.len() - usize::from(end_token && !tokens.is_empty());
+        let mut finish = None;
+        for (position, token) in tokens.iter().enumerate() {
+            let is_text = position < text_tokens;
+            let found =
+                live.pipe.push_token(vocabulary, token.token, is_text, token.logprobs.clone(), &mut text);
+            if let Some(stop) = found {
+                usage.completion_tokens = position as u64 + 1;
+                finish = Some(ChoiceFinish::StopString(live.stop[stop].clone()));
+                break;
+            }
+        }
+        if finish.is_some() {
+            live.muted = true;
+            live.stopped = true;
+            if output.finish.is_none() {
+                // The engine's thread may have ended; its own end is reported as an event.
+                let _ = self.commands.send(Command::Cancel(output.id));
+            }
+        } else if let Some(end) = &output.finish {
+            live.pipe.finish(&mut text);
+            match choice_finish(end) {
+                Ok(end) => finish = Some(end),
+                Err(error) => {
+                    let request = Arc::clone(&live.request);
+                    self.fail_request(&request, error);
+                    return;
+                }
+            }
+        }
+        logprobs.extend(live.pipe.released().map(|released| LogprobEntry {
+            token: released.token,
+            logprobs: Some(released.logprobs),
+            text_offset: live.echo_chars + released.text_offset,
+        }));
+        let piece = Piece {
+            text,
+            tokens: usage.completion_tokens,
+            logprobs,
+            finish,
+        };
+        if live.request.append(live.index, piece, usage) {
+            self.touched.push(Arc::clone(&live.request));
+        }
+    }
+
+    /// The one place where a sequence leaves: its matcher, its place and its entry go together.
+    fn release(&mut self, id: SequenceId, finish: &Finish, now: Instant) {
+        self.masks.remove(id);
+        let Some(live) = self.live.remove(&id) else { return };
+        let metrics = &self.shared.metrics;
+        let reason = match finish {
+            Finish::Stop(_) => "stop",
+            Finish::Length => "length",
+            // A stop string found here ends the engine's sequence by cancellation.
+            Finish::Cancelled if live.stopped => "stop",
+            Finish::Cancelled => "abort",
+            Finish::Failed(_) => "error",
+        };
+        metrics.finished.with_label_values(&[reason]).inc();
+        if let Some(first) = live.first_output {
+            metrics.decode_time.observe((now - first).as_secs_f64());
+        }
+        metrics.e2e_latency.observe((now - live.request.submitted).as_secs_f64());
+    }
+
+    fn end_failed(&mut self, id: SequenceId, error: Error) {
+        if let Some(live) = self.live.get(&id) {
+            let request = Arc::clone(&live.request);
+            self.fail_request(&request, error.clone());
+        }
+        self.release(id, &Finish::Failed(error), Instant::now());
+    }
+
+    /// Fails a request and ends its other sequences.
+    fn fail_request(&mut self, request: &Arc<RequestState>, error: Error) {
+        if request.fail(error) {
+            self.touched.push(Arc::clone(request));
+        }
+        self.cancel_request(request);
+    }
+
+    fn cancel_request(&mut self, request: &Arc<RequestState>) {
+        for (id, live) in &mut self.live {
+            if Arc::ptr_eq(&live.request, request) {
+                live.muted = true;
+                let _ = self.commands.send(Command::Cancel(*id));
+            }
+        }
+    }
+
+    fn engine_ended(&mut self, error: Option<Error>) {
+        let error = match error {
+            Some(error) => {
+                tracing::error!(error = %error, "the engine failed");
+                self.shared.set_failed(&error);
+                error
+            }
+            None => Error::new(ErrorKind::ShuttingDown, "the server is shutting down"),
+        };
+        let ids: Vec<_> = self.live.keys().copied().collect();
+        for id in ids {
+            self.end_failed(id, error.clone());
+        }
+        self.ended.get_or_insert(error);
+    }
+
+    /// Encodes and announces what the event brought, with one wake-up.
+    fn flush(&mut self) {
+        if self.touched.is_empty() {
+            return;
+        }
+        for request in &self.touched {
+            request.encode_ahead();
+        }
+        self.shared.deliver(self.touched.drain(..));
+    }
+}
+
+impl Live {
+    fn prompt_len(&self) -> u64 {
+        self.prompt.as_ref().map_or(0, |prompt| prompt.len() as u64)
+    }
+
+    fn observe_tokens(&mut self, shared: &Shared, now: Instant) {
+        if self.first_output.is_none() {
+            self.first_output = Some(now);
+            shared.metrics.time_to_first_token.observe((now - self.request.submitted).as_secs_f64());
+            if let Some(started) = self.started {
+                shared.metrics.prefill_time.observe((now - started).as_secs_f64());
+            }
+        } else {
+            shared.metrics.inter_token_latency.observe((now - self.last_output).as_secs_f64());
+        }
+        self.last_output = now;
+    }
+}
+
+/// Log-probabilities of an echoed prompt, with the offsets of its tokens in the text.
+fn prompt_entries(
+    vocabulary: &Vocabulary,
+    prompt: &[TokenId],
+    entries: &[Option<TokenLogprobs>],
+) -> Vec<LogprobEntry> {
+    let mut offset = 0;
+    prompt
+        .iter()
+        .zip(entries)
+        .map(|(&token, entry)| {
+            let text_offset = offset;
+            offset += decode_lossy(vocabulary, &[token]).chars().count() as u64;
+            LogprobEntry { token, logprobs: entry.clone().map(Box::new), text_offset }
+        })
+        .collect()
+}
+
+/// How the API words the end of a sequence that nobody here ended.
+fn choice_finish(finish: &Finish) -> Result<ChoiceFinish, Error> {
+    match finish {
+        Finish::Stop(StopCause::StopToken(token)) => Ok(ChoiceFinish::StopToken(*token)),
+        Finish::Stop(_) => Ok(ChoiceFinish::Stop),
+        Finish::Length => Ok(ChoiceFinish::Length),
+        Finish::Cancelled => Err(Error::new(ErrorKind::ShuttingDown, "the generation was cancelled")),
+        Finish::Failed(error) => Err(error.clone()),
+    }
+}

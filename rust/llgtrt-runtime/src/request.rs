@@ -1,0 +1,167 @@
+//! What a caller asks for, and what it gets back: plain data, no threads.
+
+use llgtrt_core::{Error, GrammarSpec, SamplingParams, TokenId};
+
+/// A prompt as text (tokenized on an admission thread) or as tokens.
+#[derive(Debug, Clone, PartialEq)]
+pub enum Prompt {
+    /// Text; may carry U+FDD0 guards (see `llgtrt_text::GuardedEncoder`).
+    Text(String),
+    /// Token ids.
+    Tokens(Vec<TokenId>),
+}
+
+/// The shape in which output is delivered.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum OutputFormat {
+    /// One delta, when every choice is done.
+    Final,
+    /// Deltas as they come.
+    Deltas,
+    /// Server-sent events with `chat.completion.chunk` objects.
+    ChatSse,
+    /// Server-sent events with `text_completion` objects.
+    CompletionSse,
+}
+
+impl OutputFormat {
+    /// Whether output is encoded as server-sent events.
+    pub const fn is_sse(self) -> bool {
+        matches!(self, Self::ChatSse | Self::CompletionSse)
+    }
+}
+
+/// One HTTP request's worth of generation: `prompts.len() * n` sequences; choice `c` of prompt `p`
+/// has index `p * n + c`.
+#[derive(Debug, Clone)]
+pub struct GenerateRequest {
+    /// At least one.
+    pub prompts: Vec<Prompt>,
+    /// Add what the tokenizer adds by itself.
+    pub add_special: bool,
+    /// Read control-token names in prompt texts as control tokens.
+    pub parse_special: bool,
+    /// Choices per prompt, at least 1.
+    pub n: u32,
+    /// Most tokens per choice; `None` is what is left of the context.
+    pub max_tokens: Option<u32>,
+    /// Sampling; the seed field is ignored in favour of [`Self::seed`].
+    pub sampling: SamplingParams,
+    /// Choice `c` uses `seed + c`; `None` draws fresh entropy per sequence.
+    pub seed: Option<u64>,
+    /// Report the prompt's log-probabilities.
+    pub prompt_logprobs: bool,
+    /// Stop strings.
+    pub stop: Vec<String>,
+    /// Stop tokens.
+    pub stop_token_ids: Vec<TokenId>,
+    /// Keep the stop string in the text.
+    pub include_stop: bool,
+    /// Put the prompt's text before the answer.
+    pub echo: bool,
+    /// Constraint.
+    pub grammar: Option<GrammarSpec>,
+    /// The request field that grammar errors name.
+    pub grammar_param: Option<String>,
+    /// Delivery.
+    pub output: OutputFormat,
+    /// Log-probabilities in the form of `/v1/completions` rather than chat; SSE outputs imply theirs.
+    pub completion_logprobs: bool,
+    /// `id` of SSE chunks.
+    pub response_id: String,
+    /// `model` of SSE chunks.
+    pub model: String,
+    /// `created` of SSE chunks, Unix seconds.
+    pub created: u64,
+    /// Add the usage chunk.
+    pub include_usage: bool,
+    /// Raw JSON members merged into the first SSE chunk.
+    pub first_chunk_fields: Option<String>,
+}
+
+impl GenerateRequest {
+    /// Sequences the request stands for.
+    pub fn sequences(&self) -> usize {
+        self.prompts.len() * self.n as usize
+    }
+
+    /// Whether log-probabilities take the form of `/v1/completions`.
+    pub fn completion_form(&self) -> bool {
+        match self.output {
+            OutputFormat::ChatSse => false,
+            OutputFormat::CompletionSse => true,
+            OutputFormat::Final | OutputFormat::Deltas => self.completion_logprobs,
+        }
+    }
+}
+
+/// Token counts of a request.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub struct Usage {
+    /// Each prompt counted once.
+    pub prompt_tokens: u64,
+    /// Summed over choices, end-of-sequence tokens included.
+    pub completion_tokens: u64,
+    /// Prompt tokens found in the engine's cache.
+    pub cached_tokens: u64,
+    /// Completion tokens forced by the grammar rather than sampled.
+    pub forced_tokens: u64,
+}
+
+/// Why a choice ended, as the API words it.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum ChoiceFinish {
+    /// By itself: end of sequence or a complete grammar.
+    Stop,
+    /// At a stop string.
+    StopString(String),
+    /// At a stop token.
+    StopToken(TokenId),
+    /// At `max_tokens` or the end of the context.
+    Length,
+}
+
+impl ChoiceFinish {
+    /// OpenAI's `finish_reason`.
+    pub const fn reason(&self) -> &'static str {
+        match self {
+            Self::Length => "length",
+            _ => "stop",
+        }
+    }
+}
+
+/// New output of one choice.
+#[derive(Debug, Clone, Default, PartialEq)]
+pub struct ChoiceDelta {
+    /// `p * n + c`.
+    pub index: u32,
+    /// New text.
+    pub text: String,
+    /// Tokens behind it.
+    pub token_count: u64,
+    /// Log-probabilities of the new tokens as OpenAI's JSON.
+    pub logprobs: Option<String>,
+    /// Set on the choice's last delta.
+    pub finish: Option<ChoiceFinish>,
+}
+
+/// What happened to a request since the last delivery.
+#[derive(Debug, Clone, Default, PartialEq)]
+pub struct Delta {
+    /// Choices with news.
+    pub choices: Vec<ChoiceDelta>,
+    /// On the last delta of a request that did not fail.
+    pub usage: Option<Usage>,
+    /// On the last delta of a failed request.
+    pub error: Option<Error>,
+}
+
+/// One delivery.
+#[derive(Debug, Clone, PartialEq)]
+pub enum Payload {
+    /// Complete SSE frames.
+    Sse(Vec<u8>),
+    /// Structured output, or the error of any request.
+    Delta(Delta),
+}

@@ -1,0 +1,91 @@
+//! Watches that the engine makes progress while it has work.
+//!
+//! Own thread; wakes a few times a second while running. A step may be long (a big prefill), so the
+//! limit is generous and only the absence of any forward pass or output counts.
+
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::time::{Duration, Instant};
+
+use crossbeam_channel::{Receiver, RecvTimeoutError};
+
+/// What the engine thread tells the watchdog; two relaxed stores a step.
+#[derive(Debug, Default)]
+pub struct Progress {
+    busy: AtomicBool,
+    steps: AtomicU64,
+}
+
+impl Progress {
+    /// The engine did something.
+    pub fn step(&self) {
+        self.steps.fetch_add(1, Ordering::Relaxed);
+    }
+
+    /// Whether the engine has work at all.
+    pub fn set_busy(&self, busy: bool) {
+        self.busy.store(busy, Ordering::Relaxed);
+    }
+}
+
+/// Decides from observations whether the engine is stalled.
+#[derive(Debug)]
+pub struct StallDetector {
+    limit: Duration,
+    steps: u64,
+    since: Instant,
+}
+
+impl StallDetector {
+    /// Stalled means busy without progress for longer than `limit`.
+    pub fn new(limit: Duration, now: Instant) -> Self {
+        Self { limit, steps: 0, since: now }
+    }
+
+    /// One observation.
+    pub fn observe(&mut self, progress: &Progress, now: Instant) -> bool {
+        let steps = progress.steps.load(Ordering::Relaxed);
+        if steps != self.steps || !progress.busy.load(Ordering::Relaxed) {
+            self.steps = steps;
+            self.since = now;
+        }
+        now.duration_since(self.since) > self.limit
+    }
+}
+
+/// Runs until `stop` is disconnected, reporting every change.
+pub fn run(progress: &Arc<Progress>, limit: Duration, stop: &Receiver<()>, mut report: impl FnMut(bool)) {
+    let period = (limit / 4).clamp(Duration::from_millis(10), Duration::from_millis(500));
+    let mut detector = StallDetector::new(limit, Instant::now());
+    let mut stalled = false;
+    while stop.recv_timeout(period) == Err(RecvTimeoutError::Timeout) {
+        let now_stalled = detector.observe(progress, Instant::now());
+        if now_stalled != stalled {
+            stalled = now_stalled;
+            report(stalled);
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn only_a_busy_engine_without_steps_is_stalled() {
+        let start = Instant::now();
+        let at = |ms| start + Duration::from_millis(ms);
+        let progress = Progress::default();
+        let mut detector = StallDetector::new(Duration::from_millis(100), start);
+        assert!(!detector.observe(&progress, at(500)), "idle");
+        progress.set_busy(true);
+        assert!(!detector.observe(&progress, at(590)));
+        assert!(detector.observe(&progress, at(700)), "busy, no step");
+        progress.step();
+        assert!(!detector.observe(&progress, at(710)), "recovers");
+        assert!(!detector.observe(&progress, at(800)));
+        assert!(detector.observe(&progress, at(900)));
+        progress.set_busy(false);
+        assert!(!detector.observe(&progress, at(2000)), "idle again");
+    }
+}

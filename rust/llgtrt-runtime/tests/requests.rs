@@ -1,0 +1,251 @@
+//! Requests through the whole core, over the sim engine.
+
+mod support;
+
+use llgtrt_core::ErrorKind;
+use llgtrt_runtime::{ChoiceFinish, Health, OutputFormat, Payload, Prompt};
+use support::{
+    collect, error_of, metric, read_all, request, schema, sim, start, submit, wait_readable, wait_until,
+};
+
+const PERSON: &str = r#"{"type":"object","properties":{"name":{"type":"string","maxLength":8},
+    "age":{"type":"integer","minimum":0,"maximum":150}},"required":["name","age"],"additionalProperties":false}"#;
+
+#[test]
+fn every_output_format_carries_the_same_text() {
+    let runtime = start(sim("{}"), 8);
+    let run = |output| {
+        let mut request = request("hello", output);
+        request.include_usage = true;
+        let handle = submit(&runtime, request);
+        read_all(&runtime, &handle)
+    };
+    let (whole, last) = collect(run(OutputFormat::Final));
+    let usage = last.usage.expect("usage");
+    assert!(usage.completion_tokens > 0 && usage.prompt_tokens > 0);
+    assert!(!whole[0].is_empty());
+    let (pieces, _) = collect(run(OutputFormat::Deltas));
+    assert_eq!(pieces, whole);
+
+    let mut text = String::new();
+    let mut frames = Vec::new();
+    for payload in run(OutputFormat::ChatSse) {
+        let Payload::Sse(bytes) = payload else { panic!("expected frames") };
+        frames.extend(String::from_utf8(bytes).expect("UTF-8").split_terminator("\n\n").map(str::to_owned));
+    }
+    assert_eq!(frames.pop().as_deref(), Some("data: [DONE]"));
+    let mut finishes = 0;
+    for frame in &frames {
+        let chunk: serde_json::Value = serde_json::from_str(&frame["data: ".len()..]).expect("JSON");
+        if let Some(choice) = chunk["choices"].get(0) {
+            text.push_str(choice["delta"]["content"].as_str().unwrap_or_default());
+            finishes += usize::from(!choice["finish_reason"].is_null());
+        } else {
+            assert_eq!(chunk["usage"]["completion_tokens"], usage.completion_tokens);
+        }
+    }
+    assert_eq!((text.as_str(), finishes), (whole[0].as_str(), 1));
+}
+
+#[test]
+fn constrained_answers_parse_and_count_forced_tokens() {
+    let runtime = start(sim("{}"), 64);
+    for seed in 0..20 {
+        let mut request = request("a person", OutputFormat::Final);
+        request.grammar = schema(PERSON);
+        request.max_tokens = Some(400);
+        request.seed = Some(seed);
+        let handle = submit(&runtime, request);
+        let (texts, last) = collect(read_all(&runtime, &handle));
+        assert_eq!(last.error, None);
+        if last.choices[0].finish == Some(ChoiceFinish::Stop) {
+            let value: serde_json::Value = serde_json::from_str(&texts[0]).expect(&texts[0]);
+            assert!(value["age"].is_u64() && value["name"].is_string(), "{value}");
+        }
+        assert!(last.usage.expect("usage").forced_tokens > 0);
+    }
+    assert!(metric(&runtime, "llgtrt_forced_tokens_total") > 0.0);
+}
+
+#[test]
+fn a_bad_grammar_fails_its_request_only() {
+    let runtime = start(sim("{}"), 64);
+    let good = || {
+        let handle = submit(&runtime, request("same", OutputFormat::Final));
+        collect(read_all(&runtime, &handle)).0
+    };
+    let before = good();
+    let mut bad = request("same", OutputFormat::Final);
+    bad.grammar = schema(r#"{"type":"stsring"}"#);
+    bad.grammar_param = Some("guided_json".to_owned());
+    let error = error_of(&runtime, bad);
+    assert_eq!(error.kind, ErrorKind::Grammar);
+    assert!(error.param.as_deref().is_some_and(|param| param.starts_with("guided_json")), "{error:?}");
+    assert_eq!(good(), before);
+}
+
+#[test]
+fn choices_differ_and_repeat_with_the_seed() {
+    let runtime = start(sim("{}"), 64);
+    let run = |n, seed| {
+        let mut request = request("several", OutputFormat::Final);
+        request.n = n;
+        request.seed = seed;
+        let handle = submit(&runtime, request);
+        collect(read_all(&runtime, &handle)).0
+    };
+    let four = run(4, Some(3));
+    assert_eq!(four.len(), 4);
+    assert_ne!(four[0], four[1]);
+    assert_eq!(run(1, Some(4))[0], four[1], "choice i of seed s is choice 0 of seed s + i");
+    assert_ne!(run(1, None), run(1, None));
+}
+
+#[test]
+fn a_stop_string_ends_the_choice_and_the_sequence() {
+    let script = r#"{"text":"script","script":"one two three four five six seven eight nine ten","step_us":200}"#;
+    let runtime = start(sim(script), 8);
+    let mut stopped = request("count", OutputFormat::Deltas);
+    stopped.stop = vec!["four".to_owned()];
+    stopped.max_tokens = Some(1000);
+    let handle = submit(&runtime, stopped);
+    let (texts, last) = collect(read_all(&runtime, &handle));
+    assert_eq!(texts[0], "one two three ");
+    assert_eq!(last.choices[0].finish, Some(ChoiceFinish::StopString("four".to_owned())));
+    wait_until("the slot is free", || metric(&runtime, "llgtrt_num_requests_running") == 0.0);
+}
+
+#[test]
+fn a_dropped_handle_frees_its_place() {
+    let runtime = start(sim(r#"{"step_us":1000,"max_batch_size":1}"#), 1);
+    let mut long = request("long", OutputFormat::Deltas);
+    long.max_tokens = Some(2000);
+    long.sampling.ignore_eos = true;
+    let first = submit(&runtime, long.clone());
+    let second = submit(&runtime, long.clone());
+    let refused = runtime.reserve(1).expect_err("full");
+    assert_eq!(refused.kind, ErrorKind::Overloaded);
+    assert!(metric(&runtime, "llgtrt_requests_rejected_total") >= 1.0);
+    drop(second);
+    drop(first);
+    wait_until("both places are back", || runtime.reserve(2).is_ok());
+    assert_eq!(runtime.active_requests(), 0);
+}
+
+#[test]
+fn a_slow_reader_gets_merged_chunks() {
+    let runtime = start(sim("{}"), 8);
+    let mut streamed = request("slow", OutputFormat::ChatSse);
+    streamed.sampling.ignore_eos = true;
+    streamed.max_tokens = Some(200);
+    let handle = submit(&runtime, streamed);
+    wait_until("the engine is done", || metric(&runtime, "llgtrt_generation_tokens_total") >= 200.0);
+    wait_until("nothing runs", || metric(&runtime, "llgtrt_num_requests_running") == 0.0);
+    let payloads = read_all(&runtime, &handle);
+    let frames: usize = payloads
+        .iter()
+        .map(|payload| match payload {
+            Payload::Sse(bytes) => String::from_utf8_lossy(bytes).matches("data: {").count(),
+            Payload::Delta(_) => panic!("expected frames"),
+        })
+        .sum();
+    assert!(frames <= 2, "{frames} frames for one late reader");
+}
+
+#[test]
+fn prompts_are_checked_against_the_context() {
+    let runtime = start(sim(r#"{"max_sequence_tokens":32}"#), 8);
+    let error = |prompt: Prompt, max_tokens| {
+        let mut request = request("", OutputFormat::Final);
+        request.prompts = vec![prompt];
+        request.max_tokens = max_tokens;
+        request.add_special = false;
+        error_of(&runtime, request)
+    };
+    assert_eq!(error(Prompt::Text("x".repeat(40)), None).kind, ErrorKind::ContextLength);
+    assert_eq!(error(Prompt::Text("x".repeat(4_000_000)), None).kind, ErrorKind::ContextLength);
+    assert_eq!(error(Prompt::Text("x".repeat(20)), Some(20)).kind, ErrorKind::ContextLength);
+    assert_eq!(error(Prompt::Text(String::new()), None).kind, ErrorKind::InvalidRequest);
+    assert_eq!(error(Prompt::Tokens(vec![9_999_999]), None).kind, ErrorKind::InvalidRequest);
+}
+
+#[test]
+fn a_failed_sequence_leaves_its_neighbours_alone() {
+    let faulty = r#"{"faults":[{"kind":"nan_row","at_step":3,"prompt_contains":"poison"}]}"#;
+    let runtime = start(sim(faulty), 64);
+    let alone = {
+        let handle = submit(&runtime, request("healthy", OutputFormat::Final));
+        collect(read_all(&runtime, &handle)).0
+    };
+    let neighbours: Vec<_> =
+        (0..7).map(|_| submit(&runtime, request("healthy", OutputFormat::Final))).collect();
+    let poisoned = error_of(&runtime, request("poison", OutputFormat::Final));
+    assert_eq!(poisoned.kind, ErrorKind::NotFinite);
+    for handle in &neighbours {
+        assert_eq!(collect(read_all(&runtime, handle)).0, alone);
+    }
+}
+
+#[test]
+fn the_engines_death_reaches_every_reader() {
+    let runtime = start(sim(r#"{"step_us":500,"faults":[{"kind":"fail_engine","at_step":20}]}"#), 64);
+    let mut long = request("x", OutputFormat::Deltas);
+    long.sampling.ignore_eos = true;
+    long.max_tokens = Some(1000);
+    let handles: Vec<_> = (0..3).map(|_| submit(&runtime, long.clone())).collect();
+    for handle in &handles {
+        let (texts, last) = collect(read_all(&runtime, handle));
+        assert!(!texts[0].is_empty(), "text before the failure is delivered");
+        assert_eq!(last.error.expect("error").kind, ErrorKind::EngineFailed);
+    }
+    assert!(matches!(runtime.health(), Health::Failed(_)));
+    assert_eq!(runtime.reserve(1).expect_err("dead").kind, ErrorKind::EngineFailed);
+}
+
+#[test]
+fn a_hanging_engine_is_reported_and_left_behind() {
+    let runtime = start(sim(r#"{"faults":[{"kind":"hang","at_step":2}]}"#), 64);
+    let mut long = request("x", OutputFormat::Final);
+    long.sampling.ignore_eos = true;
+    let handle = submit(&runtime, long);
+    wait_until("the watchdog notices", || runtime.health() == Health::Stalled);
+    runtime.shutdown();
+    let (_, last) = collect(read_all(&runtime, &handle));
+    assert_eq!(last.error.expect("error").kind, ErrorKind::ShuttingDown);
+}
+
+#[test]
+fn draining_finishes_what_runs() {
+    let runtime = start(sim(r#"{"step_us":300}"#), 64);
+    let mut running = request("x", OutputFormat::Final);
+    running.sampling.ignore_eos = true;
+    let handle = submit(&runtime, running);
+    runtime.begin_drain();
+    assert_eq!(runtime.reserve(1).expect_err("draining").kind, ErrorKind::ShuttingDown);
+    let (_, last) = collect(read_all(&runtime, &handle));
+    assert_eq!(last.choices[0].finish, Some(ChoiceFinish::Length));
+    assert_eq!(runtime.active_requests(), 0);
+}
+
+#[test]
+fn one_wake_up_serves_every_waiting_reader() {
+    let runtime = start(sim(r#"{"step_us":20000}"#), 64);
+    let handles: Vec<_> = (0..16)
+        .map(|index| {
+            let mut streamed = request("x", OutputFormat::ChatSse);
+            streamed.seed = Some(index);
+            streamed.sampling.ignore_eos = true;
+            submit(&runtime, streamed)
+        })
+        .collect();
+    let mut most = 0;
+    let deadline = std::time::Instant::now() + std::time::Duration::from_secs(20);
+    for _ in 0..6 {
+        for handle in &handles {
+            let _ = handle.take();
+        }
+        wait_readable(&runtime, deadline);
+        most = most.max(runtime.drain().len());
+    }
+    assert!(most >= 8, "a step's output came in drains of at most {most}");
+}
