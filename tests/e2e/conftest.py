@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 from openai import OpenAI
 
-from support.model import demo_model
+from llgtrt.config.engine import demo_model
 from support.server import ServerProcess
 
 

@@ -1,0 +1,219 @@
+"""Serving SmolLM2 on the CPU: llgtrt beside llama.cpp's own server, in one run.
+
+Both servers use the same GGUF file, threads, slots and context per slot, and get the same prompts. They take
+turns, so that whatever else the machine does hits both.
+"""
+
+from __future__ import annotations
+
+import argparse
+import asyncio
+import json
+import os
+import signal
+import statistics
+import subprocess
+import sys
+import tempfile
+from contextlib import ExitStack
+from pathlib import Path
+from typing import Any
+
+from load import Answer, fetch, free_port, parse, percentile, print_table, wait_http
+
+from llgtrt.config.engine import demo_model
+
+HERE = Path(__file__).parent
+CONTEXT_TOKENS = 1024
+TOPICS = [
+    "the sea", "a lost key", "winter in Norway", "a robot cook", "the first train", "an old map",
+    "bees", "a lighthouse", "the night market", "a broken clock", "two rivers", "a paper boat",
+    "the tallest tree", "a quiet town", "salt", "a kite",
+]  # fmt: skip
+SCHEMA = {
+    "type": "object",
+    "properties": {
+        "title": {"type": "string"},
+        "author": {
+            "type": "object",
+            "properties": {"name": {"type": "string"}, "country": {"type": "string"}},
+            "required": ["name", "country"],
+            "additionalProperties": False,
+        },
+        "year": {"type": "integer", "minimum": 1800, "maximum": 2030},
+        "genre": {"enum": ["adventure", "mystery", "science fiction", "romance", "history"]},
+        "available": {"type": "boolean"},
+        "characters": {
+            "type": "array",
+            "minItems": 2,
+            "maxItems": 3,
+            "items": {
+                "type": "object",
+                "properties": {
+                    "name": {"type": "string"},
+                    "role": {"enum": ["hero", "friend", "villain", "witness"]},
+                    "age": {"type": "integer", "minimum": 1, "maximum": 99},
+                },
+                "required": ["name", "role", "age"],
+                "additionalProperties": False,
+            },
+        },
+    },
+    "required": ["title", "author", "year", "genre", "available", "characters"],
+    "additionalProperties": False,
+}
+
+
+def body(workload: str, number: int) -> dict[str, Any]:
+    """Request ``number`` of a workload: the same for every server, different from every other number."""
+    topic = TOPICS[number % len(TOPICS)]
+    fields: dict[str, Any] = {
+        "messages": [{"role": "user", "content": f"Invent book number {number} about {topic}."}],
+        "temperature": 0,
+        "stream": True,
+        "stream_options": {"include_usage": True},
+    }
+    if workload == "plain":
+        return {**fields, "max_tokens": 128, "ignore_eos": True}
+    response_format = {
+        "type": "json_schema",
+        "json_schema": {"name": "book", "schema": SCHEMA, "strict": True},
+    }
+    return {**fields, "max_tokens": 256, "response_format": response_format}
+
+
+async def run_clients(port: int, workload: str, clients: int, first: int, count: int) -> list[Answer]:
+    """``count`` requests from ``clients`` clients, each sending its next request when one is answered."""
+    numbers = iter(range(first, first + count))
+
+    async def client() -> list[Any]:
+        return [await fetch(port, "/v1/chat/completions", body(workload, number)) for number in numbers]
+
+    streams = await asyncio.gather(*(client() for _ in range(clients)))
+    return [parse(protocol) for protocols in streams for protocol in protocols]
+
+
+class Side:
+    """One server and its results, by workload: one list of answers per round."""
+
+    def __init__(self, name: str, command: list[str], port: int, ready: str) -> None:
+        self.name = name
+        self.port = port
+        self.process = subprocess.Popen(command, stdout=subprocess.DEVNULL)
+        self.rounds: dict[str, list[list[Answer]]] = {}
+        wait_http(self.process, port, ready)
+
+    def stop(self) -> None:
+        self.process.send_signal(signal.SIGTERM)
+        try:
+            self.process.wait(15)
+        except subprocess.TimeoutExpired:
+            self.process.kill()
+            self.process.wait()
+
+
+def llgtrt_side(model: Path, slots: int, threads: int, folder: Path) -> Side:
+    config = folder / f"llgtrt-{slots}.json5"
+    options = {
+        "runtime": {"max_batch_size": slots, "max_seq_len": CONTEXT_TOKENS},
+        "llamacpp": {"threads": threads, "batch_threads": threads},
+    }
+    config.write_text(json.dumps(options))
+    port = free_port()
+    executable = str(Path(sys.executable).with_name("llgtrt"))
+    command = [executable, "serve", str(model), "-C", str(config), "-H", "127.0.0.1", "-p", str(port), "-q"]
+    return Side("llgtrt", command, port, "/v1/health/ready")
+
+
+def llama_side(model: Path, slots: int, threads: int) -> Side:
+    port = free_port()
+    options = {"model": model, "port": port, "threads": threads, "slots": slots, "context": CONTEXT_TOKENS}
+    command = [sys.executable, str(HERE / "llama_server.py")]
+    for name, value in options.items():
+        command += [f"--{name}", str(value)]
+    return Side("llama-server", command, port, "/health")
+
+
+def tokens_per_second(answers: list[Answer]) -> float:
+    tokens = sum(answer.completion_tokens for answer in answers)
+    return tokens / wall_s(answers)
+
+
+def wall_s(answers: list[Answer]) -> float:
+    return max(answer.end_s for answer in answers) - min(answer.start_s for answer in answers)
+
+
+def table_row(clients: int, workload: str, side: Side, peer: Side) -> list[str]:
+    rounds = side.rounds[workload]
+    answers = [answer for batch in rounds for answer in batch]
+    rates = [tokens_per_second(batch) for batch in rounds]
+    gaps = [gap for answer in answers for gap in answer.gaps_s]
+    ratios = [
+        tokens_per_second(ours) / tokens_per_second(theirs)
+        for ours, theirs in zip(rounds, peer.rounds[workload], strict=True)
+    ]
+    return [
+        f"{clients} {workload}",
+        side.name,
+        f"{statistics.median(len(batch) / wall_s(batch) for batch in rounds):.2f}",
+        f"{statistics.median(rates):.0f}",
+        f"{min(rates):.0f}-{max(rates):.0f}",
+        f"{statistics.median(ratios):.2f}x" if side is not peer else "1",
+        f"{statistics.mean(a.completion_tokens for a in answers):.0f}",
+        f"{percentile([a.ttft_s for a in answers], 0.5) * 1e3:.0f}",
+        f"{percentile(gaps, 0.5) * 1e3:.1f}",
+        f"{percentile(gaps, 0.99) * 1e3:.1f}",
+        f"{sum(a.finish_reason == 'stop' for a in answers)}/{len(answers)}",
+    ]
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("--model", type=Path, default=demo_model())
+    parser.add_argument("--clients", type=int, nargs="+", default=[1, 8])
+    parser.add_argument("--rounds", type=int, default=5)
+    parser.add_argument(
+        "--requests", type=int, default=0, help="per round; 0: 3 for 1 client, 2 per client else"
+    )
+    parser.add_argument("--threads", type=int, default=os.cpu_count())
+    arguments = parser.parse_args()
+    if arguments.model is None:
+        sys.exit("no model: run `make setup` or give --model FILE.gguf")
+
+    rows = []
+    for clients in arguments.clients:
+        count = arguments.requests or (3 if clients == 1 else 2 * clients)
+        with ExitStack() as stack:
+            folder = Path(stack.enter_context(tempfile.TemporaryDirectory()))
+            peer = llama_side(arguments.model, clients, arguments.threads)
+            stack.callback(peer.stop)
+            ours = llgtrt_side(arguments.model, clients, arguments.threads, folder)
+            stack.callback(ours.stop)
+            for workload in ("plain", "schema"):
+                for side in (ours, peer):
+                    asyncio.run(run_clients(side.port, workload, clients, 100_000, clients))
+            for number in range(arguments.rounds):
+                for workload in ("plain", "schema"):
+                    for side in (ours, peer) if number % 2 else (peer, ours):
+                        answers = asyncio.run(run_clients(side.port, workload, clients, 1000 * number, count))
+                        side.rounds.setdefault(workload, []).append(answers)
+                print(f"{clients} clients: round {number + 1} of {arguments.rounds}", file=sys.stderr)
+            for workload in ("plain", "schema"):
+                rows += [table_row(clients, workload, side, peer) for side in (ours, peer)]
+    print(f"{arguments.model.name}, {arguments.threads} threads, {CONTEXT_TOKENS} tokens of context per slot")
+    header = [
+        "clients",
+        "server",
+        "req/s",
+        "tok/s",
+        "min-max",
+        "ratio",
+        "tok/req",
+        "TTFT p50 ms",
+        "gap p50 ms",
+    ]
+    print_table([*header, "gap p99 ms", "stop"], rows)
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,155 @@
+"""Ownership across the boundary: cancellation, the GIL, leaks, shutdown."""
+
+from __future__ import annotations
+
+import gc
+import json
+import subprocess
+import sys
+import textwrap
+import threading
+from collections.abc import Callable
+
+import psutil
+import pytest
+
+from llgtrt import _native
+from support.core import Core, engine_config
+from support.server import wait_until
+
+SLOW = {"step_us": 20_000}
+"""Steps so slow that a request to the context's end outlasts every deadline here: only cancelling ends it."""
+
+
+def is_idle(core: Core) -> bool:
+    return core.engine.active_requests() == 0
+
+
+def other_threads_progress(work: Callable[[], object]) -> int:
+    """How often this thread could run while another was inside ``work``."""
+    started, done = threading.Event(), threading.Event()
+
+    def run() -> None:
+        started.set()
+        work()
+        done.set()
+
+    worker = threading.Thread(target=run)
+    worker.start()
+    started.wait()
+    rounds = 0
+    while not done.is_set():
+        rounds += 1
+    worker.join()
+    return rounds
+
+
+def test_tokenizing_releases_the_gil(core: Core) -> None:
+    text = "some words and numbers 12345 " * 200_000
+    assert other_threads_progress(lambda: core.engine.tokenize(text)) > 1000
+
+
+def test_shutdown_releases_the_gil_and_can_be_repeated(core: Core) -> None:
+    handles = [core.submit(seed=seed, max_tokens=400, ignore_eos=True) for seed in range(8)]
+    other_threads_progress(core.engine.shutdown)
+    core.engine.shutdown()
+    with pytest.raises((_native.ShuttingDownError, _native.EngineFailedError)):
+        core.engine.reserve(1)
+    del handles
+
+
+def test_python_runs_while_a_grammar_compiles(core: Core) -> None:
+    properties = {f"property_{number}": {"type": "integer"} for number in range(3000)}
+    grammar = _native.GrammarSpec.json_schema(json.dumps({"type": "object", "properties": properties}))
+    handle = core.submit(grammar=grammar, output="final", max_tokens=1)
+    rounds = 0
+    while not is_idle(core):
+        rounds += 1
+    (delta,) = core.finish(handle)
+    assert delta.error is None
+    assert rounds > 1000
+
+
+def test_dropping_the_handle_cancels(make_core: Callable[..., Core]) -> None:
+    core = make_core(sim=SLOW)
+    handle = core.submit(ignore_eos=True)
+    core.next(handle)
+    assert core.engine.active_requests() == 1
+    del handle
+    gc.collect()
+    wait_until(lambda: is_idle(core), "the dropped request is gone")
+
+
+def test_cancel_is_idempotent_and_silent(make_core: Callable[..., Core]) -> None:
+    core = make_core(sim=SLOW)
+    handle = core.submit(ignore_eos=True)
+    core.next(handle)
+    handle.cancel()
+    handle.cancel()
+    wait_until(lambda: is_idle(core), "the cancelled request is gone")
+    assert handle.id not in [request_id for request_id, _, _ in core.engine.drain()]
+
+
+def test_cancel_while_queued(make_core: Callable[..., Core]) -> None:
+    core = make_core(runtime={"max_batch_size": 1}, sim=SLOW)
+    running = core.submit(ignore_eos=True)
+    core.next(running)
+    queued = [core.submit(max_tokens=4) for _ in range(5)]
+    assert core.engine.active_requests() == 6
+    del queued
+    gc.collect()
+    wait_until(lambda: core.engine.active_requests() == 1, "the queued requests are gone")
+    running.cancel()
+    wait_until(lambda: is_idle(core), "all requests are gone")
+
+
+def one_of_each(core: Core, seed: int) -> None:
+    """A finished, a constrained, a refused and a dropped request."""
+    core.finish(core.submit(max_tokens=5, seed=seed, ignore_eos=True))
+    grammar = _native.GrammarSpec.regex(f"[a-c]{{3}}{seed}")
+    core.finish(core.submit(grammar=grammar, seed=seed))
+    core.finish(core.submit(grammar=_native.GrammarSpec.regex("((" * (seed % 7 + 1))))
+    core.submit(ignore_eos=True)
+
+
+@pytest.mark.timeout(240)
+def test_nothing_leaks_over_1000_requests(make_core: Callable[..., Core]) -> None:
+    # A small cache fills during the warm-up, so that it does not look like a leak.
+    core = make_core(llguidance={"cache_megabytes": 4})
+    process = psutil.Process()
+    for seed in range(100):
+        one_of_each(core, seed)
+    wait_until(lambda: is_idle(core), "the warm-up is done")
+    gc.collect()
+    before = process.memory_info().rss
+    for seed in range(100, 350):
+        one_of_each(core, seed)
+    wait_until(lambda: is_idle(core), "all requests are gone")
+    gc.collect()
+    grown = process.memory_info().rss - before
+    # A leaked handle or matcher is at least 100 kB: a thousand of them would be 100 MB.
+    assert grown < 24 * 2**20, f"{grown / 2**20:.1f} MiB"
+
+
+def test_a_core_can_be_dropped_while_it_runs(make_core: Callable[..., Core]) -> None:
+    core = Core(engine_config(sim=SLOW))
+    handles = [core.submit(ignore_eos=True) for _ in range(4)]
+    core.next(handles[0])
+    del core, handles
+    gc.collect()
+    again = make_core()
+    (delta,) = again.finish(again.submit(output="final", max_tokens=3, ignore_eos=True))
+    assert delta.error is None
+
+
+def test_leaving_the_interpreter_with_a_running_core() -> None:
+    program = f"""
+        from llgtrt import _native
+        engine = _native.Engine({engine_config(sim=SLOW)!r})
+        request = _native.GenerateRequest(prompts=["x"], ignore_eos=True)
+        handle = engine.submit(request, engine.reserve(1))
+    """
+    result = subprocess.run(
+        [sys.executable, "-c", textwrap.dedent(program)], capture_output=True, timeout=60, check=False
+    )
+    assert (result.returncode, result.stderr) == (0, b"")

@@ -1,0 +1,184 @@
+"""Requests through the native module: output forms, errors, places in the queue."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+
+from llgtrt import _native
+from support.core import Core
+from support.server import wait_until
+
+SCHEMA = json.dumps(
+    {
+        "type": "object",
+        "properties": {"n": {"type": "integer", "minimum": 0, "maximum": 99}, "ok": {"type": "boolean"}},
+        "required": ["n", "ok"],
+        "additionalProperties": False,
+    }
+)
+
+
+def text_of(deltas: list[_native.Delta], index: int = 0) -> str:
+    return "".join(choice.text for delta in deltas for choice in delta.choices if choice.index == index)
+
+
+def test_final_output_is_one_delta(core: Core) -> None:
+    (delta,) = core.finish(core.submit(output="final", max_tokens=20, seed=1, ignore_eos=True))
+    assert delta.error is None
+    (choice,) = delta.choices
+    assert choice.token_count == 20
+    assert choice.finish_reason == "length"
+    assert delta.usage is not None
+    assert delta.usage.completion_tokens == 20
+    assert delta.usage.prompt_tokens > 0
+
+
+def test_deltas_add_up_to_the_final_text(core: Core) -> None:
+    fields: dict[str, Any] = {"max_tokens": 50, "seed": 3, "ignore_eos": True}
+    deltas = core.finish(core.submit(output="deltas", **fields))
+    (final,) = core.finish(core.submit(output="final", **fields))
+    assert text_of(deltas) == final.choices[0].text
+    assert sum(choice.token_count for delta in deltas for choice in delta.choices) == 50
+    assert [delta.usage is None for delta in deltas] == [True] * (len(deltas) - 1) + [False]
+
+
+def test_sse_carries_the_same_text(core: Core) -> None:
+    fields: dict[str, Any] = {"max_tokens": 50, "seed": 3, "ignore_eos": True}
+    (final,) = core.finish(core.submit(output="final", **fields))
+    handle = core.submit(
+        output="chat_sse", response_id="chatcmpl-1", model="m", created=7, include_usage=True, **fields
+    )
+    stream, last = b"", False
+    while not last:
+        payload, last = core.next(handle)
+        assert isinstance(payload, bytes)
+        stream += payload
+    events = stream.decode().split("\n\n")
+    assert events.pop() == ""
+    assert events.pop() == "data: [DONE]"
+    chunks = [json.loads(event.removeprefix("data: ")) for event in events]
+    assert {(chunk["id"], chunk["model"], chunk["created"]) for chunk in chunks} == {("chatcmpl-1", "m", 7)}
+    usage = chunks.pop()
+    assert usage["choices"] == []
+    assert usage["usage"]["completion_tokens"] == 50
+    deltas = [chunk["choices"][0]["delta"] for chunk in chunks]
+    assert deltas[0]["role"] == "assistant"
+    assert "".join(delta.get("content") or "" for delta in deltas) == final.choices[0].text
+
+
+def test_choices_and_prompts_have_indices(core: Core) -> None:
+    (delta,) = core.finish(
+        core.submit(prompts=["one", "two"], n=3, output="final", max_tokens=8, seed=5, ignore_eos=True)
+    )
+    assert sorted(choice.index for choice in delta.choices) == [0, 1, 2, 3, 4, 5]
+    assert delta.usage is not None
+    assert delta.usage.completion_tokens == 48
+
+
+def test_an_unread_request_merges_its_output(core: Core) -> None:
+    handle = core.submit(max_tokens=200, seed=1, ignore_eos=True)
+    wait_until(lambda: core.engine.active_requests() == 0, "the request is done")
+    payload, last = core.next(handle)
+    assert last
+    assert isinstance(payload, _native.Delta)
+    assert sum(choice.token_count for choice in payload.choices) == 200
+
+
+@pytest.mark.parametrize(
+    ("grammar", "allowed"),
+    [
+        (_native.GrammarSpec.choice(["yes", "no"]), {"yes", "no"}),
+        (_native.GrammarSpec.regex("[ab]"), {"a", "b"}),
+        (_native.GrammarSpec.lark('start: "x" | "y"'), {"x", "y"}),
+        (_native.GrammarSpec.json_schema('{"enum": [1, 2]}'), {"1", "2"}),
+        (_native.GrammarSpec.llguidance('{"grammars": [{"lark_grammar": "start: /[01]/"}]}'), {"0", "1"}),
+    ],
+    ids=lambda value: value.kind if isinstance(value, _native.GrammarSpec) else "",
+)
+def test_grammar_kinds(core: Core, grammar: _native.GrammarSpec, allowed: set[str]) -> None:
+    (delta,) = core.finish(core.submit(output="final", grammar=grammar, seed=1))
+    assert delta.error is None
+    assert delta.choices[0].text in allowed
+    assert delta.choices[0].finish_reason == "stop"
+
+
+def test_json_schema_answers_are_valid(core: Core) -> None:
+    for seed in range(20):
+        grammar = _native.GrammarSpec.json_schema(SCHEMA)
+        (delta,) = core.finish(core.submit(output="final", grammar=grammar, seed=seed, max_tokens=200))
+        if delta.choices[0].finish_reason == "stop":
+            answer = json.loads(delta.choices[0].text)
+            assert list(answer) == ["n", "ok"]
+            assert 0 <= answer["n"] <= 99
+
+
+@pytest.mark.parametrize(
+    "grammar",
+    [
+        _native.GrammarSpec.regex("((("),
+        _native.GrammarSpec.json_schema('{"type": "stsring"}'),
+        _native.GrammarSpec.json_schema("{"),
+        _native.GrammarSpec.lark("start: missing"),
+        _native.GrammarSpec.llguidance("[]"),
+        _native.GrammarSpec.choice([]),
+    ],
+    ids=["regex", "schema", "json", "lark", "llguidance", "choice"],
+)
+def test_a_bad_grammar_fails_its_own_request_only(core: Core, grammar: _native.GrammarSpec) -> None:
+    neighbour = core.submit(output="final", max_tokens=30, seed=1, ignore_eos=True)
+    (bad,) = core.finish(core.submit(grammar=grammar, grammar_param="guided_regex"))
+    assert isinstance(bad.error, _native.GrammarError)
+    assert bad.error.kind == "grammar"
+    assert bad.error.message
+    assert (bad.error.param or "").startswith("guided_regex")
+    (good,) = core.finish(neighbour)
+    assert good.error is None
+    assert good.choices[0].token_count == 30
+
+
+def test_a_prompt_too_long_names_the_context(make_core: Callable[..., Core]) -> None:
+    core = make_core(runtime={"max_seq_len": 64})
+    (delta,) = core.finish(core.submit(prompts=["a" * 4000], max_tokens=1))
+    assert isinstance(delta.error, _native.ContextLengthError)
+    assert delta.error.kind == "context_length"
+
+
+def test_queue_places(make_core: Callable[..., Core]) -> None:
+    core = make_core(runtime={"max_batch_size": 2, "max_queue_size": 4})
+    permits: list[_native.Permit] = []
+
+    def take_all() -> None:
+        while len(permits) < 100:
+            permits.append(core.engine.reserve(1))
+
+    with pytest.raises(_native.OverloadedError):
+        take_all()
+    count = len(permits)
+    assert count >= 4
+    permits.pop()
+    permits.append(core.engine.reserve(1))
+    permits.clear()
+    assert core.engine.reserve(count).sequences == count
+
+
+def test_a_permit_works_once(core: Core) -> None:
+    permit = core.engine.reserve(1)
+    request = _native.GenerateRequest(prompts=["x"], max_tokens=1)
+    core.finish(core.engine.submit(request, permit))
+    with pytest.raises(_native.InternalError):
+        core.engine.submit(request, permit)
+
+
+def test_tokenize_and_back(core: Core) -> None:
+    text = "héllo 🙂 wörld"
+    tokens = core.engine.tokenize(text, add_special=False)
+    assert tokens
+    assert core.engine.detokenize(tokens) == text
+    (delta,) = core.finish(
+        core.submit(prompts=[tokens], add_special=False, echo=True, output="final", max_tokens=1)
+    )
+    assert delta.choices[0].text.startswith(text)

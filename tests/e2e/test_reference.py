@@ -1,0 +1,60 @@
+"""Greedy answers are those of llama.cpp's own server on the same file."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+
+import httpx
+import pytest
+
+from support.server import ServerProcess, free_port, wait_until
+
+LLAMA_SERVER = Path(__file__).parents[2] / "benches" / "llama_server.py"
+PROMPTS = [
+    "The capital of France is",
+    "def fibonacci(n):\n",
+    "Once upon a time, in a small village by the sea,",
+    "Water boils at",
+]
+
+
+def completion(base_url: str, prompt: str) -> str:
+    body = {"prompt": prompt, "max_tokens": 24, "temperature": 0}
+    response = httpx.post(f"{base_url}/v1/completions", json=body, timeout=60)
+    assert response.status_code == 200, response.text
+    text = response.json()["choices"][0]["text"]
+    assert isinstance(text, str)
+    return text
+
+
+@pytest.fixture(scope="module")
+def llama_server(model_file: Path) -> Iterator[str]:
+    """Base URL of llama.cpp's own server."""
+    port = free_port()
+    options = {"model": model_file, "port": port, "threads": 2, "slots": 1, "context": 1024}
+    command = [sys.executable, str(LLAMA_SERVER)]
+    for name, value in options.items():
+        command += [f"--{name}", str(value)]
+    process = subprocess.Popen(command, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
+
+    def is_ready() -> bool:
+        assert process.poll() is None, f"llama.cpp's server ended with code {process.returncode}"
+        try:
+            return httpx.get(f"http://127.0.0.1:{port}/health", timeout=5).status_code == 200
+        except httpx.TransportError:
+            return False
+
+    try:
+        wait_until(is_ready, "llama.cpp's server is ready", 60)
+        yield f"http://127.0.0.1:{port}"
+    finally:
+        process.kill()
+        process.wait()
+
+
+@pytest.mark.parametrize("prompt", PROMPTS)
+def test_greedy_equals_llama_cpp(server: ServerProcess, llama_server: str, prompt: str) -> None:
+    assert completion(server.base_url, prompt) == completion(llama_server, prompt)
