@@ -1,0 +1,173 @@
+//! One live sequence: what it was asked, what it said, what of that was reported. Owned by the engine's thread.
+
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU32, Ordering};
+
+use llgtrt_core::{
+    AdvanceState, Finish, MaskSlot, SequenceSpec, StepBatch, StopCause, TokenId, TokenOutput, Vocabulary,
+};
+
+use crate::hash::mix;
+use crate::logprobs;
+
+/// A sequence with or without a slot.
+pub(crate) struct Sequence {
+    pub(crate) spec: SequenceSpec,
+    /// Everything that its random choices depend on beside the position.
+    pub(crate) key: u64,
+    /// Indices of the configured faults that concern it.
+    pub(crate) faults: Vec<usize>,
+    pub(crate) tokens: Vec<TokenId>,
+    pub(crate) finish: Option<Finish>,
+    /// Prompt tokens still to evaluate; shared by the choices of a request.
+    remaining: Arc<AtomicU32>,
+    cached: u32,
+    /// Tokens reported so far, and which of the others was sampled.
+    reported: usize,
+    sampled: Option<usize>,
+    first_reported: bool,
+    /// Tokens that the grammar knows of.
+    advanced: Option<usize>,
+    limit: usize,
+}
+
+impl Sequence {
+    pub(crate) fn new(spec: SequenceSpec, faults: Vec<usize>, seed: u64, max_sequence_tokens: u32) -> Self {
+        let prompt = spec.prompt.iter().fold(seed, |hash, token| mix(hash, u64::from(*token)));
+        let sampling = &spec.sampling;
+        let greedy = sampling.temperature <= 0.0 || sampling.top_k == 1;
+        let limit = spec.max_tokens.min(max_sequence_tokens.saturating_sub(spec.prompt.len() as u32));
+        Self {
+            key: mix(prompt, if greedy { 0 } else { mix(1, sampling.seed) }),
+            faults,
+            tokens: Vec::new(),
+            finish: None,
+            remaining: Arc::new(AtomicU32::new(spec.prompt.len() as u32)),
+            cached: 0,
+            reported: 0,
+            sampled: None,
+            first_reported: false,
+            advanced: None,
+            limit: limit as usize,
+            spec,
+        }
+    }
+
+    /// Shares the prompt's evaluation with a sequence that has the same prompt.
+    pub(crate) fn join(&mut self, other: &Self) {
+        self.remaining = Arc::clone(&other.remaining);
+        // A real engine evaluates the last token again, to have its logits.
+        self.cached = self.spec.prompt.len() as u32 - 1;
+    }
+
+    /// Prompt tokens that a choice before it had evaluated.
+    pub(crate) fn cached(&self) -> u32 {
+        self.cached
+    }
+
+    /// Evaluates up to `budget` prompt tokens; returns how many.
+    pub(crate) fn prefill(&self, budget: u32) -> u32 {
+        let remaining = self.remaining.load(Ordering::Relaxed);
+        let taken = remaining.min(budget);
+        self.remaining.store(remaining - taken, Ordering::Relaxed);
+        taken
+    }
+
+    /// Whether the prompt is evaluated, so that a token can be sampled.
+    pub(crate) fn is_ready(&self) -> bool {
+        self.remaining.load(Ordering::Relaxed) == 0
+    }
+
+    pub(crate) fn slot(&self) -> MaskSlot<'_> {
+        MaskSlot { sequence: self.spec.id, tokens: &self.tokens }
+    }
+
+    /// Tokens in the pretended KV cache.
+    pub(crate) fn context(&self) -> u64 {
+        (self.spec.prompt.len() + self.tokens.len()) as u64
+    }
+
+    /// Appends a sampled token.
+    pub(crate) fn push_sampled(&mut self, token: TokenId, vocabulary: &Vocabulary) {
+        self.sampled = Some(self.tokens.len());
+        self.push(token, vocabulary);
+        // A grammar may be complete exactly at the limit: its answer comes first.
+        if self.finish.is_none() && !self.spec.constrained && self.tokens.len() >= self.limit {
+            self.finish = Some(Finish::Length);
+        }
+    }
+
+    /// Whether the grammar has to be told of new tokens, or of the start.
+    pub(crate) fn must_advance(&self) -> bool {
+        self.spec.constrained && self.finish.is_none() && self.advanced != Some(self.tokens.len())
+    }
+
+    /// Whether the next token can be sampled.
+    pub(crate) fn must_sample(&self) -> bool {
+        self.is_ready() && self.finish.is_none()
+    }
+
+    /// Applies what the grammar says after the tokens so far.
+    pub(crate) fn advance(&mut self, forced: &[TokenId], state: &AdvanceState, vocabulary: &Vocabulary) {
+        self.advanced = Some(self.tokens.len() + forced.len());
+        for &token in forced {
+            if self.tokens.len() >= self.limit {
+                self.finish = Some(Finish::Length);
+                return;
+            }
+            self.push(token, vocabulary);
+            if self.finish.is_some() {
+                return;
+            }
+        }
+        self.finish = match state {
+            AdvanceState::Stop => Some(Finish::Stop(StopCause::GrammarComplete)),
+            _ if self.tokens.len() >= self.limit => Some(Finish::Length),
+            AdvanceState::Failed(error) => Some(Finish::Failed(error.clone())),
+            AdvanceState::Sample => None,
+        };
+    }
+
+    fn push(&mut self, token: TokenId, vocabulary: &Vocabulary) {
+        self.tokens.push(token);
+        // A grammar that allows the end is complete: ignore_eos cannot go on from there.
+        if vocabulary.is_eos(token) && (self.spec.constrained || !self.spec.sampling.ignore_eos) {
+            self.finish = Some(Finish::Stop(StopCause::EndOfSequence));
+        } else if self.tokens.len() > self.spec.sampling.min_tokens as usize
+            && self.spec.stop_token_ids.contains(&token)
+        {
+            self.finish = Some(Finish::Stop(StopCause::StopToken(token)));
+        }
+    }
+
+    /// Reports what is new; returns whether the sequence lives on.
+    pub(crate) fn report(&mut self, batch: &mut StepBatch, vocabulary: &Vocabulary) -> bool {
+        // Runs that were forced before the prompt was evaluated wait for it; a failure does not.
+        let failed = matches!(self.finish, Some(Finish::Failed(_)));
+        if !self.is_ready() && !failed {
+            return true;
+        }
+        let output = batch.begin(self.spec.id);
+        if !self.first_reported && self.is_ready() {
+            self.first_reported = true;
+            output.cached_prompt_tokens = Some(self.cached);
+            if self.spec.prompt_logprobs {
+                output.prompt_logprobs = Some(logprobs::of_prompt(&self.spec, vocabulary));
+            }
+        }
+        for position in self.reported..self.tokens.len() {
+            let token = self.tokens[position];
+            let logprobs = self.spec.sampling.logprobs.map(|count| {
+                Box::new(logprobs::of_token(mix(self.key, position as u64), token, count, vocabulary))
+            });
+            batch.push_token(TokenOutput { token, forced: self.sampled != Some(position), logprobs });
+        }
+        self.reported = self.tokens.len();
+        self.sampled = None;
+        match &self.finish {
+            Some(finish) => batch.finish(finish.clone()),
+            None => return true,
+        }
+        false
+    }
+}
