@@ -1,0 +1,104 @@
+//! Reading JSON with a depth limit of our own and a clear message for it; JSON paths in messages.
+
+use llgtrt_core::Error;
+use serde_json::Value;
+
+use crate::text::{first_line, grammar_error};
+
+/// serde_json stops at 128 levels with a message that does not help a client.
+const SERDE_DEPTH: usize = 127;
+
+/// Parses `text`, refusing more than `max_depth` levels. `what` starts the message.
+pub(super) fn parse(text: &str, max_depth: usize, what: &str) -> Result<Value, Error> {
+    let limit = max_depth.min(SERDE_DEPTH);
+    if depth(text.as_bytes()) > limit {
+        return Err(grammar_error(format!("{what} is nested too deeply; the limit is {limit} levels")));
+    }
+    serde_json::from_str(text)
+        .map_err(|error| grammar_error(format!("{what} is not JSON: {}", first_line(&error.to_string()))))
+}
+
+/// Nesting of a JSON text, found without recursion. Only right for valid JSON, and never too small.
+fn depth(text: &[u8]) -> usize {
+    let (mut depth, mut deepest) = (0_usize, 0_usize);
+    let mut bytes = text.iter();
+    while let Some(byte) = bytes.next() {
+        match byte {
+            b'{' | b'[' => {
+                depth += 1;
+                deepest = deepest.max(depth);
+            }
+            b'}' | b']' => depth = depth.saturating_sub(1),
+            b'"' => {
+                while let Some(byte) = bytes.next() {
+                    match byte {
+                        b'\\' => _ = bytes.next(),
+                        b'"' => break,
+                        _ => {}
+                    }
+                }
+            }
+            _ => {}
+        }
+    }
+    deepest
+}
+
+/// Appends a key to a path: `a.b`, or `a["b c"]` where the key is not a plain word.
+pub(super) fn push_key(path: &mut String, key: &str) {
+    let plain = !key.is_empty() && key.chars().all(|c| c.is_alphanumeric() || matches!(c, '_' | '-' | '$'));
+    if !plain {
+        let key = crate::text::truncate(key, 80);
+        path.push_str(&format!("[{}]", Value::String(key)));
+        return;
+    }
+    if !path.is_empty() {
+        path.push('.');
+    }
+    path.push_str(key);
+}
+
+/// Two paths, one after the other; either may be empty.
+pub(super) fn join(path: &str, rest: &str) -> String {
+    match (path.is_empty(), rest.is_empty()) {
+        (true, _) => rest.to_owned(),
+        (_, true) => path.to_owned(),
+        _ if rest.starts_with('[') => format!("{path}{rest}"),
+        _ => format!("{path}.{rest}"),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn depth_ignores_brackets_in_strings() {
+        assert_eq!(depth(br#"{"a": ["[[[", "\"]{", 3]}"#), 2);
+        assert_eq!(depth(b"[[[]]]"), 3);
+        assert_eq!(depth(b"3"), 0);
+    }
+
+    #[test]
+    fn deep_texts_are_refused_without_recursion() {
+        let text = "[".repeat(100_000);
+        let error = parse(&text, 100, "the schema").unwrap_err();
+        assert!(error.message.contains("100 levels"), "{}", error.message);
+        assert!(parse(&format!("{}{}", "[".repeat(100), "]".repeat(100)), 100, "x").is_ok());
+        // A larger limit cannot reach serde_json's own.
+        let text = format!("{}{}", "[".repeat(130), "]".repeat(130));
+        assert!(parse(&text, 1000, "x").unwrap_err().message.contains("127 levels"));
+    }
+
+    #[test]
+    fn paths_quote_odd_keys() {
+        let mut path = String::new();
+        push_key(&mut path, "properties");
+        push_key(&mut path, "a b");
+        push_key(&mut path, "$defs");
+        assert_eq!(path, r#"properties["a b"].$defs"#);
+        assert_eq!(join("a", "[1]"), "a[1]");
+        assert_eq!(join("", "b"), "b");
+        assert_eq!(join("a", "b"), "a.b");
+    }
+}

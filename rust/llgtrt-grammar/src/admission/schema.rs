@@ -1,0 +1,343 @@
+//! JSON Schemas: unsupported keywords with their path, counts, and depth through `$ref`.
+//!
+//! The walk is breadth first and follows what llguidance follows, so definitions that nothing
+//! refers to are not looked at. Every schema is visited once; cycles are fine.
+
+mod keywords;
+mod paths;
+mod refs;
+
+use std::collections::{HashMap, HashSet, VecDeque};
+
+use llgtrt_core::Error;
+use serde_json::{Map, Value};
+
+use self::paths::{Paths, Segment};
+use crate::config::GrammarConfig;
+use crate::text::{grammar_error, truncate};
+
+/// Deepest recursion that llguidance can reach over a schema in any order of its references:
+/// every referenced definition once, each as deep as it is. 64 MB survive about 7000.
+const MAX_RECURSION: usize = 4000;
+
+/// References by anchor or identifier. They are not followed here, so each could hide a
+/// definition as deep as the text may be.
+const MAX_UNRESOLVED_REFS: usize = 30;
+
+/// `patternProperties` of one object: llguidance compares them pairwise.
+const MAX_PATTERN_PROPERTIES: usize = 100;
+
+/// Where things are, for errors that llguidance reports without a place.
+#[derive(Debug, Default)]
+pub(crate) struct Clues {
+    /// First `$ref` that was not followed.
+    pub(crate) unresolved_ref: Option<String>,
+    /// First `oneOf`.
+    pub(crate) one_of: Option<String>,
+    /// First `minProperties` or `maxProperties`.
+    pub(crate) property_count: Option<String>,
+    /// First `patternProperties`.
+    pub(crate) pattern_properties: Option<String>,
+    /// Every `pattern`, with its path.
+    pub(crate) patterns: Vec<(String, String)>,
+}
+
+/// A schema found by the walk.
+struct Node<'a> {
+    schema: &'a Value,
+    /// The root of the document that `#/...` refers to.
+    base: &'a Value,
+    path: usize,
+    depth: usize,
+}
+
+struct Walk<'a> {
+    root: &'a Value,
+    config: &'a GrammarConfig,
+    lenient: bool,
+    /// Path of the schema inside the grammar source.
+    at: &'a str,
+    paths: Paths<'a>,
+    /// Schemas in the queue or done, by address.
+    seen: HashSet<*const Value>,
+    queue: VecDeque<Node<'a>>,
+    ref_targets: HashMap<*const Value, &'a Value>,
+    unresolved_refs: usize,
+    properties: usize,
+    enum_values: usize,
+    clues: &'a mut Clues,
+}
+
+/// Checks a schema. Paths in errors and clues start with `at`.
+pub(super) fn check(root: &Value, config: &GrammarConfig, at: &str, clues: &mut Clues) -> Result<(), Error> {
+    let lenient = root
+        .get("x-guidance")
+        .and_then(|options| options.get("lenient"))
+        .and_then(Value::as_bool)
+        .unwrap_or(false);
+    let mut walk = Walk {
+        root,
+        config,
+        lenient,
+        at,
+        paths: Paths::new(),
+        seen: HashSet::new(),
+        queue: VecDeque::new(),
+        ref_targets: HashMap::new(),
+        unresolved_refs: 0,
+        properties: 0,
+        enum_values: 0,
+        clues,
+    };
+    walk.push(Node { schema: root, base: root, path: Paths::ROOT, depth: 1 });
+    while let Some(node) = walk.queue.pop_front() {
+        walk.visit(&node)?;
+    }
+    walk.check_recursion()
+}
+
+impl<'a> Walk<'a> {
+    fn push(&mut self, node: Node<'a>) {
+        if self.seen.insert(std::ptr::from_ref(node.schema)) {
+            self.queue.push_back(node);
+        }
+    }
+
+    fn error(&self, path: usize, keyword: &'a str, message: impl Into<String>) -> Error {
+        grammar_error(message).with_param(self.path(path, keyword))
+    }
+
+    fn path(&self, path: usize, keyword: &str) -> String {
+        let mut text = self.paths.text(path);
+        if !keyword.is_empty() {
+            super::json::push_key(&mut text, keyword);
+        }
+        super::json::join(self.at, &text)
+    }
+
+    fn visit(&mut self, node: &Node<'a>) -> Result<(), Error> {
+        if node.depth > self.config.max_depth {
+            return Err(self.error(
+                node.path,
+                "",
+                format!(
+                    "the schema is nested too deeply (`$ref` included); the limit is {} levels",
+                    self.config.max_depth
+                ),
+            ));
+        }
+        let object = match node.schema {
+            Value::Bool(_) => return Ok(()),
+            Value::Object(object) => object,
+            _ => return Err(self.error(node.path, "", "a schema must be an object or a boolean")),
+        };
+        let identified = object.get("$id").or_else(|| object.get("id")).is_some_and(Value::is_string);
+        let base = if identified { node.schema } else { node.base };
+        for (keyword, value) in object {
+            self.keyword(node, base, object, keyword, value)?;
+        }
+        Ok(())
+    }
+
+    fn keyword(
+        &mut self,
+        node: &Node<'a>,
+        base: &'a Value,
+        object: &'a Map<String, Value>,
+        keyword: &'a str,
+        value: &'a Value,
+    ) -> Result<(), Error> {
+        if keywords::is_unsupported(keyword) && !self.lenient {
+            let message = format!("the JSON Schema keyword `{keyword}` is not supported");
+            return Err(self.error(node.path, keyword, message));
+        }
+        if !keywords::applies(keyword, object.get("type")) {
+            return Ok(());
+        }
+        if let Some(expected) = keywords::wrong_type(keyword, value) {
+            return Err(self.error(node.path, keyword, format!("`{keyword}` must be {expected}")));
+        }
+        match keyword {
+            "type" => self.check_type(node, value)?,
+            "format" => self.check_format(node, value)?,
+            "pattern" => self.check_pattern(node, keyword, value)?,
+            "enum" | "const" => self.count_values(node, keyword, value)?,
+            "oneOf" => {
+                let path = self.path(node.path, keyword);
+                self.clues.one_of.get_or_insert(path);
+            }
+            "minProperties" | "maxProperties" => {
+                let path = self.path(node.path, keyword);
+                self.clues.property_count.get_or_insert(path);
+            }
+            "properties" => self.count_properties(node, value)?,
+            "patternProperties" => self.check_pattern_properties(node, value)?,
+            "$ref" => self.follow(node, base, value)?,
+            _ => {}
+        }
+        self.push_children(node, base, keyword, value);
+        Ok(())
+    }
+
+    fn push_children(&mut self, node: &Node<'a>, base: &'a Value, keyword: &'a str, value: &'a Value) {
+        let depth = node.depth + 1;
+        for (segment, schema) in keywords::children(keyword, value) {
+            let mut path = self.paths.push(node.path, Segment::Key(keyword));
+            if let Some(segment) = segment {
+                path = self.paths.push(path, segment);
+            }
+            self.push(Node { schema, base, path, depth });
+        }
+    }
+
+    fn check_type(&self, node: &Node<'a>, value: &'a Value) -> Result<(), Error> {
+        let names = match value {
+            Value::Array(names) => names.as_slice(),
+            name => std::slice::from_ref(name),
+        };
+        for name in names {
+            if !name.as_str().is_some_and(keywords::is_type) {
+                let shown = truncate(&name.to_string(), 40);
+                let message = format!("`type` must be one of {}, not {shown}", keywords::TYPES.join(", "));
+                return Err(self.error(node.path, "type", message));
+            }
+        }
+        Ok(())
+    }
+
+    fn check_format(&self, node: &Node<'a>, value: &'a Value) -> Result<(), Error> {
+        match value.as_str() {
+            Some(format) if !self.lenient && !keywords::is_format(format) => {
+                let message = format!(
+                    "the format `{}` is not supported; supported are {}",
+                    truncate(format, 40),
+                    keywords::FORMATS.join(", ")
+                );
+                Err(self.error(node.path, "format", message))
+            }
+            _ => Ok(()),
+        }
+    }
+
+    fn check_pattern(&mut self, node: &Node<'a>, keyword: &'a str, value: &'a Value) -> Result<(), Error> {
+        let Some(pattern) = value.as_str() else { return Ok(()) };
+        self.check_regex(node.path, keyword, pattern)?;
+        let path = self.path(node.path, keyword);
+        self.clues.patterns.push((path, pattern.to_owned()));
+        Ok(())
+    }
+
+    fn check_regex(&self, path: usize, keyword: &'a str, pattern: &str) -> Result<(), Error> {
+        // llguidance rewrites the pattern before it parses it; so it is checked as rewritten.
+        let rewritten = llguidance::regex_to_lark(pattern, "dw");
+        let limit = self.config.max_regex_bytes;
+        if pattern.len() > limit {
+            return super::regex::check(pattern, limit).map_err(|e| e.with_param(self.path(path, keyword)));
+        }
+        super::regex::check(&rewritten, usize::MAX).map_err(|e| e.with_param(self.path(path, keyword)))
+    }
+
+    fn check_pattern_properties(&mut self, node: &Node<'a>, value: &'a Value) -> Result<(), Error> {
+        let Some(patterns) = value.as_object() else { return Ok(()) };
+        if patterns.len() > MAX_PATTERN_PROPERTIES {
+            let message = format!("{} patterns; the limit is {MAX_PATTERN_PROPERTIES}", patterns.len());
+            return Err(self.error(node.path, "patternProperties", message));
+        }
+        for pattern in patterns.keys() {
+            self.check_regex(node.path, "patternProperties", pattern)?;
+        }
+        let path = self.path(node.path, "patternProperties");
+        self.clues.pattern_properties.get_or_insert(path);
+        self.count_properties(node, value)
+    }
+
+    fn count_properties(&mut self, node: &Node<'a>, value: &'a Value) -> Result<(), Error> {
+        self.properties += value.as_object().map_or(0, Map::len);
+        let limit = self.config.max_properties;
+        if self.properties > limit {
+            let message = format!("the schema has more than {limit} properties");
+            return Err(self.error(node.path, "properties", message));
+        }
+        Ok(())
+    }
+
+    fn count_values(&mut self, node: &Node<'a>, keyword: &'a str, value: &'a Value) -> Result<(), Error> {
+        let mut open = vec![value];
+        while let Some(value) = open.pop() {
+            match value {
+                Value::Array(items) => open.extend(items),
+                Value::Object(members) => open.extend(members.values()),
+                _ => {}
+            }
+            self.enum_values += 1;
+        }
+        let limit = self.config.max_enum_values;
+        // The list of an `enum` itself was counted as a value as well.
+        if self.enum_values > limit.saturating_add(1) {
+            let message = format!("the schema has more than {limit} `enum` and `const` values");
+            return Err(self.error(node.path, keyword, message));
+        }
+        Ok(())
+    }
+
+    fn follow(&mut self, node: &Node<'a>, base: &'a Value, value: &'a Value) -> Result<(), Error> {
+        let Some(reference) = value.as_str() else { return Ok(()) };
+        // `#/...` means the nearest schema with an identifier. Which schemas have one depends on the
+        // draft, so a pointer is followed from both roots where they differ.
+        let mut found = false;
+        let roots = if std::ptr::eq(base, self.root) { vec![base] } else { vec![base, self.root] };
+        for root in roots {
+            if let Some((target, segments)) = refs::resolve(root, reference) {
+                found = true;
+                let mut path = Paths::ROOT;
+                for segment in segments {
+                    path = self.paths.push(path, segment);
+                }
+                self.ref_targets.insert(std::ptr::from_ref(target), target);
+                self.push(Node { schema: target, base: root, path, depth: node.depth + 1 });
+            }
+        }
+        if found {
+            return Ok(());
+        }
+        if reference.starts_with("#/") && std::ptr::eq(base, self.root) {
+            let message = format!("`{}` is not in the schema", truncate(reference, 100));
+            return Err(self.error(node.path, "$ref", message));
+        }
+        let path = self.path(node.path, "$ref");
+        self.clues.unresolved_ref.get_or_insert(path);
+        self.unresolved_refs += 1;
+        if self.unresolved_refs > MAX_UNRESOLVED_REFS {
+            let message = format!(
+                "more than {MAX_UNRESOLVED_REFS} references by anchor or identifier; use `#/$defs/...`"
+            );
+            return Err(self.error(node.path, "$ref", message));
+        }
+        Ok(())
+    }
+
+    /// Bounds the recursion over references in any order.
+    fn check_recursion(&self) -> Result<(), Error> {
+        let hidden = self.unresolved_refs * self.config.max_depth;
+        let deepest: usize = std::iter::once(self.root)
+            .chain(self.ref_targets.values().copied())
+            .map(keywords::height)
+            .take_while(|&height| height > 0)
+            .scan(hidden, |sum, height| {
+                *sum += height;
+                Some(*sum)
+            })
+            .take_while(|&sum| sum <= 2 * MAX_RECURSION)
+            .last()
+            .unwrap_or(hidden);
+        if deepest > MAX_RECURSION {
+            return Err(grammar_error(format!(
+                "the schema's definitions add up to more than {MAX_RECURSION} levels"
+            )));
+        }
+        Ok(())
+    }
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,279 @@
+//! Masks of all running sequences, computed in parallel.
+//!
+//! The engine's thread and a few `mask-N` threads share the work: whoever locks a slot first
+//! computes its mask. Masks are started as soon as tokens are known ([`advance`](MaskSource::advance)),
+//! so that they are computed while the forward pass runs; [`fill`](MaskSource::fill) computes what is
+//! left on the calling thread, together with the workers. No thread holds two slots at once.
+
+use std::cell::Cell;
+use std::cmp::Reverse;
+use std::collections::HashMap;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU32, AtomicU64, Ordering};
+use std::time::Instant;
+
+use llgtrt_core::{
+    AdvanceBatch, AdvanceState, Error, MaskBatch, MaskSlot, MaskSource, MaskVerdict, SequenceId,
+};
+use parking_lot::{Mutex, RwLock};
+use prometheus::Registry;
+use rayon::{ThreadPool, ThreadPoolBuilder};
+
+use crate::big_stack::{STACK_BYTES, mark_big_stack_thread, on_big_stack_thread};
+use crate::compiled::CompiledGrammar;
+use crate::config::GrammarConfig;
+use crate::metrics::MaskMetrics;
+use crate::slot::Slot;
+
+/// Expected work for which waking one more thread pays, in nanoseconds: a hand-off takes 10 to 30 us.
+const WAKE_NANOS: u64 = 60_000;
+
+/// Time between `advance` and `fill` from which on a forward pass runs in between, in nanoseconds.
+/// Then masks are always started early.
+const FORWARD_NANOS: u64 = 200_000;
+
+/// Assumed cost of a mask that was never computed, in nanoseconds.
+const FIRST_COST_NANOS: u32 = 20_000;
+
+/// Computes masks for the sequences registered with it.
+pub struct MaskPool {
+    vocab_size: usize,
+    slots: RwLock<HashMap<SequenceId, Arc<Shared>>>,
+    /// `None` if the threads could not be started: then the caller computes everything.
+    workers: Option<ThreadPool>,
+    clock: Instant,
+    /// When `advance` returned last, in nanoseconds of `clock`.
+    advanced_at: AtomicU64,
+    /// Typical time from `advance` to `fill`, in nanoseconds.
+    gap: AtomicU64,
+    metrics: Arc<MaskMetrics>,
+}
+
+/// A slot as the threads share it.
+struct Shared {
+    slot: Mutex<Slot>,
+    /// Expected cost of the next mask, in nanoseconds: the last one, or a fading peak.
+    cost: AtomicU32,
+}
+
+thread_local! {
+    /// Kept between steps so that a step allocates nothing here.
+    static SCRATCH: Cell<Vec<Arc<Shared>>> = const { Cell::new(Vec::new()) };
+}
+
+impl MaskPool {
+    /// Starts the mask threads. `vocab_size` is the width of a logits row.
+    pub fn new(vocab_size: usize, config: &GrammarConfig, registry: &Registry) -> Arc<Self> {
+        let workers = ThreadPoolBuilder::new()
+            .num_threads(config.mask_workers())
+            .stack_size(STACK_BYTES)
+            .thread_name(|index| format!("mask-{index}"))
+            .start_handler(|_| mark_big_stack_thread())
+            .build()
+            .inspect_err(|error| tracing::error!(%error, "no mask threads; the engine computes all masks"))
+            .ok();
+        Arc::new(Self {
+            vocab_size,
+            slots: RwLock::new(HashMap::new()),
+            workers,
+            clock: Instant::now(),
+            advanced_at: AtomicU64::new(0),
+            gap: AtomicU64::new(0),
+            metrics: Arc::new(MaskMetrics::new(registry)),
+        })
+    }
+
+    /// Gives a sequence a matcher at the start of a grammar.
+    pub fn register(&self, sequence: SequenceId, grammar: &CompiledGrammar) {
+        let shared = Shared { slot: Mutex::new(Slot::new(grammar)), cost: AtomicU32::new(FIRST_COST_NANOS) };
+        self.slots.write().insert(sequence, Arc::new(shared));
+    }
+
+    /// Forgets a sequence; unknown ones are no error.
+    pub fn remove(&self, sequence: SequenceId) {
+        // Dropped after the lock is released: freeing a matcher takes a while.
+        let removed = self.slots.write().remove(&sequence);
+        drop(removed);
+    }
+
+    /// Sequences registered.
+    pub fn len(&self) -> usize {
+        self.slots.read().len()
+    }
+
+    /// Whether no sequence is registered.
+    pub fn is_empty(&self) -> bool {
+        self.len() == 0
+    }
+
+    /// Runs `f` where there is enough stack for llguidance.
+    fn on_big_stack<T: Send>(&self, f: impl FnOnce() -> T + Send) -> T {
+        match &self.workers {
+            Some(workers) if !on_big_stack_thread() => workers.install(f),
+            _ => f(),
+        }
+    }
+
+    fn now(&self) -> u64 {
+        self.clock.elapsed().as_nanos() as u64
+    }
+
+    fn advance_all(&self, slots: &[MaskSlot<'_>], fast_forward: bool, out: &mut AdvanceBatch) {
+        let mut stale = SCRATCH.take();
+        stale.clear();
+        for request in slots {
+            let Some(shared) = self.slots.read().get(&request.sequence).cloned() else {
+                out.push(&[], AdvanceState::Failed(unknown()));
+                continue;
+            };
+            let mut slot = shared.slot.lock();
+            self.advance_slot(&mut slot, request, fast_forward);
+            let (forced, state) = slot.outcome();
+            out.push(forced, state);
+            let is_stale = slot.is_stale();
+            drop(slot);
+            if is_stale {
+                stale.push(shared);
+            }
+        }
+        let forward_pass = self.gap.load(Ordering::Relaxed) > FORWARD_NANOS;
+        self.start(&mut stale, forward_pass);
+        stale.clear();
+        SCRATCH.set(stale);
+    }
+
+    fn advance_slot(&self, slot: &mut Slot, request: &MaskSlot<'_>, fast_forward: bool) {
+        let failed = slot.is_failed();
+        slot.advance(request.tokens, fast_forward);
+        if slot.is_failed() && !failed {
+            self.metrics.errors.inc();
+        }
+    }
+
+    /// Wakes workers for these slots, if they are worth it. With `early` nobody waits yet, so
+    /// everything is worth it.
+    fn start(&self, stale: &mut Vec<Arc<Shared>>, early: bool) {
+        let Some(workers) = &self.workers else { return };
+        stale.sort_unstable_by_key(|shared| Reverse(shared.cost.load(Ordering::Relaxed)));
+        let expected: u64 = stale.iter().map(|shared| u64::from(shared.cost.load(Ordering::Relaxed))).sum();
+        let threads = workers.current_num_threads().min(stale.len());
+        let wake = if early { threads } else { threads.min((expected / WAKE_NANOS) as usize) };
+        if wake == 0 {
+            return;
+        }
+        let work: Arc<[Arc<Shared>]> = stale.iter().cloned().collect();
+        for _ in 0..wake {
+            let work = Arc::clone(&work);
+            let metrics = Arc::clone(&self.metrics);
+            workers.spawn(move || {
+                for shared in &*work {
+                    // Somebody else is at it, or was.
+                    if let Some(mut slot) = shared.slot.try_lock() {
+                        compute(&mut slot, shared, &metrics);
+                    }
+                }
+            });
+        }
+    }
+
+    fn fill_all(&self, slots: &[MaskSlot<'_>], batch: &mut MaskBatch) {
+        let started = self.now();
+        let gap = started.saturating_sub(self.advanced_at.load(Ordering::Relaxed));
+        let typical = self.gap.load(Ordering::Relaxed);
+        self.gap.store((typical * 7 + gap.min(10 * FORWARD_NANOS)) / 8, Ordering::Relaxed);
+
+        let mut open: Vec<Row<'_>> = Vec::with_capacity(slots.len());
+        for (request, (words, verdict)) in slots.iter().zip(batch.rows_mut()) {
+            let Some(shared) = self.slots.read().get(&request.sequence).cloned() else {
+                *verdict = MaskVerdict::Failed(unknown());
+                continue;
+            };
+            open.push(Row { request: *request, shared, words, verdict });
+        }
+        // What is ready is copied; the rest is computed, here and by the workers, expensive first.
+        open.retain_mut(|row| {
+            let Some(mut slot) = row.shared.slot.try_lock() else { return true };
+            self.catch_up(&mut slot, &row.request);
+            if slot.is_stale() {
+                return true;
+            }
+            *row.verdict = slot.write(row.request.tokens.len(), row.words);
+            false
+        });
+        if open.len() > 1 {
+            open.sort_unstable_by_key(|row| Reverse(row.shared.cost.load(Ordering::Relaxed)));
+            let mut stale: Vec<Arc<Shared>> = open[1..].iter().map(|row| Arc::clone(&row.shared)).collect();
+            self.start(&mut stale, false);
+        }
+        open.retain_mut(|row| {
+            let shared = Arc::clone(&row.shared);
+            let Some(mut slot) = shared.slot.try_lock() else { return true };
+            self.finish(row, &mut slot);
+            false
+        });
+        // What is left is being computed by a worker.
+        for row in &mut open {
+            let shared = Arc::clone(&row.shared);
+            self.finish(row, &mut shared.slot.lock());
+        }
+        self.metrics.wait_seconds.observe((self.now() - started) as f64 * 1e-9);
+    }
+
+    /// Advances over tokens that the slot has not been told of.
+    fn catch_up(&self, slot: &mut Slot, request: &MaskSlot<'_>) {
+        if slot.knows_fewer_than(request.tokens.len()) {
+            self.advance_slot(slot, request, false);
+        }
+    }
+
+    fn finish(&self, row: &mut Row<'_>, slot: &mut Slot) {
+        self.catch_up(slot, &row.request);
+        compute(slot, &row.shared, &self.metrics);
+        *row.verdict = slot.write(row.request.tokens.len(), row.words);
+    }
+}
+
+/// A row to be filled.
+struct Row<'a> {
+    request: MaskSlot<'a>,
+    shared: Arc<Shared>,
+    words: &'a mut [u32],
+    verdict: &'a mut MaskVerdict,
+}
+
+impl MaskSource for MaskPool {
+    fn advance(&self, slots: &[MaskSlot<'_>], fast_forward: bool, out: &mut AdvanceBatch) {
+        self.on_big_stack(|| self.advance_all(slots, fast_forward, out));
+        self.advanced_at.store(self.now(), Ordering::Relaxed);
+    }
+
+    fn fill(&self, slots: &[MaskSlot<'_>], batch: &mut MaskBatch) {
+        if batch.rows() != slots.len() || batch.words_per_row() != self.vocab_size.div_ceil(32) {
+            for (_, verdict) in batch.rows_mut() {
+                *verdict = MaskVerdict::Failed(Error::internal("the mask batch has another shape"));
+            }
+            return;
+        }
+        self.on_big_stack(|| self.fill_all(slots, batch));
+    }
+}
+
+/// Computes a slot's mask if that is still to be done.
+fn compute(slot: &mut Slot, shared: &Shared, metrics: &MaskMetrics) {
+    if !slot.is_stale() {
+        return;
+    }
+    let started = Instant::now();
+    slot.compute();
+    let elapsed = started.elapsed();
+    if slot.is_failed() {
+        metrics.errors.inc();
+    }
+    let cost = elapsed.as_nanos().min(u128::from(u32::MAX)) as u32;
+    shared.cost.store(cost.max(shared.cost.load(Ordering::Relaxed) / 2), Ordering::Relaxed);
+    metrics.compute_seconds.observe(elapsed.as_secs_f64());
+}
+
+fn unknown() -> Error {
+    Error::internal("the sequence has no grammar")
+}

@@ -1,0 +1,256 @@
+//! One constrained sequence: its matcher, what it has consumed, and its next mask.
+//!
+//! A slot is used under its own lock by one thread at a time, always on a big stack.
+
+use std::panic::{AssertUnwindSafe, catch_unwind};
+use std::sync::Arc;
+
+use llgtrt_core::{AdvanceState, Error, MaskVerdict, TokenId};
+use llguidance::Matcher;
+use toktrie::SimpleVob;
+
+use crate::compiled::mask_error;
+use crate::text::{first_line, grammar_error};
+use crate::{CompiledGrammar, TokenEnv};
+
+/// Forced tokens handed out at once. A long constant text is forced in several runs.
+const MAX_FORCED: usize = 256;
+
+pub(crate) struct Slot {
+    matcher: Matcher,
+    env: Arc<TokenEnv>,
+    /// Length of the sequence's token list at the last advance.
+    seen: usize,
+    /// Tokens consumed beyond `seen`; the engine has to append them.
+    forced: Vec<TokenId>,
+    /// Whether forced tokens were looked for at this position.
+    tried_force: bool,
+    state: State,
+    mask: Mask,
+}
+
+enum State {
+    Open,
+    /// Complete. `eos` tells that an end-of-sequence token was consumed.
+    Complete {
+        eos: bool,
+    },
+    Failed(Error),
+}
+
+enum Mask {
+    /// Not computed for the current position.
+    Stale,
+    Ready(SimpleVob),
+    /// The first mask of the grammar, which the compiled grammar holds.
+    First(CompiledGrammar),
+}
+
+impl Slot {
+    pub(crate) fn new(grammar: &CompiledGrammar) -> Self {
+        Self {
+            matcher: grammar.matcher(),
+            env: Arc::clone(grammar.env()),
+            seen: 0,
+            forced: Vec::new(),
+            tried_force: false,
+            state: State::Open,
+            mask: Mask::First(grammar.clone()),
+        }
+    }
+
+    /// Moves the matcher over the tokens that are new, then, if wanted, over what is forced.
+    pub(crate) fn advance(&mut self, tokens: &[TokenId], fast_forward: bool) {
+        if self.is_failed() {
+            return;
+        }
+        let advanced = guard(|| {
+            self.consume(tokens)?;
+            if fast_forward && !self.tried_force && matches!(self.state, State::Open) {
+                self.tried_force = true;
+                self.force()?;
+            }
+            Ok(())
+        });
+        if let Err(error) = advanced {
+            self.fail(error);
+        }
+    }
+
+    /// What [`advance`](Self::advance) led to.
+    pub(crate) fn outcome(&self) -> (&[TokenId], AdvanceState) {
+        match &self.state {
+            State::Open => (&self.forced, AdvanceState::Sample),
+            State::Complete { .. } => (&self.forced, AdvanceState::Stop),
+            State::Failed(error) => (&[], AdvanceState::Failed(error.clone())),
+        }
+    }
+
+    /// Takes the tokens the engine appended: the forced ones first, then those it sampled.
+    fn consume(&mut self, tokens: &[TokenId]) -> Result<(), Error> {
+        let Some(mut new) = tokens.get(self.seen..) else {
+            return Err(Error::internal("a constrained sequence became shorter"));
+        };
+        if new.is_empty() {
+            return Ok(());
+        }
+        match new.strip_prefix(self.forced.as_slice()) {
+            Some(rest) => new = rest,
+            None => return Err(Error::internal("forced tokens were not appended to their sequence")),
+        }
+        self.forced.clear();
+        self.tried_force = false;
+        self.seen = tokens.len();
+        for &token in new {
+            self.consume_one(token)?;
+        }
+        Ok(())
+    }
+
+    fn consume_one(&mut self, token: TokenId) -> Result<(), Error> {
+        let eos = self.env.is_eos(token);
+        if let State::Complete { eos: ended } = self.state {
+            // A complete grammar may be followed by the token that ends the sequence, once.
+            if eos && !ended {
+                self.state = State::Complete { eos: true };
+                return Ok(());
+            }
+            return Err(grammar_error(format!("token {token} follows the end of the grammar")));
+        }
+        self.mask = Mask::Stale;
+        self.matcher
+            .consume_token(token)
+            .map_err(|error| grammar_error(format!("token {token}: {}", first_line(&error.to_string()))))?;
+        self.note_stop(eos)
+    }
+
+    fn force(&mut self) -> Result<(), Error> {
+        let mut run = self.matcher.compute_ff_tokens();
+        if let Some(error) = self.matcher.get_error() {
+            return Err(grammar_error(mask_error(&error)));
+        }
+        // An end-of-sequence token is never forced: the engine has to see it sampled.
+        let end = run.iter().position(|&token| self.env.is_eos(token)).unwrap_or(run.len());
+        run.truncate(end.min(MAX_FORCED));
+        if run.is_empty() {
+            return Ok(());
+        }
+        self.mask = Mask::Stale;
+        self.matcher
+            .consume_tokens(&run)
+            .map_err(|error| grammar_error(format!("forced tokens: {}", first_line(&error.to_string()))))?;
+        self.forced = run;
+        self.note_stop(false)
+    }
+
+    fn note_stop(&mut self, eos: bool) -> Result<(), Error> {
+        if !self.matcher.is_stopped() {
+            return Ok(());
+        }
+        let reason = self.matcher.stop_reason();
+        if !reason.is_ok() {
+            return Err(grammar_error(mask_error(&reason.to_string())));
+        }
+        self.state = State::Complete { eos };
+        Ok(())
+    }
+
+    /// Whether the mask has to be computed.
+    pub(crate) fn is_stale(&self) -> bool {
+        matches!((&self.state, &self.mask), (State::Open, Mask::Stale))
+    }
+
+    /// Computes the mask of the current position.
+    pub(crate) fn compute(&mut self) {
+        let mask = guard(|| {
+            self.matcher.compute_mask().map_err(|error| grammar_error(mask_error(&error.to_string())))
+        });
+        match mask {
+            Ok(mask) => self.mask = Mask::Ready(mask),
+            Err(error) => self.fail(error),
+        }
+    }
+
+    /// Writes the mask for a token list of `len` tokens, which was advanced over.
+    pub(crate) fn write(&self, len: usize, row: &mut [u32]) -> MaskVerdict {
+        match &self.state {
+            State::Failed(error) => return MaskVerdict::Failed(error.clone()),
+            State::Complete { .. } => return MaskVerdict::Stop,
+            State::Open => {}
+        }
+        if len != self.seen + self.forced.len() {
+            return MaskVerdict::Failed(Error::internal("forced tokens were not appended to their sequence"));
+        }
+        let words = match &self.mask {
+            Mask::Ready(mask) => mask.as_slice(),
+            Mask::First(grammar) => grammar.first_mask().as_slice(),
+            Mask::Stale => return MaskVerdict::Failed(Error::internal("a mask was not computed")),
+        };
+        copy_row(words, self.env.vocabulary_len(), row)
+    }
+
+    /// Ends the slot for good; returns nothing because the error is reported by what follows.
+    fn fail(&mut self, error: Error) {
+        tracing::debug!(message = error.message, "a constrained sequence failed");
+        self.forced.clear();
+        self.mask = Mask::Stale;
+        self.state = State::Failed(error);
+    }
+
+    /// Whether a list of `len` tokens holds any that the matcher has not consumed.
+    pub(crate) fn knows_fewer_than(&self, len: usize) -> bool {
+        len > self.seen + self.forced.len()
+    }
+
+    pub(crate) fn is_failed(&self) -> bool {
+        matches!(self.state, State::Failed(_))
+    }
+}
+
+/// Copies a mask and clears the bits beyond the vocabulary.
+fn copy_row(words: &[u32], tokens: usize, row: &mut [u32]) -> MaskVerdict {
+    // llguidance's sets have room for one token more than a row.
+    let shared = words.len().min(row.len());
+    row[..shared].copy_from_slice(&words[..shared]);
+    row[shared..].fill(0);
+    let last = tokens / 32;
+    if let Some(tail) = row.get_mut(last..) {
+        if let Some(word) = tail.first_mut() {
+            *word &= (1_u32 << (tokens % 32)) - 1;
+        }
+        if let Some(rest) = tail.get_mut(1..) {
+            rest.fill(0);
+        }
+    }
+    MaskVerdict::Mask
+}
+
+/// Runs `f`; a panic becomes an error of this sequence.
+fn guard<T>(f: impl FnOnce() -> Result<T, Error>) -> Result<T, Error> {
+    catch_unwind(AssertUnwindSafe(f))
+        .unwrap_or_else(|_| Err(Error::internal("the grammar engine panicked for this sequence")))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn rows_end_where_the_vocabulary_ends() {
+        for tokens in [1_usize, 31, 32, 33, 63, 64, 65, 96] {
+            let mut row = [7_u32; 3];
+            copy_row(&[u32::MAX; 4], tokens, &mut row);
+            let set: u32 = row.iter().map(|word| word.count_ones()).sum();
+            assert_eq!(set as usize, tokens);
+        }
+        let mut row = [7_u32; 3];
+        copy_row(&[1], 96, &mut row);
+        assert_eq!(row, [1, 0, 0]);
+    }
+
+    #[test]
+    fn a_panic_is_an_error() {
+        let error = guard::<()>(|| panic!("boom")).unwrap_err();
+        assert!(!error.message.contains("boom"));
+    }
+}

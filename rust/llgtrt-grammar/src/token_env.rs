@@ -1,0 +1,129 @@
+//! The tokenizer as llguidance sees it: a trie over the token bytes, and a way to split text.
+//!
+//! Immutable and shared by all threads. Built once; takes a few hundred milliseconds for 128k tokens.
+
+use std::sync::Arc;
+
+use llgtrt_core::{EncodeOptions, Error, Result, TokenId, Tokenizer};
+use toktrie::{INVALID_TOKEN, TokEnv, TokRxInfo, TokTrie, TokenizerEnv};
+
+/// Longest token that the trie can hold, in bytes. Longer ones are never allowed by a mask.
+const MAX_TOKEN_BYTES: usize = 1000;
+
+/// Token ids that the trie can hold.
+const MAX_VOCAB_SIZE: usize = 1 << 24;
+
+/// A tokenizer and its token trie.
+pub struct TokenEnv {
+    trie: TokTrie,
+    tokenizer: Arc<dyn Tokenizer>,
+    canonical: bool,
+}
+
+impl TokenEnv {
+    /// Builds the trie. `vocab_size` is the width of a logits row, which may exceed the vocabulary.
+    ///
+    /// # Errors
+    /// The vocabulary does not fit `vocab_size`, or has end-of-sequence tokens outside of itself.
+    pub fn new(tokenizer: Arc<dyn Tokenizer>, vocab_size: usize) -> Result<Arc<Self>> {
+        let vocabulary = tokenizer.vocabulary();
+        if vocabulary.is_empty() || vocabulary.len() > vocab_size || vocab_size >= MAX_VOCAB_SIZE {
+            return Err(Error::configuration(format!(
+                "a vocabulary of {} tokens does not fit logits of {vocab_size}",
+                vocabulary.len()
+            )));
+        }
+        if let Some(eos) = vocabulary.eos().iter().find(|&&eos| eos as usize >= vocab_size) {
+            return Err(Error::configuration(format!(
+                "end-of-sequence token {eos} is not in the vocabulary"
+            )));
+        }
+        let mut too_long = 0_usize;
+        let words: Vec<Vec<u8>> = (0..vocab_size as TokenId)
+            .map(|token| {
+                let bytes = vocabulary.bytes(token);
+                if bytes.len() > MAX_TOKEN_BYTES {
+                    too_long += 1;
+                    return Vec::new();
+                }
+                if bytes.is_empty() || !vocabulary.is_special(token) {
+                    return bytes.to_vec();
+                }
+                let mut word = vec![TokTrie::SPECIAL_TOKEN_MARKER];
+                word.extend_from_slice(bytes);
+                word
+            })
+            .collect();
+        if too_long > 0 {
+            tracing::warn!(
+                too_long,
+                "tokens of more than {MAX_TOKEN_BYTES} bytes are never allowed by masks"
+            );
+        }
+        let eos = vocabulary.eos().first().copied().unwrap_or(INVALID_TOKEN);
+        let mut info = TokRxInfo::new(vocab_size as u32, eos);
+        info.tok_bos = vocabulary.bos();
+        let mut trie = TokTrie::from(&info, &words);
+        if vocabulary.eos().len() > 1 {
+            trie = trie.with_eos_tokens(vocabulary.eos());
+        }
+        let canonical = tokenizer.is_canonical();
+        Ok(Arc::new(Self { trie, tokenizer, canonical }))
+    }
+
+    /// The environment in llguidance's own type.
+    pub(crate) fn tok_env(self: &Arc<Self>) -> TokEnv {
+        Arc::<Self>::clone(self)
+    }
+
+    /// Whether the token ends a generation.
+    pub fn is_eos(&self, token: TokenId) -> bool {
+        self.tokenizer.vocabulary().is_eos(token)
+    }
+
+    /// Tokens in the table; rows may be wider.
+    pub fn vocabulary_len(&self) -> usize {
+        self.tokenizer.vocabulary().len()
+    }
+
+    /// Width of a logits row, in tokens.
+    pub fn vocab_size(&self) -> usize {
+        self.trie.vocab_size()
+    }
+
+    /// Tokens of `text`, whose bytes are exactly those of `text`.
+    fn encode(&self, text: &str) -> Vec<TokenId> {
+        let options = EncodeOptions { add_special: false, parse_special: false };
+        let Ok(mut tokens) = self.tokenizer.encode(text, options) else {
+            return self.trie.greedy_tokenize(text.as_bytes());
+        };
+        let vocabulary = self.tokenizer.vocabulary();
+        // Some tokenizers put a blank before every text.
+        if !text.starts_with(' ') && tokens.first().is_some_and(|&first| vocabulary.bytes(first) == b" ") {
+            tokens.remove(0);
+        }
+        // Forced tokens must spell the forced text: a tokenizer that normalizes does not count.
+        let mut rest = text.as_bytes();
+        for &token in &tokens {
+            match rest.strip_prefix(vocabulary.bytes(token)) {
+                Some(tail) if !vocabulary.is_special(token) => rest = tail,
+                _ => return self.trie.greedy_tokenize(text.as_bytes()),
+            }
+        }
+        if rest.is_empty() { tokens } else { self.trie.greedy_tokenize(text.as_bytes()) }
+    }
+}
+
+impl TokenizerEnv for TokenEnv {
+    fn tok_trie(&self) -> &TokTrie {
+        &self.trie
+    }
+
+    fn tokenize_bytes(&self, bytes: &[u8]) -> Vec<TokenId> {
+        self.trie.tokenize_with_greedy_fallback(bytes, |text| self.encode(text))
+    }
+
+    fn tokenize_is_canonical(&self) -> bool {
+        self.canonical
+    }
+}
