@@ -1,0 +1,86 @@
+"""The web application: routes, middlewares and error handlers."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from fastapi import FastAPI
+from fastapi.exceptions import RequestValidationError
+from fastapi.openapi.utils import get_openapi
+from pydantic.json_schema import models_json_schema
+from starlette.exceptions import HTTPException
+from starlette.middleware import Middleware
+from starlette.middleware.cors import CORSMiddleware
+
+from llgtrt.api import health, openai
+from llgtrt.api.auth import ApiKeyMiddleware
+from llgtrt.api.context import RequestContextMiddleware, UnhandledErrorMiddleware
+from llgtrt.api.errors import HttpError, handle_error
+from llgtrt.api.services import Services
+from llgtrt.engine import LlgtrtError, __version__
+from llgtrt.serving import ChatRequest, CompletionRequest, RequestError
+
+
+def create_app(services: Services) -> FastAPI:
+    """The application for a loaded engine."""
+    application = FastAPI(
+        title="llgtrt",
+        version=__version__,
+        summary="LLM inference whose constrained answers are always valid",
+        middleware=_middleware(services),
+        redirect_slashes=False,
+    )
+    application.state.services = services
+    application.include_router(openai.router)
+    application.include_router(health.router)
+    for error_type in (RequestError, LlgtrtError, HttpError, HTTPException, RequestValidationError):
+        application.add_exception_handler(error_type, handle_error)
+
+    def openapi() -> dict[str, Any]:
+        if application.openapi_schema is None:
+            application.openapi_schema = _openapi(application, services.server.api_key is not None)
+        return application.openapi_schema
+
+    application.openapi = openapi  # type: ignore[method-assign]
+    return application
+
+
+def _middleware(services: Services) -> list[Middleware]:
+    """From the outside in. CORS is outside the key check: a browser's preflight carries no key."""
+    server = services.server
+    layers = [
+        Middleware(RequestContextMiddleware, metrics=services.metrics, log_requests=server.log_requests)
+    ]
+    if server.cors_origins:
+        layers.append(
+            Middleware(
+                CORSMiddleware,
+                allow_origins=server.cors_origins,
+                allow_methods=["GET", "HEAD", "POST", "OPTIONS"],
+                allow_headers=["*"],
+                expose_headers=["X-Request-Id", "Retry-After"],
+            )
+        )
+    layers.append(Middleware(UnhandledErrorMiddleware))
+    if server.api_key is not None:
+        layers.append(Middleware(ApiKeyMiddleware, api_key=server.api_key, root_path=server.root_path))
+    return layers
+
+
+def _openapi(application: FastAPI, with_key: bool) -> dict[str, Any]:
+    document = get_openapi(
+        title=application.title,
+        version=application.version,
+        summary=application.summary,
+        routes=application.routes,
+    )
+    _, schemas = models_json_schema(
+        [(ChatRequest, "validation"), (CompletionRequest, "validation")],
+        ref_template="#/components/schemas/{model}",
+    )
+    components = document.setdefault("components", {})
+    components.setdefault("schemas", {}).update(schemas["$defs"])
+    if with_key:
+        components["securitySchemes"] = {"apiKey": {"type": "http", "scheme": "bearer"}}
+        document["security"] = [{"apiKey": []}]
+    return document

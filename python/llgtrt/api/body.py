@@ -1,0 +1,78 @@
+"""Reads a request's body within limits of size and time."""
+
+from __future__ import annotations
+
+import asyncio
+
+from starlette.requests import ClientDisconnect, Request
+
+from llgtrt.api.errors import HttpError
+
+LEAST_BYTES_PER_S = 16 * 1024
+"""A client slower than this, after ``header_timeout_s``, is dropped: it would hold a connection for long."""
+
+
+async def read_json_body(request: Request, *, most_bytes: int, timeout_s: float) -> bytes:
+    """The body of a JSON request.
+
+    Raises:
+        HttpError: 415 for another content type or an encoding, 413 if it is too large, 408 if it is too slow.
+        ClientDisconnect: the client left.
+    """
+    _check_content_type(request)
+    _check_content_length(request, most_bytes)
+    loop = asyncio.get_running_loop()
+    start = loop.time()
+    chunks: list[bytes] = []
+    size = 0
+    while True:
+        deadline = start + timeout_s + size / LEAST_BYTES_PER_S
+        try:
+            message = await asyncio.wait_for(request.receive(), max(deadline - loop.time(), 0.0))
+        except asyncio.TimeoutError:
+            raise HttpError(
+                408,
+                "The request body did not arrive in time.",
+                code="request_timeout",
+                headers={"connection": "close"},
+            ) from None
+        if message["type"] == "http.disconnect":
+            raise ClientDisconnect
+        chunk: bytes = message.get("body", b"")
+        if chunk:
+            size += len(chunk)
+            if size > most_bytes:
+                raise _too_large(most_bytes)
+            chunks.append(chunk)
+        if not message.get("more_body", False):
+            return chunks[0] if len(chunks) == 1 else b"".join(chunks)
+
+
+def _check_content_type(request: Request) -> None:
+    encoding = request.headers.get("content-encoding", "identity").strip().lower()
+    if encoding not in ("", "identity"):
+        raise HttpError(415, "Encoded request bodies are not accepted.", param="content-encoding")
+    content_type = request.headers.get("content-type")
+    if content_type is None:
+        return
+    media_type, _, parameters = content_type.partition(";")
+    media_type = media_type.strip().lower()
+    if media_type != "application/json" and not (
+        media_type.startswith("application/") and media_type.endswith("+json")
+    ):
+        raise HttpError(415, "The content type must be application/json.", param="content-type")
+    for parameter in parameters.split(";"):
+        name, _, value = parameter.partition("=")
+        charset = value.strip().strip('"').lower()
+        if name.strip().lower() == "charset" and charset not in ("utf-8", "utf8", "us-ascii"):
+            raise HttpError(415, "The character set must be UTF-8.", param="content-type")
+
+
+def _check_content_length(request: Request, most_bytes: int) -> None:
+    length = request.headers.get("content-length")
+    if length is not None and length.isascii() and length.isdigit() and int(length[:20]) > most_bytes:
+        raise _too_large(most_bytes)
+
+
+def _too_large(most_bytes: int) -> HttpError:
+    return HttpError(413, f"The request body is larger than {most_bytes} bytes.", code="request_too_large")

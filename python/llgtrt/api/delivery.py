@@ -1,0 +1,195 @@
+"""Sends the output of a generation to its client: one JSON object, or server-sent events.
+
+Both forms watch the connection: when the client leaves, the generation is cancelled at once, whether it is
+queued, in its prefill or decoding. A client that does not read for ``write_timeout_s`` is dropped.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable
+from dataclasses import dataclass
+
+from pydantic_core import to_json
+from starlette.responses import Response
+from starlette.types import Message, Receive, Scope, Send
+
+from llgtrt.api.errors import RequestTimeoutError, error_event, error_response
+from llgtrt.api.metrics import HttpMetrics
+from llgtrt.engine import StreamCancelledError
+from llgtrt.serving import Generation
+
+PING = b": ping\n\n"
+
+SSE_HEADERS = [
+    (b"content-type", b"text/event-stream; charset=utf-8"),
+    (b"cache-control", b"no-cache"),
+    # nginx buffers a response unless told not to.
+    (b"x-accel-buffering", b"no"),
+]
+
+
+@dataclass(frozen=True, slots=True)
+class DeliveryLimits:
+    """Times in seconds; ``ping_interval_s`` 0 sends no pings."""
+
+    ping_interval_s: float
+    write_timeout_s: float
+    request_timeout_s: float | None = None
+
+
+class GenerationResponse(Response):
+    """Base of both forms: owns the generation while it runs."""
+
+    def __init__(self, generation: Generation, limits: DeliveryLimits, metrics: HttpMetrics) -> None:
+        self.status_code = 200
+        self.background = None
+        self._generation = generation
+        self._stream = generation.stream
+        self._limits = limits
+        self._metrics = metrics
+        self._timer: asyncio.TimerHandle | None = None
+        self._loop = asyncio.get_running_loop()
+        self._task: asyncio.Task[None] | None = None
+        self._abort_connection: Callable[[], None] | None = None
+        self._deadline: float | None = None
+        self._sending = False
+        self._active_at = 0.0
+        self._aborted = False
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        """Delivers the generation, or cancels it with its client."""
+        self._task = asyncio.current_task()
+        self._abort_connection = scope.get("extensions", {}).get("llgtrt.abort")
+        self._active_at = self._loop.time()
+        if self._limits.request_timeout_s is not None:
+            self._deadline = self._active_at + self._limits.request_timeout_s
+        watch = self._loop.create_task(self._watch(receive))
+        self._tick()
+        try:
+            await self._deliver(scope, receive, send)
+        except StreamCancelledError:
+            return
+        except asyncio.CancelledError:
+            if not self._aborted:
+                raise
+        finally:
+            self._stream.cancel()
+            watch.cancel()
+            if self._timer is not None:
+                self._timer.cancel()
+
+    async def _deliver(self, scope: Scope, receive: Receive, send: Send) -> None:
+        raise NotImplementedError
+
+    async def _write(self, send: Send, message: Message) -> None:
+        self._active_at = self._loop.time()
+        self._sending = True
+        await send(message)
+        self._sending = False
+
+    async def _watch(self, receive: Receive) -> None:
+        while (await receive())["type"] != "http.disconnect":
+            pass
+        if not self._stream.finished:
+            self._metrics.disconnect("disconnected")
+            self._stream.cancel()
+
+    def _tick(self) -> None:
+        """Looks after idle and stuck streams from time to time, so that a chunk costs no timer."""
+        now = self._loop.time()
+        if self._deadline is not None and now >= self._deadline:
+            self._deadline = None
+            self._stream.fail(RequestTimeoutError())
+        idle_s = now - self._active_at
+        limit_s = self._limits.write_timeout_s
+        if self._sending:
+            if idle_s >= limit_s:
+                self._drop_slow_client()
+                return
+            due = self._active_at + limit_s
+        else:
+            ping_s = self._limits.ping_interval_s
+            if ping_s > 0:
+                if idle_s >= ping_s:
+                    self._stream.wake()
+                    due = now + ping_s
+                else:
+                    due = self._active_at + ping_s
+                due = min(due, now + limit_s)
+            else:
+                due = now + limit_s
+        if self._deadline is not None:
+            due = min(due, self._deadline)
+        self._timer = self._loop.call_at(due, self._tick)
+
+    def _drop_slow_client(self) -> None:
+        self._aborted = True
+        self._metrics.disconnect("slow")
+        self._stream.cancel()
+        if self._abort_connection is not None:
+            self._abort_connection()
+        if self._task is not None:
+            self._task.cancel()
+
+
+class JsonGenerationResponse(GenerationResponse):
+    """One JSON object when the generation is complete."""
+
+    async def _deliver(self, scope: Scope, receive: Receive, send: Send) -> None:
+        try:
+            delta = await self._stream.result()
+        except StreamCancelledError:
+            raise
+        except Exception as error:
+            response = error_response(error)
+        else:
+            response = Response(to_json(self._generation.response(delta)), media_type="application/json")
+        start: Message = {
+            "type": "http.response.start",
+            "status": response.status_code,
+            "headers": response.raw_headers,
+        }
+        await self._write(send, start)
+        await self._write(send, {"type": "http.response.body", "body": response.body, "more_body": False})
+
+
+class SseGenerationResponse(GenerationResponse):
+    """Server-sent events, written as the core made them.
+
+    The headers wait for the first payload, so that an error before it is an HTTP status. If the first payload
+    takes longer than the ping interval, headers and a ping are sent: a proxy would cut the connection otherwise.
+    """
+
+    async def _deliver(self, scope: Scope, receive: Receive, send: Send) -> None:
+        stream = self._stream
+        started = False
+        try:
+            while not stream.finished:
+                payload = await stream.next()
+                if payload is None:
+                    body = PING
+                elif isinstance(payload, bytes):
+                    body = payload
+                elif payload.error is not None:
+                    raise payload.error
+                else:
+                    continue
+                if not started:
+                    started = True
+                    await self._write(
+                        send, {"type": "http.response.start", "status": 200, "headers": list(SSE_HEADERS)}
+                    )
+                    send = scope.get("llgtrt.send", send)
+                await self._write(
+                    send, {"type": "http.response.body", "body": body, "more_body": not stream.finished}
+                )
+        except StreamCancelledError:
+            raise
+        except Exception as error:
+            if not started:
+                await error_response(error)(scope, receive, send)
+            else:
+                await self._write(
+                    send, {"type": "http.response.body", "body": error_event(error), "more_body": False}
+                )

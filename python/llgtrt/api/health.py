@@ -1,0 +1,52 @@
+"""Probes and metrics."""
+
+from __future__ import annotations
+
+from fastapi import APIRouter
+from starlette.requests import Request
+from starlette.responses import JSONResponse, Response
+
+from llgtrt.api.delivery import DeliveryLimits, JsonGenerationResponse
+from llgtrt.api.errors import HttpError
+from llgtrt.api.metrics import CONTENT_TYPE
+from llgtrt.api.services import services_of
+from llgtrt.serving import CompletionRequest
+
+router = APIRouter(tags=["health"])
+
+PROBE = CompletionRequest(prompt="Hello", max_tokens=1, temperature=0.0)
+
+
+@router.head("/v1/health/live", include_in_schema=False)
+@router.get("/v1/health/live", summary="Is the process alive", response_model=None)
+async def live() -> Response:
+    """200 as long as the event loop turns, whatever the engine does."""
+    return JSONResponse({"status": "live"})
+
+
+@router.head("/health", include_in_schema=False)
+@router.get("/health", include_in_schema=False)
+@router.head("/v1/health/ready", include_in_schema=False)
+@router.get("/v1/health/ready", summary="May requests be sent here", response_model=None)
+async def ready(request: Request) -> Response:
+    """200 while requests are accepted; 503 while draining, and when the engine has stalled or failed."""
+    state, explanation = services_of(request).engine.health()
+    if state != "ready":
+        raise HttpError(503, f"{state}: {explanation}" if explanation else state, code=f"not_ready_{state}")
+    return JSONResponse({"status": "ready"})
+
+
+@router.get("/v1/health/model", summary="Does the model generate", response_model=None)
+async def model(request: Request) -> Response:
+    """Generates one token; 200 with the completion when it came."""
+    services = services_of(request)
+    generation = await services.completions.start(PROBE)
+    limits = DeliveryLimits(0, services.server.write_timeout_s, services.server.request_timeout_s)
+    return JsonGenerationResponse(generation, limits, services.metrics)
+
+
+@router.get("/metrics", summary="Prometheus metrics", response_model=None)
+async def metrics(request: Request) -> Response:
+    """Metrics of the core and of the HTTP side in Prometheus text format."""
+    services = services_of(request)
+    return Response(services.metrics.text(services.engine), media_type=CONTENT_TYPE)

@@ -1,0 +1,133 @@
+"""Limits on the HTTP connection that uvicorn itself does not have.
+
+A head that is too large or too slow, and a body that goes on after the answer, end the connection. Errors in
+the HTTP syntax are answered in OpenAI's form too.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from typing import Any
+
+from pydantic_core import to_json
+from uvicorn.protocols.http.httptools_impl import STATUS_LINE, HttpToolsProtocol
+
+from llgtrt.api.errors import INVALID_REQUEST, error_object
+
+MOST_HEAD_BYTES = 64 * 1024
+MOST_HEADERS = 256
+MOST_DISCARDED_BYTES = 64 * 1024 * 1024
+"""How much of a body is read on after an early answer, such as 413, before the connection is cut. Closing at
+once would lose the answer: the kernel resets a connection that is closed with unread data."""
+
+DEFAULT_HEADER_TIMEOUT_S = 30.0
+
+
+class LimitedHttpProtocol(HttpToolsProtocol):
+    """uvicorn's protocol with a deadline and a size limit on the request's head."""
+
+    def __init__(
+        self, *arguments: Any, header_timeout_s: float = DEFAULT_HEADER_TIMEOUT_S, **options: Any
+    ) -> None:
+        super().__init__(*arguments, **options)
+        self._header_timeout_s = header_timeout_s
+        self._head_timer: asyncio.TimerHandle | None = None
+        self._in_head = True
+        self._head_bytes = 0
+        self._unparsed_bytes = 0
+        self._header_count = 0
+        self._discarded_bytes = 0
+        self._refusal: tuple[int, str] | None = None
+
+    def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override]
+        """A client has connected: its request must follow in time."""
+        super().connection_made(transport)
+        self._start_head_timer()
+
+    def connection_lost(self, exc: Exception | None) -> None:
+        """The connection is gone."""
+        self._stop_head_timer()
+        super().connection_lost(exc)
+
+    def data_received(self, data: bytes) -> None:
+        """Parses what came, within the limits."""
+        if self.transport.is_closing():
+            return
+        if self._in_head:
+            self._unparsed_bytes += len(data)
+        super().data_received(data)
+        if self._in_head:
+            # A header without an end is not reported by the parser: what was fed counts as well.
+            if self._unparsed_bytes > MOST_HEAD_BYTES:
+                self._refuse(431, "The request's head is too large.")
+            elif self._head_timer is None:
+                self._start_head_timer()
+
+    def on_message_begin(self) -> None:
+        """A request begins, the first or the next on the connection."""
+        super().on_message_begin()
+        self._in_head = True
+        self._head_bytes = 0
+        self._header_count = 0
+
+    def on_url(self, url: bytes) -> None:
+        """A part of the request line."""
+        self._count_head(len(url))
+        super().on_url(url)
+
+    def on_header(self, name: bytes, value: bytes) -> None:
+        """One header."""
+        self._header_count += 1
+        self._count_head(len(name) + len(value))
+        super().on_header(name, value)
+
+    def on_headers_complete(self) -> None:
+        """The head is complete: the application takes over."""
+        self._in_head = False
+        self._unparsed_bytes = 0
+        self._stop_head_timer()
+        self.scope["extensions"] = {"llgtrt.abort": self.transport.abort}  # type: ignore[dict-item]
+        super().on_headers_complete()
+
+    def on_body(self, body: bytes) -> None:
+        """A part of the body."""
+        if self.cycle.response_complete:
+            self._discarded_bytes += len(body)
+            if self._discarded_bytes > MOST_DISCARDED_BYTES:
+                self.transport.abort()
+        super().on_body(body)
+
+    def send_400_response(self, msg: str) -> None:
+        """Answers what is not HTTP."""
+        status, message = self._refusal or (400, msg)
+        self._refuse(status, message)
+
+    def _count_head(self, size: int) -> None:
+        self._head_bytes += size
+        if self._head_bytes > MOST_HEAD_BYTES or self._header_count > MOST_HEADERS:
+            self._refusal = (431, "The request's head is too large.")
+            # The parser hands the exception to data_received, which calls send_400_response.
+            raise ValueError("head too large")
+
+    def _refuse(self, status: int, message: str) -> None:
+        if self.transport.is_closing():
+            return
+        body = to_json(error_object(message, INVALID_REQUEST, None, None))
+        head = b"content-type: application/json\r\ncontent-length: %d\r\nconnection: close\r\n\r\n" % len(
+            body
+        )
+        self.transport.write(STATUS_LINE[status] + head + body)
+        self.transport.close()
+
+    def _start_head_timer(self) -> None:
+        self._head_timer = self.loop.call_later(self._header_timeout_s, self._head_timed_out)
+
+    def _stop_head_timer(self) -> None:
+        if self._head_timer is not None:
+            self._head_timer.cancel()
+            self._head_timer = None
+
+    def _head_timed_out(self) -> None:
+        self._head_timer = None
+        if self._in_head:
+            self._refuse(408, "The request did not arrive in time.")

@@ -1,0 +1,48 @@
+"""Metrics of the HTTP side, beside those of the core."""
+
+from __future__ import annotations
+
+from prometheus_client import CollectorRegistry, Counter, GCCollector, PlatformCollector, ProcessCollector
+from prometheus_client.exposition import CONTENT_TYPE_LATEST, generate_latest
+
+from llgtrt.engine import AsyncEngine
+
+CONTENT_TYPE = CONTENT_TYPE_LATEST
+
+_METHODS = frozenset({"GET", "HEAD", "POST", "OPTIONS", "PUT", "PATCH", "DELETE"})
+
+
+class HttpMetrics:
+    """Counters of requests and of clients that left."""
+
+    def __init__(self) -> None:
+        self.registry = CollectorRegistry()
+        ProcessCollector(registry=self.registry)
+        PlatformCollector(registry=self.registry)
+        GCCollector(registry=self.registry)
+        self._requests = Counter(
+            "llgtrt_http_requests",
+            "HTTP requests by route, method and status; 499 is a client that left before the answer.",
+            ["route", "method", "status"],
+            registry=self.registry,
+        )
+        self._disconnects = Counter(
+            "llgtrt_http_disconnects",
+            "Requests cancelled because the client left (disconnected) or did not read (slow).",
+            ["reason"],
+            registry=self.registry,
+        )
+        for reason in ("disconnected", "slow"):
+            self._disconnects.labels(reason)
+
+    def request(self, route: str, method: str, status: int) -> None:
+        """Counts a finished request. Label values are bounded: unknown routes and methods are one each."""
+        self._requests.labels(route, method if method in _METHODS else "other", str(status)).inc()
+
+    def disconnect(self, reason: str) -> None:
+        """Counts a request that was cancelled for its client's sake."""
+        self._disconnects.labels(reason).inc()
+
+    def text(self, engine: AsyncEngine) -> bytes:
+        """All metrics in Prometheus text format."""
+        return engine.metrics().encode() + generate_latest(self.registry)

@@ -1,0 +1,174 @@
+"""The HTTP server's life: signals, draining, and the end when the engine fails."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import functools
+import logging
+import os
+import signal
+import socket
+import sys
+from collections.abc import Iterator
+from typing import NoReturn
+
+import uvicorn
+from starlette.types import ASGIApp
+
+from llgtrt.api.http_protocol import LimitedHttpProtocol
+from llgtrt.config import ConfigError, ServerConfig
+from llgtrt.engine import AsyncEngine, EngineFailedError, ShuttingDownError, new_error
+
+logger = logging.getLogger("llgtrt.server")
+
+EXIT_ENGINE_FAILED = 3
+POLL_S = 0.05
+"""How often to look whether the running requests are done."""
+HEALTH_POLL_S = 0.25
+"""How often to look whether the engine has failed."""
+LAST_WORDS_S = 2
+"""How long clients may take to receive the last bytes before their connections are closed."""
+
+
+def exit_now(code: int, reason: str) -> NoReturn:
+    """Ends the process without waiting for any thread."""
+    logger.warning("%s", reason)
+    logging.shutdown()
+    sys.stdout.flush()
+    sys.stderr.flush()
+    os._exit(code)
+
+
+class Signals:
+    """SIGTERM and SIGINT. The first asks to drain; the second, or one while loading, ends the process."""
+
+    def __init__(self) -> None:
+        self.stop = asyncio.Event()
+        self.can_drain = False
+        loop = asyncio.get_running_loop()
+        for number in (signal.SIGTERM, signal.SIGINT):
+            loop.add_signal_handler(number, self._receive, number)
+
+    def _receive(self, number: signal.Signals) -> None:
+        if self.stop.is_set() or not self.can_drain:
+            exit_now(128 + number, f"{number.name}: exiting at once")
+        logger.info("%s: draining", number.name)
+        self.stop.set()
+
+
+class _Uvicorn(uvicorn.Server):
+    """uvicorn without its own signal handlers, which would end the process by the signal, not by a code."""
+
+    @contextlib.contextmanager
+    def capture_signals(self) -> Iterator[None]:
+        yield
+
+    @property
+    def busy(self) -> bool:
+        return bool(self.server_state.tasks)
+
+
+class HttpServer:
+    """Serves an application on a bound socket until a signal comes or the engine fails."""
+
+    def __init__(self, application: ASGIApp, config: ServerConfig, listener: socket.socket) -> None:
+        self._config = config
+        self._listener = listener
+        self._uvicorn = _Uvicorn(
+            uvicorn.Config(
+                application,
+                http=functools.partial(  # type: ignore[arg-type]
+                    LimitedHttpProtocol, header_timeout_s=config.header_timeout_s
+                ),
+                ws="none",
+                lifespan="off",
+                interface="asgi3",
+                root_path=config.root_path,
+                log_config=None,
+                access_log=False,
+                proxy_headers=False,
+                server_header=False,
+                timeout_keep_alive=config.keep_alive_s,  # type: ignore[arg-type]
+                timeout_graceful_shutdown=LAST_WORDS_S,
+            )
+        )
+
+    async def run(self, engine: AsyncEngine, signals: Signals) -> int:
+        """Serves, and gives the exit code: 0 after a signal, another if the engine failed.
+
+        Raises:
+            ConfigError: the socket cannot be listened on.
+        """
+        self._listen()
+        serving = asyncio.ensure_future(self._uvicorn.serve(sockets=[self._listener]))
+        failed = asyncio.ensure_future(_failure(engine))
+        stop = asyncio.ensure_future(signals.stop.wait())
+        signals.can_drain = True
+        logger.info("listening on %s", _address(self._listener))
+        try:
+            await asyncio.wait({serving, failed, stop}, return_when=asyncio.FIRST_COMPLETED)
+            if not serving.done() and not failed.done():
+                await self._drain(engine, failed)
+            if failed.done():
+                await self._report_failure(engine, failed.result())
+            self._uvicorn.should_exit = True
+            await serving
+            return EXIT_ENGINE_FAILED if failed.done() else 0
+        finally:
+            failed.cancel()
+            stop.cancel()
+
+    def _listen(self) -> None:
+        # uvicorn listens as well, but ends the process itself when it cannot.
+        try:
+            self._listener.listen(2048)
+        except OSError as error:
+            raise ConfigError(
+                f"cannot listen on {_address(self._listener)}: {error.strerror or error}"
+            ) from error
+
+    async def _drain(self, engine: AsyncEngine, failed: asyncio.Future[str]) -> None:
+        """Refuses what is new, lets what runs finish, and cancels what takes too long."""
+        engine.begin_drain()
+        if not await self._idle(engine, self._config.drain_timeout_s, failed):
+            if failed.done():
+                return
+            logger.warning("requests still run after %g s: cancelling them", self._config.drain_timeout_s)
+            engine.abort(new_error(ShuttingDownError, "The server is shutting down."))
+            await self._idle(engine, LAST_WORDS_S)
+
+    async def _report_failure(self, engine: AsyncEngine, explanation: str) -> None:
+        """Gives every open stream its error event before the process ends."""
+        logger.error("the engine failed: %s", explanation)
+        if not await self._idle(engine, LAST_WORDS_S / 2):
+            engine.abort(new_error(EngineFailedError, "The engine failed."))
+            await self._idle(engine, LAST_WORDS_S)
+
+    async def _idle(
+        self, engine: AsyncEngine, timeout_s: float, failed: asyncio.Future[str] | None = None
+    ) -> bool:
+        """Waits for the end of all requests; false if that takes too long or the engine fails."""
+        loop = asyncio.get_running_loop()
+        deadline = loop.time() + timeout_s
+        while self._uvicorn.busy or (failed is not None and engine.active_requests() > 0):
+            if loop.time() >= deadline or (failed is not None and failed.done()):
+                return False
+            await asyncio.sleep(POLL_S)
+        return True
+
+
+async def _failure(engine: AsyncEngine) -> str:
+    """Returns the explanation once the engine has failed."""
+    while True:
+        state, explanation = engine.health()
+        if state == "failed":
+            return explanation
+        await asyncio.sleep(HEALTH_POLL_S)
+
+
+def _address(listener: socket.socket) -> str:
+    if listener.family == socket.AF_UNIX:
+        return f"unix:{listener.getsockname()}"
+    host, port = listener.getsockname()[:2]
+    return f"http://[{host}]:{port}" if ":" in host else f"http://{host}:{port}"

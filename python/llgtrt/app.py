@@ -1,0 +1,121 @@
+"""The composition root: loads the engine, opens the port, and ends the process in good order."""
+
+from __future__ import annotations
+
+import asyncio
+import dataclasses
+import gc
+import logging
+import socket
+from pathlib import Path
+
+import uvloop
+
+from llgtrt.api import HttpMetrics, Services, create_app
+from llgtrt.api.server import HttpServer, Signals, exit_now
+from llgtrt.chat import load_chat_template
+from llgtrt.config import ConfigError, ServerConfig, Settings, native_config
+from llgtrt.engine import AsyncEngine, LlgtrtError
+from llgtrt.serving import ChatService, CompletionService, ServedModel
+
+logger = logging.getLogger("llgtrt")
+
+ENGINE_STOP_S = 4.0
+"""An engine that failed and does not stop must not keep the process: it has to be gone within 10 s."""
+
+
+def run(settings: Settings) -> int:
+    """Serves until a signal or the engine's end, and gives the exit code.
+
+    Raises:
+        ConfigError: the port, the configuration or the model is unusable; no port was opened.
+    """
+    # The port is taken before a model is loaded for minutes, but opened only after.
+    with _bind(settings.config.server) as listener:
+        try:
+            return uvloop.run(_serve(settings, listener))
+        except LlgtrtError as error:
+            raise ConfigError(str(error)) from error
+
+
+def build_services(settings: Settings, engine: AsyncEngine) -> Services:
+    """The use cases on a loaded engine.
+
+    Raises:
+        ConfigError: the chat template is unusable.
+    """
+    server = settings.config.server
+    info = engine.model_info
+    model = ServedModel(settings.served_model_name, info.max_sequence_tokens)
+    template = load_chat_template(settings, dataclasses.asdict(info))
+    return Services(
+        engine=engine,
+        model=model,
+        chat=ChatService(
+            engine, model, template, max_n=server.max_n, default_max_tokens=server.default_max_tokens
+        ),
+        completions=CompletionService(
+            engine, model, max_n=server.max_n, default_max_tokens=server.default_max_tokens
+        ),
+        server=server,
+        metrics=HttpMetrics(),
+    )
+
+
+async def _serve(settings: Settings, listener: socket.socket) -> int:
+    signals = Signals()
+    engine = await AsyncEngine.load(native_config(settings))
+    code = 1
+    try:
+        services = build_services(settings, engine)
+        logger.info("serving %s with the %s engine", services.model.name, engine.model_info.backend)
+        # What was loaded so far stays for good: the garbage collector need not look at it again.
+        gc.collect()
+        gc.freeze()
+        server = HttpServer(create_app(services), settings.config.server, listener)
+        code = await server.run(engine, signals)
+        return code
+    finally:
+        await _stop(engine, code)
+
+
+async def _stop(engine: AsyncEngine, code: int) -> None:
+    try:
+        await asyncio.wait_for(engine.shutdown(), ENGINE_STOP_S)
+    except asyncio.TimeoutError:
+        # A thread that hangs in native code cannot be ended, and Python would wait for it.
+        exit_now(code, "the engine does not stop; leaving it behind")
+
+
+def _bind(server: ServerConfig) -> socket.socket:
+    try:
+        return _bind_unix(server.uds) if server.uds is not None else _bind_tcp(server.host, server.port)
+    except OSError as error:
+        where = server.uds or f"{server.host}:{server.port}"
+        raise ConfigError(f"cannot listen on {where}: {error.strerror or error}") from error
+
+
+def _bind_tcp(host: str, port: int) -> socket.socket:
+    family, kind, protocol, _, address = socket.getaddrinfo(
+        host or None, port, type=socket.SOCK_STREAM, flags=socket.AI_PASSIVE
+    )[0]
+    listener = socket.socket(family, kind, protocol)
+    try:
+        listener.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+        listener.bind(address)
+    except OSError:
+        listener.close()
+        raise
+    return listener
+
+
+def _bind_unix(path: str) -> socket.socket:
+    if Path(path).is_socket():
+        Path(path).unlink()
+    listener = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
+    try:
+        listener.bind(path)
+    except OSError:
+        listener.close()
+        raise
+    return listener

@@ -1,0 +1,44 @@
+"""The asyncio client of the Rust core: the only package that imports ``llgtrt._native``."""
+
+from llgtrt._native import ChoiceDelta, Delta, GenerateRequest, GrammarSpec, Permit, Usage, __version__
+from llgtrt.engine.client import AsyncEngine, ModelInfo
+from llgtrt.engine.errors import (
+    ConfigurationError,
+    ContextLengthError,
+    EngineFailedError,
+    GrammarError,
+    InternalError,
+    InvalidRequestError,
+    LlgtrtError,
+    NotFiniteError,
+    OverloadedError,
+    ShuttingDownError,
+    new_error,
+)
+from llgtrt.engine.stream import Payload, Stream, StreamCancelledError
+
+__all__ = [
+    "AsyncEngine",
+    "ChoiceDelta",
+    "ConfigurationError",
+    "ContextLengthError",
+    "Delta",
+    "EngineFailedError",
+    "GenerateRequest",
+    "GrammarError",
+    "GrammarSpec",
+    "InternalError",
+    "InvalidRequestError",
+    "LlgtrtError",
+    "ModelInfo",
+    "NotFiniteError",
+    "OverloadedError",
+    "Payload",
+    "Permit",
+    "ShuttingDownError",
+    "Stream",
+    "StreamCancelledError",
+    "Usage",
+    "__version__",
+    "new_error",
+]

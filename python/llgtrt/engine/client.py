@@ -1,0 +1,132 @@
+"""The core behind an asyncio interface."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import logging
+from dataclasses import dataclass, field
+from typing import Any
+
+from llgtrt import _native
+from llgtrt._native import GenerateRequest, Permit
+from llgtrt.engine.errors import EngineFailedError, LlgtrtError, new_error
+from llgtrt.engine.stream import Stream
+
+logger = logging.getLogger("llgtrt.engine")
+
+
+@dataclass(frozen=True, slots=True)
+class ModelInfo:
+    """What the core knows about the loaded model."""
+
+    backend: str
+    max_sequence_tokens: int
+    max_batch_size: int
+    vocab_size: int
+    fast_forward: bool = False
+    prompt_logprobs: bool = False
+    chat_template: str | None = None
+    bos_token: str | None = None
+    eos_token: str | None = None
+    special_tokens: tuple[str, ...] = ()
+    metadata: dict[str, str] = field(default_factory=dict)
+
+    @classmethod
+    def parse(cls, text: str) -> ModelInfo:
+        """Reads the core's JSON; members that this class does not know are left out."""
+        members: dict[str, Any] = json.loads(text)
+        known = {name: members[name] for name in cls.__dataclass_fields__ if name in members}
+        known["special_tokens"] = tuple(known.get("special_tokens", ()))
+        return cls(**known)
+
+
+class AsyncEngine:
+    """Owns the native engine. Every method runs on the event loop's thread.
+
+    The core signals once per step; :meth:`_drain` then wakes every request that waits.
+    """
+
+    def __init__(self, native: _native.Engine) -> None:
+        self._native = native
+        self._loop = asyncio.get_running_loop()
+        self._streams: dict[int, Stream] = {}
+        self.model_info = ModelInfo.parse(native.model_info)
+        self._event_fd = native.event_fd
+        self._loop.add_reader(self._event_fd, self._drain)
+
+    @classmethod
+    async def load(cls, config: str) -> AsyncEngine:
+        """Loads the model on another thread.
+
+        Raises:
+            ConfigurationError: the configuration or the model is unusable.
+        """
+        return cls(await asyncio.to_thread(_native.Engine, config))
+
+    def reserve(self, sequences: int) -> Permit:
+        """Reserves queue space, before any work is done for a request.
+
+        Raises:
+            OverloadedError: the queue is full.
+            ShuttingDownError: the server is draining.
+            EngineFailedError: the engine is dead.
+        """
+        return self._native.reserve(sequences)
+
+    def submit(self, request: GenerateRequest, permit: Permit) -> Stream:
+        """Starts a request; what the tokenizer or the grammar compiler refuse comes as its first payload."""
+        stream = Stream(self._native.submit(request, permit), self._loop, self._forget)
+        self._streams[stream.id] = stream
+        return stream
+
+    async def tokenize(self, text: str, add_special: bool = True, parse_special: bool = True) -> list[int]:
+        """Token ids of ``text``, on another thread."""
+        return await asyncio.to_thread(self._native.tokenize, text, add_special, parse_special)
+
+    def detokenize(self, tokens: list[int]) -> str:
+        """The text of the tokens, without control tokens."""
+        return self._native.detokenize(tokens)
+
+    def metrics(self) -> str:
+        """The core's metrics in Prometheus text format."""
+        return self._native.metrics()
+
+    def health(self) -> tuple[str, str]:
+        """State (``ready``, ``draining``, ``stalled``, ``failed``) and an explanation."""
+        return self._native.health()
+
+    def active_requests(self) -> int:
+        """Requests that are not finished."""
+        return self._native.active_requests()
+
+    def begin_drain(self) -> None:
+        """Refuses new requests; running ones go on."""
+        self._native.begin_drain()
+
+    def abort(self, error: LlgtrtError) -> None:
+        """Cancels every request; each consumer sees ``error``."""
+        for stream in list(self._streams.values()):
+            stream.fail(error)
+
+    async def shutdown(self) -> None:
+        """Cancels what runs and stops the core's threads."""
+        self._loop.remove_reader(self._event_fd)
+        for stream in list(self._streams.values()):
+            stream.cancel()
+        await asyncio.to_thread(self._native.shutdown)
+
+    def _forget(self, request_id: int) -> None:
+        self._streams.pop(request_id, None)
+
+    def _drain(self) -> None:
+        streams = self._streams
+        try:
+            for request_id, payload, last in self._native.drain():
+                stream = streams.get(request_id)
+                if stream is not None:
+                    stream.deliver(payload, last)
+        except Exception:
+            logger.exception("reading the engine's output failed")
+            self._loop.remove_reader(self._event_fd)
+            self.abort(new_error(EngineFailedError, "the engine's output could not be read"))

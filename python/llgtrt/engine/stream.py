@@ -1,0 +1,129 @@
+"""The output of one request, awaited on the event loop.
+
+A chunk costs one call into the core and, where the consumer is ahead of the engine, one future: there is no
+queue and no task here. The core merges what a slow consumer has not taken.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable
+from typing import TypeAlias
+
+from llgtrt._native import Delta, RequestHandle
+
+Payload: TypeAlias = "bytes | Delta"
+"""Server-sent events, ready to write; or a :class:`Delta` where the request asked for one or failed."""
+
+
+class StreamCancelledError(Exception):
+    """The request was cancelled on this side: the client left, or it read too slowly."""
+
+
+class Stream:
+    """Payloads of one request, in order. One consumer at a time.
+
+    Attributes:
+        finished: the last payload was returned, or the request was cancelled.
+    """
+
+    __slots__ = ("_error", "_forget", "_handle", "_loop", "_ready", "_waiter", "finished", "id")
+
+    def __init__(
+        self, handle: RequestHandle, loop: asyncio.AbstractEventLoop, forget: Callable[[int], object]
+    ) -> None:
+        self.id = handle.id
+        self.finished = False
+        self._handle: RequestHandle | None = handle
+        self._loop = loop
+        self._forget = forget
+        self._waiter: asyncio.Future[tuple[Payload | None, bool]] | None = None
+        self._ready: tuple[Payload | None, bool] | None = None
+        self._error: Exception | None = None
+
+    async def next(self) -> Payload | None:
+        """The next payload, or ``None`` after :meth:`wake`.
+
+        Raises:
+            StreamCancelledError: :meth:`cancel` was called, also while waiting here.
+            Exception: what :meth:`fail` was given.
+        """
+        item = self._ready
+        if item is not None:
+            self._ready = None
+        else:
+            handle = self._handle
+            if handle is None:
+                raise self._error or StreamCancelledError
+            item = handle.take()
+            if item is None:
+                waiter = self._waiter = self._loop.create_future()
+                try:
+                    item = await waiter
+                except asyncio.CancelledError:
+                    self.cancel()
+                    raise
+        payload, last = item
+        if last:
+            self._finish()
+        return payload
+
+    async def result(self) -> Delta:
+        """The only payload of a request with ``output="final"``.
+
+        Raises:
+            LlgtrtError: the request failed.
+            StreamCancelledError: it was cancelled.
+        """
+        while not self.finished:
+            payload = await self.next()
+            if payload is None:
+                continue
+            if isinstance(payload, bytes):
+                raise TypeError("result() needs a request with output='final'")
+            if payload.error is not None:
+                raise payload.error
+            return payload
+        raise self._error or StreamCancelledError
+
+    def wake(self) -> None:
+        """Makes a waiting :meth:`next` return ``None``; without a waiter it does nothing."""
+        waiter = self._waiter
+        if waiter is not None and not waiter.done():
+            self._waiter = None
+            waiter.set_result((None, False))
+
+    def cancel(self) -> None:
+        """Ends the request and frees its place at once. Idempotent."""
+        self._close(None)
+
+    def fail(self, error: Exception) -> None:
+        """Ends the request; the consumer sees ``error``. Without effect on a finished one."""
+        self._close(error)
+
+    def deliver(self, payload: Payload, last: bool) -> None:
+        """Hands over what ``drain`` returned for this request."""
+        waiter = self._waiter
+        if waiter is not None and not waiter.done():
+            self._waiter = None
+            waiter.set_result((payload, last))
+        elif self._handle is not None:
+            self._ready = (payload, last)
+
+    def _finish(self) -> None:
+        self.finished = True
+        self._handle = None
+        self._forget(self.id)
+
+    def _close(self, error: Exception | None) -> None:
+        handle = self._handle
+        if handle is None:
+            return
+        self._finish()
+        self._ready = None
+        self._error = error
+        handle.cancel()
+        waiter = self._waiter
+        if waiter is not None and not waiter.done():
+            self._waiter = None
+            waiter.set_exception(error or StreamCancelledError())

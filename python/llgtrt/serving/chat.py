@@ -1,0 +1,148 @@
+"""Answer a conversation: the use case behind ``/v1/chat/completions``."""
+
+from __future__ import annotations
+
+import asyncio
+from functools import partial
+from typing import Any
+
+from llgtrt.chat import ChatError, ChatTemplate, Prompt
+from llgtrt.engine import AsyncEngine, ChoiceDelta, GenerateRequest
+from llgtrt.serving.errors import RequestError
+from llgtrt.serving.generation import Generation, logprobs_object, response_object
+from llgtrt.serving.models import ServedModel, first_chunk_fields
+from llgtrt.serving.protocol import ChatRequest, resolve_constraint
+from llgtrt.serving.sampling import (
+    check_choices,
+    check_token_counts,
+    generation_arguments,
+    new_response_id,
+    now,
+)
+
+RENDER_INLINE_CHARS = 16 * 1024
+"""Shorter conversations are rendered on the event loop: a thread would take longer to begin."""
+
+
+class ChatService:
+    """Starts chat completions on one model."""
+
+    def __init__(
+        self,
+        engine: AsyncEngine,
+        model: ServedModel,
+        template: ChatTemplate,
+        *,
+        max_n: int,
+        default_max_tokens: int | None = None,
+    ) -> None:
+        self._engine = engine
+        self._model = model
+        self._template = template
+        self._max_n = max_n
+        self._default_max_tokens = default_max_tokens
+
+    async def start(self, request: ChatRequest) -> Generation:
+        """Checks a request, reserves its place, renders the prompt and hands it to the core.
+
+        Raises:
+            RequestError: a field is wrong.
+            LlgtrtError: the core refuses: no room, shutting down, dead.
+        """
+        name = self._model.resolve(request.model)
+        _refuse_unsupported(request)
+        arguments = generation_arguments(request, self._engine.model_info.vocab_size)
+        sequences = check_choices(arguments["n"], 1, self._max_n)
+        max_tokens, param = request.max_tokens, "max_tokens"
+        if request.max_completion_tokens is not None:
+            max_tokens, param = request.max_completion_tokens, "max_completion_tokens"
+        check_token_counts(request, max_tokens, param)
+        constraint = resolve_constraint(request)
+        logprobs = _logprobs(request)
+        streaming = bool(request.stream)
+
+        # Before any work that a full server would do in vain. An unused permit gives its place back.
+        permit = self._engine.reserve(sequences)
+        prompt = await self._render(request, None if constraint is None else constraint.json_schema)
+        expanded = prompt.expanded if request.return_expanded_prompt else None
+        response_id = new_response_id("chatcmpl")
+        created = now()
+        stream = self._engine.submit(
+            GenerateRequest(
+                prompts=[prompt.text],
+                add_special=prompt.add_special,
+                max_tokens=self._default_max_tokens if max_tokens is None else max_tokens,
+                logprobs=logprobs,
+                grammar=None if constraint is None else constraint.grammar,
+                grammar_param=None if constraint is None else constraint.param,
+                output="chat_sse" if streaming else "final",
+                response_id=response_id,
+                model=name,
+                created=created,
+                first_chunk_fields=first_chunk_fields(expanded),
+                **arguments,
+            ),
+            permit,
+        )
+        build = partial(response_object, "chat.completion", response_id, created, name, expanded, chat_choice)
+        return Generation(stream, streaming, build)
+
+    async def _render(self, request: ChatRequest, json_schema: Any) -> Prompt:
+        goes_on = bool(request.continue_final_message)
+        add_generation_prompt = request.add_generation_prompt
+        render = partial(
+            self._template.render,
+            request.messages,
+            json_schema=json_schema if request.include_json_schema_in_prompt else None,
+            add_generation_prompt=not goes_on if add_generation_prompt is None else add_generation_prompt,
+            continue_final_message=goes_on,
+            template_kwargs=request.chat_template_kwargs,
+        )
+        try:
+            if _size(request.messages) <= RENDER_INLINE_CHARS:
+                return render()
+            return await asyncio.to_thread(render)
+        except ChatError as error:
+            raise RequestError(error.message, error.param) from error
+
+
+def chat_choice(delta: ChoiceDelta) -> dict[str, Any]:
+    """One member of ``choices``."""
+    return {
+        "index": delta.index,
+        "message": {"role": "assistant", "content": delta.text, "refusal": None},
+        "logprobs": logprobs_object(delta),
+        "finish_reason": delta.finish_reason,
+    }
+
+
+def _logprobs(request: ChatRequest) -> int | None:
+    if request.logprobs:
+        return request.top_logprobs or 0
+    if request.top_logprobs is not None:
+        raise RequestError("top_logprobs needs logprobs to be true.", "top_logprobs")
+    return None
+
+
+def _size(messages: list[dict[str, Any]]) -> int:
+    """The size of a conversation, cheaply; what is not a plain text counts as long."""
+    total = 0
+    for message in messages:
+        content = message.get("content")
+        if content is not None and not isinstance(content, str):
+            return RENDER_INLINE_CHARS + 1
+        total += len(content or "") + 100
+    return total
+
+
+def _refuse_unsupported(request: ChatRequest) -> None:
+    if request.tools:
+        raise RequestError("Tools are not supported yet.", "tools")
+    if request.functions:
+        raise RequestError("Tools are not supported yet, and functions neither.", "functions")
+    if request.tool_choice not in (None, "none"):
+        raise RequestError("Tools are not supported yet: tool_choice may only be 'none'.", "tool_choice")
+    if request.function_call not in (None, "none"):
+        raise RequestError("Tools are not supported yet: function_call may only be 'none'.", "function_call")
+    if request.modalities is not None and request.modalities != ["text"]:
+        raise RequestError("Only the modality 'text' is supported.", "modalities")

@@ -1,0 +1,15 @@
+"""Request bodies as pydantic models, and the errors that they give."""
+
+from llgtrt.serving.protocol.chat import ChatRequest
+from llgtrt.serving.protocol.completion import CompletionRequest
+from llgtrt.serving.protocol.constraint import Constraint, ConstraintFields, resolve_constraint
+from llgtrt.serving.protocol.parse import parse_request
+
+__all__ = [
+    "ChatRequest",
+    "CompletionRequest",
+    "Constraint",
+    "ConstraintFields",
+    "parse_request",
+    "resolve_constraint",
+]

@@ -1,0 +1,51 @@
+"""The body of ``POST /v1/chat/completions``."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from pydantic import Field
+
+from llgtrt.serving.protocol.constraint import ConstraintFields
+from llgtrt.serving.protocol.fields import MAX_COUNT
+
+
+class ChatRequest(ConstraintFields):
+    """A conversation to continue.
+
+    ``messages`` is checked by ``llgtrt.chat``, which knows what each role may hold.
+    """
+
+    messages: list[dict[str, Any]] = Field(
+        min_length=1, fail_fast=True, description="The conversation so far."
+    )
+    max_completion_tokens: int | None = Field(
+        default=None, ge=1, le=MAX_COUNT, description="Most tokens of an answer; wins over max_tokens."
+    )
+    logprobs: bool | None = Field(
+        default=None, description="Return log-probabilities of the answer's tokens."
+    )
+    top_logprobs: int | None = Field(
+        default=None, ge=0, le=20, description="Likely tokens at each position; needs logprobs."
+    )
+    include_json_schema_in_prompt: bool | None = Field(
+        default=None, description="Show the JSON schema of the answer to the chat template."
+    )
+    chat_template_kwargs: dict[str, Any] | None = Field(
+        default=None,
+        description="Variables for the chat template; the server's configuration lists the allowed.",
+    )
+    add_generation_prompt: bool | None = Field(
+        default=None, description="End the prompt with the header of an answer; true if left out."
+    )
+    continue_final_message: bool | None = Field(
+        default=None, description="Go on with the final assistant message instead of beginning a new one."
+    )
+    tools: list[Any] | None = Field(default=None, description="Not supported yet.")
+    tool_choice: Any = Field(default=None, description="Only 'none'.")
+    functions: list[Any] | None = Field(default=None, description="Not supported.")
+    function_call: Any = Field(default=None, description="Only 'none'.")
+    parallel_tool_calls: bool | None = Field(
+        default=None, description="Accepted; without tools it has no meaning."
+    )
+    modalities: list[str] | None = Field(default=None, fail_fast=True, description="Only ['text'].")

@@ -1,0 +1,84 @@
+"""The body of ``POST /v1/completions``."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from pydantic import Field
+
+from llgtrt.serving.errors import RequestError
+from llgtrt.serving.protocol.constraint import ConstraintFields
+
+PROMPT_SCHEMA = {
+    "anyOf": [
+        {"type": "string"},
+        {"type": "array", "items": {"type": "string"}},
+        {"type": "array", "items": {"type": "integer"}},
+        {"type": "array", "items": {"type": "array", "items": {"type": "integer"}}},
+    ]
+}
+
+
+class CompletionRequest(ConstraintFields):
+    """A text to continue."""
+
+    prompt: Any = Field(
+        json_schema_extra=PROMPT_SCHEMA, description="Text or token ids; or an array of either."
+    )
+    echo: bool | None = Field(default=None, description="Put the prompt before the answer.")
+    logprobs: int | None = Field(
+        default=None,
+        ge=0,
+        le=5,
+        description="Log-probabilities of this many likely tokens and of the chosen one.",
+    )
+    best_of: int | None = Field(default=None, ge=0, description="Only 1, or the same as n.")
+    suffix: str | None = Field(default=None, description="Not supported.")
+
+
+def prompts_of(prompt: Any, most: int, vocab_size: int) -> list[str | list[int]]:
+    """The prompts of a request as a list.
+
+    Checked by hand, not by pydantic: the members of a long list of the wrong type would each be an error.
+
+    Raises:
+        RequestError: it is empty, of another type, too long, or a token id is not in the vocabulary.
+    """
+    if isinstance(prompt, str):
+        return [_text(prompt, "prompt")]
+    if not isinstance(prompt, list):
+        raise RequestError("prompt must be a string, an array of token ids, or an array of either.", "prompt")
+    if not prompt:
+        raise RequestError("prompt is empty.", "prompt")
+    if _is_int(prompt[0]):
+        return [_tokens(prompt, "prompt", vocab_size)]
+    if len(prompt) > most:
+        raise RequestError(f"prompt may hold at most {most} prompts.", "prompt")
+    if isinstance(prompt[0], str):
+        return [_text(text, f"prompt[{index}]") for index, text in enumerate(prompt)]
+    return [_tokens(tokens, f"prompt[{index}]", vocab_size) for index, tokens in enumerate(prompt)]
+
+
+def _is_int(value: Any) -> bool:
+    return isinstance(value, int) and not isinstance(value, bool)
+
+
+def _text(value: Any, param: str) -> str:
+    if not isinstance(value, str):
+        raise RequestError(f"{param} must be a string.", param)
+    if not value:
+        raise RequestError(f"{param} is empty.", param)
+    return value
+
+
+def _tokens(value: Any, param: str, vocab_size: int) -> list[int]:
+    if not isinstance(value, list):
+        raise RequestError(f"{param} must be a string or an array of token ids.", param)
+    if not value:
+        raise RequestError(f"{param} is empty.", param)
+    for index, token in enumerate(value):
+        if not _is_int(token) or not 0 <= token < vocab_size:
+            raise RequestError(
+                f"{param}[{index}] must be a token id from 0 to {vocab_size - 1}.", f"{param}[{index}]"
+            )
+    return value

@@ -1,0 +1,135 @@
+"""Fields that chat and completion requests share, with their ranges.
+
+Types are strict: ``n: true`` and ``n: "1"`` are errors, and so is a number that is not finite. ``null`` means
+"not given" everywhere, as clients send it for every option they do not set.
+"""
+
+from __future__ import annotations
+
+from typing import Annotated, Any
+
+from pydantic import BaseModel, BeforeValidator, ConfigDict, Field
+from pydantic_core import PydanticCustomError
+
+MAX_STOP_STRINGS = 16
+MAX_STOP_TOKEN_IDS = 256
+MAX_LOGIT_BIAS = 1024
+MAX_TOKEN_ID = 2**31 - 1
+MAX_COUNT = 2**31 - 1
+"""The core counts in 32 bits; the context is far smaller."""
+
+
+def _stop_strings(value: Any) -> Any:
+    """A text or a list of texts, as a list."""
+    if value is None:
+        return None
+    strings = [value] if isinstance(value, str) else value
+    if not isinstance(strings, list) or not all(isinstance(string, str) for string in strings):
+        raise PydanticCustomError("stop", "must be a string or an array of strings")
+    if len(strings) > MAX_STOP_STRINGS:
+        raise PydanticCustomError("stop", f"may hold at most {MAX_STOP_STRINGS} strings")
+    if not all(strings):
+        raise PydanticCustomError("stop", "must not hold an empty string")
+    return strings
+
+
+def _logit_bias(value: Any) -> Any:
+    """An object of token id to bias, as a list of pairs. Keys are texts, as JSON has no others."""
+    if value is None:
+        return None
+    if not isinstance(value, dict):
+        raise PydanticCustomError("logit_bias", "must be an object of token id to bias")
+    if len(value) > MAX_LOGIT_BIAS:
+        raise PydanticCustomError("logit_bias", f"may hold at most {MAX_LOGIT_BIAS} tokens")
+    pairs = []
+    for key, bias in value.items():
+        if not (isinstance(key, str) and key.isascii() and key.isdigit() and len(key) <= 10):
+            raise PydanticCustomError("logit_bias", "keys must be token ids")
+        if isinstance(bias, bool) or not isinstance(bias, int | float) or not -100 <= bias <= 100:
+            raise PydanticCustomError("logit_bias", "values must be numbers from -100 to 100")
+        pairs.append((int(key), float(bias)))
+    return pairs
+
+
+StopStrings = Annotated[
+    list[str] | None,
+    BeforeValidator(_stop_strings, json_schema_input_type=str | list[str] | None),
+]
+LogitBias = Annotated[
+    list[tuple[int, float]] | None,
+    BeforeValidator(_logit_bias, json_schema_input_type=dict[str, float] | None),
+]
+TokenIdField = Annotated[int, Field(ge=0, le=MAX_TOKEN_ID)]
+
+
+class RequestModel(BaseModel):
+    """Base of everything that a request body holds."""
+
+    model_config = ConfigDict(
+        strict=True,
+        extra="allow",
+        allow_inf_nan=False,
+        hide_input_in_errors=True,
+        protected_namespaces=(),
+        arbitrary_types_allowed=False,
+    )
+
+
+class StreamOptions(RequestModel):
+    """How to stream."""
+
+    include_usage: bool | None = Field(default=None, description="Send a last chunk with the token counts.")
+
+
+class GenerationFields(RequestModel):
+    """What both kinds of requests may say about generating."""
+
+    model: str | None = Field(default=None, description="Name of the model; the served one if left out.")
+    n: int | None = Field(default=None, ge=1, description="Answers per prompt.")
+    max_tokens: int | None = Field(default=None, ge=1, le=MAX_COUNT, description="Most tokens of an answer.")
+    min_tokens: int | None = Field(default=None, ge=0, le=MAX_COUNT, description="Least tokens of an answer.")
+    temperature: float | None = Field(default=None, ge=0, le=2, description="0 takes the most likely token.")
+    top_p: float | None = Field(default=None, ge=0, le=1, description="Mass of the likely tokens to keep.")
+    top_k: int | None = Field(
+        default=None, ge=-1, le=MAX_TOKEN_ID, description="Tokens to keep; -1 and 0 keep all."
+    )
+    min_p: float | None = Field(
+        default=None, ge=0, le=1, description="Keep tokens with this fraction of the best one's probability."
+    )
+    presence_penalty: float | None = Field(
+        default=None, ge=-2, le=2, description="Penalty on tokens used before."
+    )
+    frequency_penalty: float | None = Field(
+        default=None, ge=-2, le=2, description="Penalty per use of a token so far."
+    )
+    repetition_penalty: float | None = Field(
+        default=None,
+        gt=0,
+        le=10,
+        description="Divides the logits of tokens in the prompt or the answer; 1 is off.",
+    )
+    logit_bias: LogitBias = Field(default=None, description="Token id to a bias from -100 to 100.")
+    seed: int | None = Field(
+        default=None,
+        ge=-(2**63),
+        le=2**63 - 1,
+        description="Choice i uses seed + i; without it each answer differs.",
+    )
+    stop: StopStrings = Field(
+        default=None, description="Up to 16 texts that end the answer; they are not part of it."
+    )
+    stop_token_ids: list[TokenIdField] | None = Field(
+        default=None, max_length=MAX_STOP_TOKEN_IDS, fail_fast=True, description="Tokens that end the answer."
+    )
+    include_stop_str_in_output: bool | None = Field(
+        default=None, description="Keep the stop text in the answer."
+    )
+    ignore_eos: bool | None = Field(default=None, description="Do not end at the end-of-text token.")
+    stream: bool | None = Field(default=None, description="Send server-sent events while generating.")
+    stream_options: StreamOptions | None = Field(default=None, description="Only with stream.")
+    user: str | None = Field(default=None, description="Accepted; not used.")
+    metadata: dict[str, Any] | None = Field(default=None, description="Accepted; not used.")
+    store: bool | None = Field(default=None, description="Accepted; nothing is stored.")
+    return_expanded_prompt: bool | None = Field(
+        default=None, description="Return the text that the model was given, as `expanded_prompt`."
+    )

@@ -1,0 +1,130 @@
+"""From the bytes of a body to a request model, or one error that says what is wrong and where."""
+
+from __future__ import annotations
+
+import logging
+from typing import Any, TypeVar
+
+from pydantic import ValidationError
+from pydantic_core import ErrorDetails, from_json
+
+from llgtrt.serving.errors import RequestError, quote
+from llgtrt.serving.protocol.constraint import is_unknown_constraint
+from llgtrt.serving.protocol.fields import GenerationFields
+
+logger = logging.getLogger("llgtrt.serving")
+
+REFUSED_FIELDS = {
+    "audio": "Audio is not supported.",
+    "chat_template": "Chat templates in requests are not allowed; the server's configuration sets the template.",
+    "custom_logit_processor": "Logit processors in requests are not accepted.",
+    "logits_processors": "Logit processors in requests are not accepted.",
+    "lora_model": "LoRA adapters are not supported.",
+    "lora_path": "LoRA adapters are not supported.",
+    "prompt_embeds": "Prompt embeddings are not accepted.",
+}
+"""Fields that are not a constraint, but whose absence would give a client something else than it asked for."""
+
+MAX_REPORTED = 5
+MAX_LOGGED_FIELDS = 1000
+
+Model = TypeVar("Model", bound=GenerationFields)
+
+_logged_fields: set[str] = set()
+
+
+def parse_request(model: type[Model], body: bytes | bytearray) -> Model:
+    """Reads and checks a body.
+
+    Raises:
+        RequestError: it is not JSON, not an object, or a field is wrong.
+    """
+    try:
+        value = from_json(body, allow_inf_nan=False)
+    except ValueError as error:
+        raise RequestError(f"The body is not valid JSON: {error}.", code="invalid_json") from None
+    if not isinstance(value, dict):
+        raise RequestError("The body must be a JSON object.", code="invalid_json")
+    return validate_request(model, value)
+
+
+def validate_request(model: type[Model], value: dict[str, Any]) -> Model:
+    """Checks the members of a body.
+
+    Raises:
+        RequestError: a field is wrong; the message lists the first few.
+    """
+    try:
+        request = model.model_validate(value)
+    except ValidationError as error:
+        raise _request_error(error, value) from None
+    _check_unknown(request)
+    return request
+
+
+def _check_unknown(request: GenerationFields) -> None:
+    for name, value in (request.model_extra or {}).items():
+        if value is None:
+            continue
+        if name in REFUSED_FIELDS:
+            raise RequestError(REFUSED_FIELDS[name], name)
+        if is_unknown_constraint(name):
+            raise RequestError(
+                f"The constraint {quote(name)} is not supported. Use response_format, structured_outputs, "
+                "guided_json, guided_regex, guided_choice or guided_grammar.",
+                name[:100],
+            )
+        if name not in _logged_fields and len(_logged_fields) < MAX_LOGGED_FIELDS:
+            _logged_fields.add(name[:100])
+            logger.info("ignoring the unknown request field %s (logged once)", quote(name))
+
+
+def _request_error(error: ValidationError, body: dict[str, Any]) -> RequestError:
+    problems: dict[str, list[str]] = {}
+    for details in error.errors(include_url=False, include_context=False, include_input=True):
+        path, value = _locate(details, body)
+        message = _describe(details, value)
+        if message not in problems.setdefault(path, []):
+            problems[path].append(message)
+    parts = [f"{path}: {', or '.join(messages)}" for path, messages in problems.items()]
+    text = "; ".join(parts[:MAX_REPORTED])
+    if len(parts) > MAX_REPORTED:
+        text += f"; and {len(parts) - MAX_REPORTED} more"
+    return RequestError(text + ".", next(iter(problems)))
+
+
+def _locate(details: ErrorDetails, body: dict[str, Any]) -> tuple[str, Any]:
+    """The dotted path of an error, without the names of union members that pydantic puts in, and the value there."""
+    path = ""
+    value: Any = body
+    for part in details["loc"]:
+        if isinstance(part, int):
+            if isinstance(value, list) and part < len(value):
+                value = value[part]
+                path += f"[{part}]"
+        elif isinstance(value, dict) and (part in value or details["type"] == "missing"):
+            value = value.get(part)
+            path += f".{part[:60]}" if path else part[:60]
+    return path, value
+
+
+_TYPE_NAMES = {dict: "an object", list: "an array", str: "a string", bool: "a boolean", int: "an integer"}
+
+
+def _describe(details: ErrorDetails, value: Any) -> str:
+    kind = details["type"]
+    if kind == "missing":
+        return "this field is required"
+    if kind == "extra_forbidden":
+        return "this field is not known here"
+    message = (
+        details["msg"].replace("Input should be ", "must be ").replace("a valid dictionary", "an object")
+    )
+    message = (
+        message.replace("a valid list", "an array")
+        .replace("a valid ", "a ")
+        .replace("a integer", "an integer")
+    )
+    if kind.endswith("_type"):
+        return f"{message}, not {_TYPE_NAMES.get(type(value), 'a number' if value is not None else 'null')}"
+    return message[:200]

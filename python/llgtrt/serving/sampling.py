@@ -1,0 +1,110 @@
+"""From the fields of a request to the arguments of the core's request."""
+
+from __future__ import annotations
+
+import time
+import uuid
+from typing import Any, TypedDict
+
+from llgtrt.serving.errors import RequestError
+from llgtrt.serving.protocol.fields import GenerationFields
+
+TINY_TOP_P = 1e-6
+"""What ``top_p: 0`` means: only the most likely token."""
+
+
+class GenerationArguments(TypedDict):
+    """Arguments of ``GenerateRequest`` that do not depend on the kind of request."""
+
+    n: int
+    min_tokens: int
+    temperature: float
+    top_k: int
+    top_p: float
+    min_p: float
+    presence_penalty: float
+    frequency_penalty: float
+    repetition_penalty: float
+    logit_bias: list[tuple[int, float]]
+    seed: int | None
+    ignore_eos: bool
+    stop: list[str]
+    stop_token_ids: list[int]
+    include_stop: bool
+    include_usage: bool
+
+
+def generation_arguments(request: GenerationFields, vocab_size: int) -> GenerationArguments:
+    """The arguments with OpenAI's defaults.
+
+    Raises:
+        RequestError: a token id is outside the vocabulary, or fields contradict each other.
+    """
+    if request.stream_options is not None and not request.stream:
+        raise RequestError("stream_options is only allowed when stream is true.", "stream_options")
+    for token, _bias in request.logit_bias or ():
+        if token >= vocab_size:
+            raise RequestError(
+                f"logit_bias: token id {token} is outside the vocabulary of {vocab_size}.",
+                f"logit_bias.{token}",
+            )
+    for index, token in enumerate(request.stop_token_ids or ()):
+        if token >= vocab_size:
+            raise RequestError(
+                f"stop_token_ids[{index}]: token id {token} is outside the vocabulary of {vocab_size}.",
+                f"stop_token_ids[{index}]",
+            )
+    return {
+        "n": _or(request.n, 1),
+        "min_tokens": _or(request.min_tokens, 0),
+        "temperature": _or(request.temperature, 1.0),
+        "top_k": max(_or(request.top_k, 0), 0),
+        "top_p": max(_or(request.top_p, 1.0), TINY_TOP_P),
+        "min_p": _or(request.min_p, 0.0),
+        "presence_penalty": _or(request.presence_penalty, 0.0),
+        "frequency_penalty": _or(request.frequency_penalty, 0.0),
+        "repetition_penalty": _or(request.repetition_penalty, 1.0),
+        "logit_bias": request.logit_bias or [],
+        # The core counts seeds from 0; a negative one is another name for one of those.
+        "seed": None if request.seed is None else request.seed % 2**63,
+        "ignore_eos": bool(request.ignore_eos),
+        "stop": request.stop or [],
+        "stop_token_ids": request.stop_token_ids or [],
+        "include_stop": bool(request.include_stop_str_in_output),
+        "include_usage": bool(request.stream_options and request.stream_options.include_usage),
+    }
+
+
+def check_token_counts(request: GenerationFields, max_tokens: int | None, param: str) -> None:
+    """Refuses ``min_tokens`` above the most tokens of an answer."""
+    if request.min_tokens is not None and max_tokens is not None and request.min_tokens > max_tokens:
+        raise RequestError(f"min_tokens is greater than {param}.", "min_tokens")
+
+
+def check_choices(n: int, prompts: int, most: int) -> int:
+    """The number of sequences of a request.
+
+    Raises:
+        RequestError: it is above the server's limit.
+    """
+    sequences = n * prompts
+    if sequences > most:
+        what = "n" if prompts == 1 else "n times the number of prompts"
+        raise RequestError(
+            f"{what} is {sequences}; this server allows at most {most}.", "n" if n > 1 else "prompt"
+        )
+    return sequences
+
+
+def new_response_id(prefix: str) -> str:
+    """A unique response id such as ``chatcmpl-...``."""
+    return f"{prefix}-{uuid.uuid4().hex}"
+
+
+def now() -> int:
+    """Seconds since the epoch, for ``created``."""
+    return int(time.time())
+
+
+def _or(value: Any, default: Any) -> Any:
+    return default if value is None else value

@@ -1,0 +1,197 @@
+"""Waiting for payloads: order, cancellation, wake-ups, errors."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncIterator
+
+import pytest
+
+from llgtrt.engine import (
+    AsyncEngine,
+    EngineFailedError,
+    GrammarError,
+    OverloadedError,
+    ShuttingDownError,
+    Stream,
+    StreamCancelledError,
+    new_error,
+)
+from support.fake_engine import FakeChoice, FakeDelta, FakeHandle, FakeNativeEngine, fake_engine, settle
+
+
+@pytest.fixture
+async def native() -> AsyncIterator[FakeNativeEngine]:
+    fake = FakeNativeEngine()
+    yield fake
+    fake.close()
+
+
+@pytest.fixture
+async def engine(native: FakeNativeEngine) -> AsyncIterator[AsyncEngine]:
+    client = fake_engine(native)
+    yield client
+    await client.shutdown()
+
+
+def submit(engine: AsyncEngine, native: FakeNativeEngine) -> tuple[Stream, FakeHandle]:
+    stream = engine.submit(None, engine.reserve(1))  # type: ignore[arg-type]
+    return stream, native.handles[-1]
+
+
+async def test_ready_payloads_are_taken_without_waiting(
+    engine: AsyncEngine, native: FakeNativeEngine
+) -> None:
+    stream, handle = submit(engine, native)
+    handle.put(b"one")
+    handle.put(b"two", last=True)
+    assert await stream.next() == b"one"
+    assert not stream.finished
+    assert await stream.next() == b"two"
+    assert stream.finished
+    assert native.drains == 0
+
+
+async def test_a_waiting_stream_is_woken_by_one_drain_for_all(
+    engine: AsyncEngine, native: FakeNativeEngine
+) -> None:
+    pairs = [submit(engine, native) for _ in range(10)]
+    waits = [asyncio.ensure_future(stream.next()) for stream, _ in pairs]
+    await settle()
+    for number, (_, handle) in enumerate(pairs):
+        handle.put(b"%d" % number)
+    assert await asyncio.gather(*waits) == [b"%d" % number for number in range(10)]
+    assert native.drains == 1
+
+
+async def test_wake_returns_none_and_loses_nothing(engine: AsyncEngine, native: FakeNativeEngine) -> None:
+    stream, handle = submit(engine, native)
+    wait = asyncio.ensure_future(stream.next())
+    await settle()
+    stream.wake()
+    # The core answers before the consumer has run.
+    handle.put(b"text", last=True)
+    engine._drain()
+    assert await wait is None
+    assert await stream.next() == b"text"
+    assert stream.finished
+
+
+async def test_wake_without_a_waiter_does_nothing(engine: AsyncEngine, native: FakeNativeEngine) -> None:
+    stream, handle = submit(engine, native)
+    stream.wake()
+    handle.put(b"text")
+    assert await stream.next() == b"text"
+
+
+async def test_cancel_ends_the_request_and_its_waiter(engine: AsyncEngine, native: FakeNativeEngine) -> None:
+    stream, handle = submit(engine, native)
+    wait = asyncio.ensure_future(stream.next())
+    await settle()
+    stream.cancel()
+    stream.cancel()
+    with pytest.raises(StreamCancelledError):
+        await wait
+    assert handle.cancelled
+    assert stream.finished
+    assert not engine._streams
+    with pytest.raises(StreamCancelledError):
+        await stream.next()
+
+
+async def test_cancelling_the_waiting_task_cancels_the_request(
+    engine: AsyncEngine, native: FakeNativeEngine
+) -> None:
+    stream, handle = submit(engine, native)
+    wait = asyncio.ensure_future(stream.next())
+    await settle()
+    wait.cancel()
+    with pytest.raises(asyncio.CancelledError):
+        await wait
+    assert handle.cancelled
+    assert not engine._streams
+
+
+async def test_a_finished_stream_is_forgotten(engine: AsyncEngine, native: FakeNativeEngine) -> None:
+    stream, handle = submit(engine, native)
+    handle.put(b"", last=True)
+    await stream.next()
+    assert not engine._streams
+    stream.cancel()
+    assert not handle.cancelled
+
+
+async def test_result_gives_the_only_delta(engine: AsyncEngine, native: FakeNativeEngine) -> None:
+    stream, handle = submit(engine, native)
+    delta = FakeDelta([FakeChoice(0, "text")])
+    handle.put(delta, last=True)
+    assert await stream.result() is delta  # type: ignore[comparison-overlap]
+
+
+async def test_result_raises_the_error_of_the_request(engine: AsyncEngine, native: FakeNativeEngine) -> None:
+    stream, handle = submit(engine, native)
+    handle.put(FakeDelta(error=new_error(GrammarError, "bad", "regex")), last=True)
+    with pytest.raises(GrammarError) as caught:
+        await stream.result()
+    assert (caught.value.kind, caught.value.message, caught.value.param) == ("grammar", "bad", "regex")
+
+
+async def test_result_goes_on_waiting_after_a_wake(engine: AsyncEngine, native: FakeNativeEngine) -> None:
+    stream, handle = submit(engine, native)
+    wait = asyncio.ensure_future(stream.result())
+    await settle()
+    stream.wake()
+    await settle()
+    delta = FakeDelta()
+    handle.put(delta, last=True)
+    assert await wait is delta  # type: ignore[comparison-overlap]
+
+
+async def test_result_refuses_bytes(engine: AsyncEngine, native: FakeNativeEngine) -> None:
+    stream, handle = submit(engine, native)
+    handle.put(b"data: {}", last=True)
+    with pytest.raises(TypeError):
+        await stream.result()
+
+
+async def test_abort_gives_every_consumer_the_error(engine: AsyncEngine, native: FakeNativeEngine) -> None:
+    waiting, _ = submit(engine, native)
+    idle, handle = submit(engine, native)
+    wait = asyncio.ensure_future(waiting.next())
+    await settle()
+    engine.abort(new_error(ShuttingDownError, "bye"))
+    with pytest.raises(ShuttingDownError):
+        await wait
+    with pytest.raises(ShuttingDownError):
+        await idle.next()
+    assert handle.cancelled
+
+
+async def test_a_drain_that_fails_ends_all_streams(engine: AsyncEngine, native: FakeNativeEngine) -> None:
+    stream, handle = submit(engine, native)
+    wait = asyncio.ensure_future(stream.next())
+    await settle()
+    native.broken = RuntimeError("poisoned")
+    handle.put(b"text")
+    with pytest.raises(EngineFailedError):
+        await wait
+
+
+async def test_overload_is_raised_by_reserve(engine: AsyncEngine, native: FakeNativeEngine) -> None:
+    native.places = 2
+    with pytest.raises(OverloadedError):
+        engine.reserve(3)
+
+
+async def test_model_info_ignores_members_it_does_not_know(engine: AsyncEngine) -> None:
+    assert engine.model_info.vocab_size == 100
+    assert engine.model_info.special_tokens == ("<|end|>",)
+
+
+async def test_shutdown_cancels_and_stops(native: FakeNativeEngine) -> None:
+    engine = fake_engine(native)
+    stream, handle = submit(engine, native)
+    await engine.shutdown()
+    assert handle.cancelled
+    assert stream.finished
+    assert native.stopped

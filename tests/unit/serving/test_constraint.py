@@ -1,0 +1,154 @@
+"""All the names of a constraint lead to one grammar, or to an error."""
+
+from __future__ import annotations
+
+import json
+from typing import Any
+
+import pytest
+
+from llgtrt.serving import ChatRequest, RequestError, parse_request
+from llgtrt.serving.protocol import Constraint, resolve_constraint
+
+SCHEMA = {"type": "object", "properties": {"b": {"type": "string"}, "a": {"type": "integer"}}}
+
+
+def resolve(text: str | None = None, **fields: Any) -> Constraint | None:
+    body = {"messages": [{}], **fields}
+    return resolve_constraint(parse_request(ChatRequest, (text or json.dumps(body)).encode()))
+
+
+CONSTRAINTS: list[tuple[dict[str, Any], str, str]] = [
+    ({"response_format": {"type": "json_object"}}, "json_object", "response_format"),
+    (
+        {"response_format": {"type": "json_object", "schema": SCHEMA}},
+        "json_schema",
+        "response_format.schema",
+    ),
+    (
+        {"response_format": {"type": "json_schema", "json_schema": {"name": "x", "schema": SCHEMA}}},
+        "json_schema",
+        "response_format.json_schema.schema",
+    ),
+    (
+        {"response_format": {"type": "json_schema", "json_schema": {"schema": SCHEMA, "strict": False}}},
+        "json_schema",
+        "response_format.json_schema.schema",
+    ),
+    (
+        {"response_format": {"type": "json_schema", "json_schema": {"name": "x"}}},
+        "json_object",
+        "response_format.json_schema",
+    ),
+    ({"response_format": {"type": "regex", "regex": "a+"}}, "regex", "response_format.regex"),
+    ({"response_format": {"type": "choice", "choice": ["a", "b"]}}, "choice", "response_format.choice"),
+    (
+        {"response_format": {"type": "lark_grammar", "lark_grammar": 'start: "a"'}},
+        "lark",
+        "response_format.lark_grammar",
+    ),
+    (
+        {"response_format": {"type": "llguidance", "grammar": {"grammars": []}}},
+        "llguidance",
+        "response_format.grammar",
+    ),
+    (
+        {"response_format": {"type": "llguidance", "grammar": '{"grammars": []}'}},
+        "llguidance",
+        "response_format.grammar",
+    ),
+    ({"guided_json": SCHEMA}, "json_schema", "guided_json"),
+    ({"guided_json": json.dumps(SCHEMA)}, "json_schema", "guided_json"),
+    ({"guided_json": True}, "json_schema", "guided_json"),
+    ({"guided_regex": "a"}, "regex", "guided_regex"),
+    ({"guided_choice": ["a"]}, "choice", "guided_choice"),
+    ({"guided_grammar": 'start: "a"'}, "lark", "guided_grammar"),
+    ({"json_schema": SCHEMA}, "json_schema", "json_schema"),
+    ({"regex": "a"}, "regex", "regex"),
+    ({"grammar": 'start: "a"'}, "lark", "grammar"),
+    ({"structured_outputs": {"json": SCHEMA}}, "json_schema", "structured_outputs.json"),
+    ({"structured_outputs": {"regex": "a"}}, "regex", "structured_outputs.regex"),
+    ({"structured_outputs": {"choice": ["a"]}}, "choice", "structured_outputs.choice"),
+    ({"structured_outputs": {"grammar": 'start: "a"'}}, "lark", "structured_outputs.grammar"),
+    ({"structured_outputs": {"json_object": True}}, "json_object", "structured_outputs.json_object"),
+    ({"response_format": {"type": "text"}, "guided_regex": "a"}, "regex", "guided_regex"),
+]
+
+
+@pytest.mark.parametrize(("fields", "kind", "param"), CONSTRAINTS)
+def test_p5_every_alias_is_enforced(fields: dict[str, Any], kind: str, param: str) -> None:
+    constraint = resolve(**fields)
+    assert constraint is not None
+    assert constraint.grammar.kind == kind
+    assert constraint.param == param
+
+
+@pytest.mark.parametrize("fields", [{}, {"response_format": {"type": "text"}}, {"response_format": None}])
+def test_free_text(fields: dict[str, Any]) -> None:
+    assert resolve(**fields) is None
+
+
+@pytest.mark.parametrize(
+    ("fields", "param"),
+    [
+        ({"guided_regex": "a", "guided_choice": ["a"]}, "guided_choice"),
+        ({"response_format": {"type": "json_object"}, "guided_json": SCHEMA}, "guided_json"),
+        ({"structured_outputs": {"json": SCHEMA, "regex": "a"}}, "structured_outputs.regex"),
+        ({"grammar": "a", "regex": "b"}, "grammar"),
+        ({"response_format": {"type": "regex", "regex": "a", "choice": ["b"]}}, "response_format.choice"),
+        ({"response_format": {"type": "text", "schema": SCHEMA}}, "response_format.schema"),
+    ],
+)
+def test_p5_conflicts_are_refused(fields: dict[str, Any], param: str) -> None:
+    with pytest.raises(RequestError) as caught:
+        resolve(**fields)
+    assert caught.value.param == param
+
+
+@pytest.mark.parametrize(
+    ("fields", "param"),
+    [
+        ({"response_format": {}}, "response_format.type"),
+        ({"response_format": {"type": "xml"}}, "response_format.type"),
+        ({"response_format": {"type": "json_schema"}}, "response_format.json_schema"),
+        (
+            {"response_format": {"type": "json_schema", "json_schema": SCHEMA}},
+            "response_format.json_schema.type",
+        ),
+        (
+            {"response_format": {"type": "json_schema", "json_schema": {"schema": "x"}}},
+            "response_format.json_schema.schema",
+        ),
+        (
+            {"response_format": {"type": "json_schema", "json_schema": {"schema": []}}},
+            "response_format.json_schema.schema",
+        ),
+        ({"response_format": {"type": "regex"}}, "response_format.regex"),
+        ({"response_format": {"type": "choice", "choice": []}}, "response_format.choice"),
+        ({"response_format": {"type": "choice", "choice": ["a", ""]}}, "response_format.choice[1]"),
+        ({"response_format": {"type": "text", "future": 1}}, "response_format.future"),
+        ({"guided_json": "{"}, "guided_json"),
+        ({"guided_json": "[]"}, "guided_json"),
+        ({"guided_json": ""}, "guided_json"),
+        ({"guided_regex": ""}, "guided_regex"),
+        ({"guided_grammar": "  "}, "guided_grammar"),
+        ({"structured_outputs": {}}, "structured_outputs"),
+        ({"structured_outputs": {"structural_tag": "x"}}, "structured_outputs.structural_tag"),
+    ],
+)
+def test_malformed_constraints_name_their_field(fields: dict[str, Any], param: str) -> None:
+    with pytest.raises(RequestError) as caught:
+        resolve(**fields)
+    assert caught.value.param == param
+
+
+def test_a_schema_with_an_infinite_number_is_refused() -> None:
+    with pytest.raises(RequestError) as caught:
+        resolve('{"messages": [{}], "guided_json": {"maximum": 1e999}}')
+    assert caught.value.param == "guided_json"
+
+
+def test_p15_property_order_is_kept() -> None:
+    constraint = resolve(guided_json=json.dumps(SCHEMA))
+    assert constraint is not None
+    assert list(constraint.json_schema["properties"]) == ["b", "a"]

@@ -1,0 +1,79 @@
+"""Who may import whom, read from the import statements."""
+
+from __future__ import annotations
+
+import ast
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+import llgtrt
+
+PACKAGE = Path(llgtrt.__path__[0])
+
+MAY_IMPORT = {
+    "config": set(),
+    "engine": set(),
+    "chat": {"config"},
+    "tools": {"config"},
+    "hooks": {"config", "engine"},
+    "serving": {"engine", "chat", "tools", "hooks", "config"},
+    "api": {"serving", "engine", "config"},
+    "cli": {"app", "config"},
+    "app": {"api", "serving", "chat", "engine", "config"},
+}
+"""Layers of ``llgtrt`` and the layers below them that they use."""
+
+WEB_FRAMEWORK = {"fastapi", "starlette", "uvicorn"}
+WITHOUT_WEB_FRAMEWORK = ("config", "engine", "chat", "tools", "hooks", "serving")
+
+
+def modules(layer: str) -> list[Path]:
+    """The source files of a layer; none if it does not exist yet."""
+    single = PACKAGE / f"{layer}.py"
+    return [single] if single.is_file() else sorted((PACKAGE / layer).rglob("*.py"))
+
+
+def imported_names(path: Path) -> Iterator[str]:
+    """Absolute dotted names of everything that a module imports, in functions and under TYPE_CHECKING as well."""
+    package = ["llgtrt", *path.relative_to(PACKAGE).parent.parts]
+    for node in ast.walk(ast.parse(path.read_text())):
+        if isinstance(node, ast.Import):
+            yield from (alias.name for alias in node.names)
+        elif isinstance(node, ast.ImportFrom):
+            base = package[: len(package) - node.level + 1] if node.level else []
+            module = ".".join([*base, *([node.module] if node.module else [])])
+            yield module
+            yield from (f"{module}.{alias.name}" for alias in node.names)
+
+
+def imported_layers(path: Path) -> set[str]:
+    """The layers of ``llgtrt`` that a module imports from."""
+    names = (name.split(".") for name in imported_names(path))
+    return {name[1] for name in names if name[0] == "llgtrt" and len(name) > 1}
+
+
+def test_every_part_of_the_package_is_a_known_layer() -> None:
+    parts = {path.stem for path in PACKAGE.iterdir() if path.is_dir() or path.suffix == ".py"}
+    assert parts - {"__pycache__", "__init__", "__main__"} <= set(MAY_IMPORT)
+
+
+@pytest.mark.parametrize("layer", MAY_IMPORT)
+def test_a_layer_imports_only_from_below(layer: str) -> None:
+    allowed = MAY_IMPORT[layer] | {layer} | ({"_native"} if layer == "engine" else set())
+    for path in modules(layer):
+        assert imported_layers(path) & (set(MAY_IMPORT) | {"_native"}) <= allowed, path
+
+
+@pytest.mark.parametrize("layer", WITHOUT_WEB_FRAMEWORK)
+def test_no_web_framework_below_the_api(layer: str) -> None:
+    for path in modules(layer):
+        assert not {name.split(".")[0] for name in imported_names(path)} & WEB_FRAMEWORK, path
+
+
+def test_relative_imports_are_resolved(tmp_path: Path) -> None:
+    """The reader itself: a test of imports that sees none would always pass."""
+    module = PACKAGE / "serving" / "chat.py"
+    assert {"engine", "chat"} <= imported_layers(module)
+    assert "llgtrt.config.section" in set(imported_names(PACKAGE / "config" / "server.py"))
