@@ -11,7 +11,7 @@ import urllib.error
 import urllib.request
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import Any, cast
 
 
 @dataclass(frozen=True)
@@ -46,9 +46,8 @@ class StreamProtocol(asyncio.Protocol):
         self.done: asyncio.Future[None] = asyncio.get_running_loop().create_future()
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
-        assert isinstance(transport, asyncio.WriteTransport)
         self.start_s = time.perf_counter()
-        transport.write(self.request)
+        cast(asyncio.WriteTransport, transport).write(self.request)
 
     def data_received(self, data: bytes) -> None:
         self.segments.append((time.perf_counter(), data))

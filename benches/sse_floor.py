@@ -9,7 +9,7 @@ from __future__ import annotations
 import argparse
 import asyncio
 import time
-from typing import ClassVar
+from typing import ClassVar, cast
 
 import uvloop
 
@@ -33,8 +33,7 @@ class Floor(asyncio.Protocol):
     tokens: ClassVar[int] = 0
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
-        assert isinstance(transport, asyncio.WriteTransport)
-        self.transport = transport
+        self.transport = cast(asyncio.WriteTransport, transport)
 
     def data_received(self, data: bytes) -> None:
         if data.startswith(b"GET"):

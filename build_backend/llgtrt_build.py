@@ -16,6 +16,7 @@ import shlex
 import shutil
 import subprocess
 import sys
+import sysconfig
 from collections.abc import Mapping
 from importlib.util import find_spec
 from pathlib import Path
@@ -46,19 +47,11 @@ def build_environment() -> dict[str, str]:
         # The wheel brings the library without clang's own headers (stddef.h): use the C compiler's.
         if "BINDGEN_EXTRA_CLANG_ARGS" not in os.environ and (include := _compiler_include()):
             env["BINDGEN_EXTRA_CLANG_ARGS"] = f"-I{include}"
-    path = []
-    if (
-        not shutil.which("cmake")
-        and "CMAKE" not in os.environ
-        and (folder := _package_folder("cmake", "data", "bin"))
-    ):
-        path.append(str(folder))
-    if not any(shutil.which(tool) for tool in ("make", "ninja")) and (
-        folder := _package_folder("ninja", "data", "bin")
-    ):
-        path.append(str(folder))
-    if path:
-        env["PATH"] = os.pathsep.join([*path, os.environ.get("PATH", "")])
+    # pip has the scripts of build requirements on PATH; a virtual environment that is not active has not.
+    scripts = sysconfig.get_path("scripts")
+    for tool in ("cmake", "ninja"):
+        if not shutil.which(tool) and shutil.which(tool, path=scripts):
+            env["PATH"] = os.pathsep.join([os.environ.get("PATH", os.defpath), scripts])
     if not shutil.which("make") and "CMAKE_GENERATOR" not in os.environ:
         env["CMAKE_GENERATOR"] = "Ninja"
     return env
