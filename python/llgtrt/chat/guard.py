@@ -14,12 +14,11 @@ GUARD = "\ufdd0"
 
 
 class Guard:
-    """Marks and unmarks the names of a fixed set of control tokens."""
+    """Marks the names of a fixed set of control tokens."""
 
     def __init__(self, special_tokens: Iterable[str]) -> None:
         names = {name for name in special_tokens if name}
-        self._name = re.compile(_pattern(names, "")) if names else None
-        self._marked = re.compile(_pattern(names, GUARD)) if names else None
+        self._name = re.compile(_pattern(names)) if names else None
 
     def protect(self, value: Any) -> Any:
         """A copy of a JSON value, with every control token name in its texts and keys marked."""
@@ -31,9 +30,10 @@ class Guard:
             return [self.protect(item) for item in value]
         return value
 
-    def remove(self, text: str) -> str:
-        """The text without marks."""
-        return text if self._marked is None else self._marked.sub(lambda match: match[0][0], text)
+
+def remove_guards(text: str) -> str:
+    """The text without marks, for people to read."""
+    return text.replace(GUARD, "")
 
 
 def guard(text: str, special_tokens: Iterable[str]) -> str:
@@ -42,15 +42,13 @@ def guard(text: str, special_tokens: Iterable[str]) -> str:
     return marked
 
 
-def _pattern(names: set[str], after_first: str) -> str:
+def _pattern(names: set[str]) -> str:
     # What follows the first character is only looked at, so that overlapping names are all found. A search
     # for a first character is fast, and the trie looks at each character once, however many names there are.
     by_first: dict[str, set[str]] = {}
     for name in names:
         by_first.setdefault(name[0], set()).add(name[1:])
-    return "|".join(
-        f"{re.escape(first)}{after_first}(?={_trie(rests)})" for first, rests in sorted(by_first.items())
-    )
+    return "|".join(f"{re.escape(first)}(?={_trie(rests)})" for first, rests in sorted(by_first.items()))
 
 
 def _trie(words: set[str]) -> str:

@@ -42,7 +42,7 @@ def _plain_message(message: Mapping[str, Any], where: str) -> dict[str, Any]:
             plain[member] = _text(message[member], f"{where}.{member}")
     if message.get("tool_calls"):
         if role != "assistant":
-            raise ChatError("only assistant messages have tool_calls", f"{where}.tool_calls")
+            raise ChatError(f"{where}.tool_calls: only assistant messages have them", f"{where}.tool_calls")
         plain["tool_calls"] = _tool_calls(message["tool_calls"], f"{where}.tool_calls")
     elif role == "assistant" and plain["content"] is None:
         # Some clients send back an empty answer this way.

@@ -14,7 +14,7 @@ from llgtrt.config import ConfigError, Settings
 
 from .environment import RefusedError, template_environment
 from .errors import ChatError
-from .guard import Guard
+from .guard import Guard, remove_guards
 from .messages import plain_messages
 from .style import find_style
 
@@ -161,7 +161,7 @@ class ChatTemplate:
             text = self._cut_final_message(text)
         return Prompt(
             text=text,
-            expanded=self._guard.remove(text),
+            expanded=remove_guards(text),
             add_special=not (self._bos_token and text.startswith(self._bos_token)),
         )
 

@@ -15,7 +15,7 @@ from .root import Config
 from .runtime import RuntimeConfig
 from .server import ServerConfig
 from .settings import Settings, chat_template, load_config, load_settings, tokenizer_template
-from .sim import SimConfig
+from .sim import SimConfig, SimFault
 from .tokenizer import TokenizerConfig
 
 __all__ = [
@@ -35,6 +35,7 @@ __all__ = [
     "ServerConfig",
     "Settings",
     "SimConfig",
+    "SimFault",
     "TokenizerConfig",
     "chat_template",
     "environment_variable",

@@ -8,29 +8,38 @@ from .section import Section
 
 
 class LlamaCppConfig(Section):
-    """The embedded llama.cpp engine (GGUF models)."""
+    """The embedded llama.cpp engine, for GGUF models.
+
+    The batch size, the context and the reuse of prefixes are options of `runtime`."""
 
     threads: int | None = Field(
-        default=None, ge=1, description="Threads that generate. null: the number of physical cores."
+        default=None,
+        ge=1,
+        le=512,
+        description="Threads of a forward pass over single tokens. null: one per physical core.",
     )
     batch_threads: int | None = Field(
-        default=None, ge=1, description="Threads that read prompts. null: as many as `threads`."
+        default=None,
+        ge=1,
+        le=512,
+        description="Threads of a forward pass over prompts. null: as many as `threads`.",
     )
     gpu_layers: int | None = Field(
         default=None,
         ge=0,
-        description="Layers to keep on the GPU. null: all, if the build has a GPU backend.",
+        description="Layers to keep on the GPU. null: all, where the build has a GPU backend.",
     )
     prefill_chunk_tokens: int = Field(
-        default=256,
+        default=64,
         ge=1,
-        description="Prompt tokens in one forward pass while other sequences generate.",
+        description="Most prompt tokens in a forward pass while other sequences generate.\n"
+        "Small keeps the gaps between their tokens short, large finishes prompts sooner.",
     )
-    flash_attention: bool | None = Field(
-        default=None, description="Use flash attention. null: where it is known to be faster."
+    flash_attention: Literal["auto", "on", "off"] = Field(
+        default="auto", description="Fused attention. auto: where the backend has it."
     )
-    kv_cache_type: Literal["f32", "f16", "bf16", "q8_0", "q4_0"] = Field(
-        default="f16", description="Number format of the KV cache."
+    kv_cache_type: Literal["f32", "f16", "bf16", "q8_0", "q5_1", "q5_0", "q4_1", "q4_0", "iq4_nl"] = Field(
+        default="f16", description="Number format of the KV cache. The quantized ones need fused attention."
     )
     mmap: bool = Field(default=True, description="Map the model file into memory instead of reading it.")
     mlock: bool = Field(default=False, description="Keep the model in memory, never in swap.")

@@ -117,7 +117,7 @@ def _type_text(kind: Any) -> str:
     if origin in (list, tuple):
         return f"list of {_type_text(typing.get_args(kind)[0])}"
     if isinstance(kind, type) and issubclass(kind, Section):
-        return "object"
+        return "objects"
     names: dict[Any, str] = {
         bool: "true or false",
         int: "integer",

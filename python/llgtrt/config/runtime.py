@@ -19,19 +19,19 @@ class RuntimeConfig(Section):
         default=None,
         ge=1,
         description="Most sequences that generate at the same time.\n"
-        "null: the engine's own default. (all engines)",
+        "null: the engine's own default, 8 for llamacpp. (all engines)",
     )
     max_num_tokens: int | None = Field(
         default=None,
         ge=1,
         description="Most tokens in one forward pass, prompts and answers together.\n"
-        "null: the engine's own default. (TensorRT-LLM, llamacpp)",
+        "null: the engine's own default, 512 for llamacpp. (TensorRT-LLM, llamacpp)",
     )
     max_seq_len: int | None = Field(
         default=None,
         ge=1,
         description="Most tokens of one sequence, prompt and answer together.\n"
-        "null: what the model was trained for, as far as memory allows. (all engines)",
+        "null: what the model was trained for; llamacpp takes 4096 at most by itself. (all engines)",
     )
     max_queue_size: int = Field(
         default=256,

@@ -1,0 +1,166 @@
+"""What wins over what, and what crosses to Rust."""
+
+import json
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from llgtrt.config import Arguments, Config, ConfigError, Settings, load_settings, native_config
+
+CONFIGS = Path(__file__).parents[3] / "configs"
+
+
+def write(path: Path, content: Any) -> Path:
+    path.write_text(content if isinstance(content, str) else json.dumps(content), encoding="utf-8")
+    return path
+
+
+@pytest.fixture
+def engine(tmp_path: Path) -> Path:
+    """A folder with a file that looks like a model."""
+    folder = tmp_path / "engine"
+    folder.mkdir()
+    (folder / "model.gguf").write_bytes(b"GGUF" + bytes(20))
+    return folder
+
+
+def test_defaults() -> None:
+    settings = load_settings(Arguments(backend="sim"))
+    assert (settings.host, settings.port, settings.api_key) == ("0.0.0.0", 3000, None)
+    assert settings.served_model_name == "sim"
+    assert settings.config == Config()
+
+
+def test_the_command_line_wins_over_files(engine: Path, tmp_path: Path) -> None:
+    file = write(tmp_path / "a.json5", {"server": {"port": 1, "host": "h", "api_key": "k", "max_n": 5}})
+    settings = load_settings(Arguments(engine=engine, config=(file,), port=2, served_model_name="m"))
+    assert (settings.port, settings.host, settings.api_key) == (2, "h", "k")
+    assert settings.served_model_name == "m"
+    assert settings.config.server.max_n == 5
+
+
+def test_later_files_win(engine: Path, tmp_path: Path) -> None:
+    first = write(tmp_path / "a.json5", {"runtime": {"max_batch_size": 1, "max_seq_len": 10}})
+    second = write(tmp_path / "b.json5", {"runtime": {"max_batch_size": 2}})
+    runtime = load_settings(Arguments(engine=engine, config=(first, second))).config.runtime
+    assert (runtime.max_batch_size, runtime.max_seq_len) == (2, 10)
+
+
+def test_the_default_file_lies_beside_the_model(engine: Path, tmp_path: Path) -> None:
+    default = write(engine / "llgtrt.json5", {"runtime": {"max_batch_size": 7}})
+    for path in (engine, engine / "model.gguf"):
+        settings = load_settings(Arguments(engine=path))
+        assert settings.config.runtime.max_batch_size == 7
+        assert settings.config_files == (default,)
+        assert settings.served_model_name == "model"
+    other = write(tmp_path / "other.json5", {})
+    assert load_settings(Arguments(engine=engine, config=(other,))).config.runtime.max_batch_size is None
+
+
+def test_tokenizer_config_gives_the_defaults(engine: Path, tmp_path: Path) -> None:
+    write(engine / "tokenizer_config.json", {"bos_token": "<s>", "eos_token": {"content": "</s>"}, "x": 1})
+    tokenizer = load_settings(Arguments(engine=engine)).config.tokenizer
+    assert (tokenizer.bos_token, tokenizer.eos_token) == ("<s>", "</s>")
+    file = write(tmp_path / "a.json5", "{tokenizer: {bos_token: null}}")
+    tokenizer = load_settings(Arguments(engine=engine, config=(file,))).config.tokenizer
+    assert (tokenizer.bos_token, tokenizer.eos_token) == (None, "</s>")
+
+
+def test_chat_template_sources_in_their_order(engine: Path, tmp_path: Path) -> None:
+    arguments = Arguments(engine=engine)
+    assert load_settings(arguments).chat_template is None
+    write(engine / "tokenizer_config.json", {"chat_template": "tokenizer"})
+    assert load_settings(arguments).chat_template == "tokenizer"
+    write(engine / "chat_template.jinja", "jinja")
+    assert load_settings(arguments).chat_template == "jinja"
+    write(engine / "chat_template.j2", "j2")
+    assert load_settings(arguments).chat_template == "j2"
+    write(engine / "llgtrt.json5", {"tokenizer": {"chat_template": "config"}})
+    assert load_settings(arguments).chat_template == "config"
+    flag = write(tmp_path / "flag.j2", "flag")
+    settings = load_settings(Arguments(engine=engine, chat_template=flag))
+    assert (settings.chat_template, settings.chat_template_source) == ("flag", str(flag))
+
+
+def test_the_tokenizer_folder(engine: Path, tmp_path: Path) -> None:
+    write(engine / "tokenizer.json", "{}")
+    # The tokenizer inside a GGUF file is the one that fits it.
+    assert load_settings(Arguments(engine=engine)).tokenizer_path is None
+    assert load_settings(Arguments(engine=engine, backend="sim")).tokenizer_path == engine / "tokenizer.json"
+    given = load_settings(Arguments(engine=engine, tokenizer=engine))
+    assert given.tokenizer_path == engine / "tokenizer.json"
+    with pytest.raises(ConfigError, match=r"holds no tokenizer\.json"):
+        load_settings(Arguments(engine=engine, tokenizer=tmp_path))
+
+
+def test_missing_files_are_errors(engine: Path, tmp_path: Path) -> None:
+    with pytest.raises(ConfigError, match="No such file"):
+        load_settings(Arguments(engine=engine, config=(tmp_path / "missing.json5",)))
+    with pytest.raises(ConfigError, match="No such file"):
+        load_settings(Arguments(engine=engine, chat_template=tmp_path / "missing.j2"))
+
+
+def test_log_level() -> None:
+    assert load_settings(Arguments(backend="sim")).log_level == "info"
+    assert load_settings(Arguments(backend="sim", debug=True)).log_level == "debug"
+    assert load_settings(Arguments(backend="sim", quiet=True)).log_level == "warning"
+    assert load_settings(Arguments(backend="sim", debug_llg=True)).config.llguidance.log_level == 2
+
+
+def test_the_key_is_in_no_representation() -> None:
+    assert "secret" not in repr(load_settings(Arguments(backend="sim", api_key="secret")))
+
+
+def test_native_config_has_exactly_what_rust_reads(engine: Path) -> None:
+    native = json.loads(native_config(load_settings(Arguments(engine=engine))))
+    config = Config()
+    assert native == {
+        "backend": "llamacpp",
+        "model_path": str(engine / "model.gguf"),
+        "tokenizer_path": None,
+        "runtime": config.runtime.model_dump(),
+        "tokenizer": {"n_vocab_override": None, "bos_token": None, "eos_token": None, "add_bos_token": None},
+        "llguidance": config.llguidance.model_dump(),
+        "llamacpp": config.llamacpp.model_dump(),
+        "sim": config.sim.model_dump(),
+    }
+
+
+@pytest.mark.parametrize(
+    ("section", "expected"),
+    [
+        ({}, None),
+        ({"bos_token": "<s>"}, None),
+        ({"bos_token": None}, False),
+        ({"bos_token": None, "add_bos_token": True}, True),
+    ],
+)
+def test_a_token_set_to_null_is_not_added(section: dict[str, Any], expected: bool | None) -> None:
+    settings = Settings(config=Config.model_validate({"tokenizer": section}))
+    assert json.loads(native_config(settings))["tokenizer"]["add_bos_token"] is expected
+
+
+@pytest.mark.parametrize("folder", sorted(path.name for path in CONFIGS.iterdir()))
+def test_the_configurations_of_model_families_load(folder: str, engine: Path) -> None:
+    template = CONFIGS / folder / "chat_template.j2"
+    settings = load_settings(
+        Arguments(
+            engine=engine,
+            config=(CONFIGS / folder / "llgtrt.json5",),
+            chat_template=template if template.exists() else None,
+        )
+    )
+    assert settings.config.tokenizer.model_fields_set
+
+
+def test_phi_3(engine: Path) -> None:
+    write(engine / "tokenizer_config.json", {"bos_token": "<s>"})
+    settings = load_settings(Arguments(engine=engine, config=(CONFIGS / "phi-3" / "llgtrt.json5",)))
+    tokenizer = json.loads(native_config(settings))["tokenizer"]
+    assert tokenizer == {
+        "n_vocab_override": 32064,
+        "bos_token": None,
+        "eos_token": None,
+        "add_bos_token": False,
+    }
