@@ -33,7 +33,7 @@ the defaults.
 ## Command line
 
 `ENGINE` is a GGUF file, a folder with one, or a TensorRT-LLM engine folder. Without it the demo model is
-served, if it is installed.
+served, if it is installed. `LLGTRT_CONFIG` holds several files separated by colons; `1` turns a switch on.
 """
 
 _FILES = """
