@@ -14,12 +14,12 @@ use llgtrt_core::{
     Tokenizer,
 };
 use llgtrt_grammar::{CompiledGrammar, GrammarCompiler, MaskPool};
-use llgtrt_text::{GUARD, GuardedEncoder, StopMatcher, TextPipe, decode_lossy};
+use llgtrt_text::{GUARD, GuardedEncoder, TextPipe, decode_lossy};
 
 use crate::engine_loop::{Command, panic_text};
 use crate::gate::Permit;
-use crate::output::{Event, NewSequence};
 use crate::outbox::RequestState;
+use crate::output::{Event, NewSequence};
 use crate::request::{GenerateRequest, Prompt};
 use crate::shared::Shared;
 
@@ -115,12 +115,13 @@ impl Admission {
                 if at_least > limit {
                     return Err(self.too_long(at_least, request));
                 }
-                let options = EncodeOptions {
-                    add_special: request.add_special,
-                    parse_special: request.parse_special,
-                };
+                let options =
+                    EncodeOptions { add_special: request.add_special, parse_special: request.parse_special };
                 let tokens = self.encoder.encode(text, options)?;
-                Ok(PreparedPrompt { tokens: tokens.into(), text: request.echo.then(|| text.replace(GUARD, "")) })
+                Ok(PreparedPrompt {
+                    tokens: tokens.into(),
+                    text: request.echo.then(|| text.replace(GUARD, "")),
+                })
             }
             Prompt::Tokens(tokens) => {
                 let text = request.echo.then(|| decode_lossy(self.tokenizer.vocabulary(), tokens));
@@ -170,7 +171,6 @@ impl Admission {
         let limit = self.capabilities.max_sequence_tokens;
         let stop_token_ids: Arc<[TokenId]> = request.stop_token_ids.as_slice().into();
         let stop: Arc<[String]> = request.stop.as_slice().into();
-        let stops = StopMatcher::new(&stop, request.include_stop);
         let mut specs = Vec::with_capacity(request.sequences());
         let mut news = Vec::with_capacity(request.sequences());
         for (prompt_index, prompt) in prompts.into_iter().enumerate() {
@@ -178,8 +178,10 @@ impl Admission {
             for choice in 0..request.n {
                 let id = SequenceId(self.next_sequence.fetch_add(1, Ordering::Relaxed));
                 let seed = request.seed.map_or_else(fresh_seed, |seed| seed.wrapping_add(u64::from(choice)));
-                let permit =
-                    job.permit.split_one().ok_or_else(|| Error::internal("permit is smaller than the request"))?;
+                let permit = job
+                    .permit
+                    .split_one()
+                    .ok_or_else(|| Error::internal("permit is smaller than the request"))?;
                 if let Some(grammar) = grammar {
                     self.masks.register(id, grammar);
                 }
@@ -191,7 +193,8 @@ impl Admission {
                     prompt: (request.prompt_logprobs || choice == 0).then(|| Arc::clone(&prompt.tokens)),
                     counts_prompt: choice == 0,
                     stop: Arc::clone(&stop),
-                    pipe: TextPipe::new(stops.clone(), request.sampling.min_tokens),
+                    pipe: TextPipe::new(&stop, request.include_stop, request.sampling.logprobs.is_some())
+                        .search_after(request.sampling.min_tokens),
                     permit,
                 });
                 specs.push(SequenceSpec {

@@ -10,26 +10,28 @@ use llgtrt_core::{Error, ErrorKind, Result};
 
 /// The bound.
 #[derive(Debug)]
-pub struct Gate {
+pub(crate) struct Gate {
     limit: usize,
     taken: AtomicUsize,
 }
 
 impl Gate {
     /// A gate for `limit` sequences.
-    pub fn new(limit: usize) -> Arc<Self> {
+    pub(crate) fn new(limit: usize) -> Arc<Self> {
         Arc::new(Self { limit, taken: AtomicUsize::new(0) })
     }
 
     /// Sequences that hold a place.
-    pub fn taken(&self) -> usize {
+    #[cfg(test)]
+    pub(crate) fn taken(&self) -> usize {
         self.taken.load(Ordering::Relaxed)
     }
 
     /// Takes `n` places.
-    pub fn reserve(self: &Arc<Self>, n: usize) -> Result<Permit> {
+    pub(crate) fn reserve(self: &Arc<Self>, n: usize) -> Result<Permit> {
         if n == 0 || n > self.limit {
-            let message = format!("the request asks for {n} answers at once; this server takes 1 to {}", self.limit);
+            let message =
+                format!("the request asks for {n} answers at once; this server takes 1 to {}", self.limit);
             return Err(Error::invalid("n", message));
         }
         self.taken
@@ -55,7 +57,7 @@ impl Permit {
     }
 
     /// Moves one place into a permit of its own.
-    pub fn split_one(&mut self) -> Option<Self> {
+    pub(crate) fn split_one(&mut self) -> Option<Self> {
         self.places = self.places.checked_sub(1)?;
         Some(Self { gate: Arc::clone(&self.gate), places: 1 })
     }

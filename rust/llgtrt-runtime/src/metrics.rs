@@ -3,21 +3,23 @@
 //! Written by the output and engine threads, read by whoever renders the registry. Never blocks.
 
 use prometheus::{
-    Encoder, Gauge, Histogram, HistogramOpts, IntCounter, IntCounterVec, IntGauge, Opts, Registry, TextEncoder,
+    Encoder, Gauge, Histogram, HistogramOpts, IntCounter, IntCounterVec, IntGauge, Opts, Registry,
+    TextEncoder,
 };
 
 use llgtrt_core::{EngineStats, Error, Result};
 
 const LATENCY_SECONDS: &[f64] = &[
-    0.001, 0.0025, 0.005, 0.01, 0.02, 0.04, 0.06, 0.08, 0.1, 0.25, 0.5, 0.75, 1.0, 2.5, 5.0, 7.5, 10.0, 20.0, 40.0,
-    80.0, 160.0,
+    0.001, 0.0025, 0.005, 0.01, 0.02, 0.04, 0.06, 0.08, 0.1, 0.25, 0.5, 0.75, 1.0, 2.5, 5.0, 7.5, 10.0, 20.0,
+    40.0, 80.0, 160.0,
 ];
-const TOKEN_GAP_SECONDS: &[f64] =
-    &[0.0005, 0.001, 0.002, 0.004, 0.006, 0.008, 0.01, 0.015, 0.02, 0.03, 0.05, 0.075, 0.1, 0.2, 0.5, 1.0, 2.5];
+const TOKEN_GAP_SECONDS: &[f64] = &[
+    0.0005, 0.001, 0.002, 0.004, 0.006, 0.008, 0.01, 0.015, 0.02, 0.03, 0.05, 0.075, 0.1, 0.2, 0.5, 1.0, 2.5,
+];
 
 /// Handles to every metric of the runtime.
 #[derive(Debug)]
-pub struct Metrics {
+pub(crate) struct Metrics {
     registry: Registry,
     running: IntGauge,
     waiting: IntGauge,
@@ -26,38 +28,37 @@ pub struct Metrics {
     prefix_hits: IntCounter,
     forward_passes: IntCounter,
     /// Prompt tokens of admitted sequences.
-    pub prompt_tokens: IntCounter,
+    pub(crate) prompt_tokens: IntCounter,
     /// Generated tokens, sampled and forced.
-    pub generation_tokens: IntCounter,
+    pub(crate) generation_tokens: IntCounter,
     /// Generated tokens that were sampled.
-    pub sampled_tokens: IntCounter,
+    pub(crate) sampled_tokens: IntCounter,
     /// Generated tokens that the grammar forced.
-    pub forced_tokens: IntCounter,
+    pub(crate) forced_tokens: IntCounter,
     /// Submission to first token of each request.
-    pub time_to_first_token: Histogram,
+    pub(crate) time_to_first_token: Histogram,
     /// Gap between two outputs of a sequence.
-    pub inter_token_latency: Histogram,
+    pub(crate) inter_token_latency: Histogram,
     /// Submission to end of each request.
     pub e2e_latency: Histogram,
     /// Submission to the start of prefill of each sequence.
-    pub queue_time: Histogram,
+    pub(crate) queue_time: Histogram,
     /// Start of prefill to first token of each sequence.
-    pub prefill_time: Histogram,
+    pub(crate) prefill_time: Histogram,
     /// First to last token of each sequence.
-    pub decode_time: Histogram,
+    pub(crate) decode_time: Histogram,
     /// Finished sequences by `finished_reason`: stop, length, abort, error.
-    pub finished: IntCounterVec,
+    pub(crate) finished: IntCounterVec,
     /// Requests with a grammar by kind.
-    pub constrained: IntCounterVec,
+    pub(crate) constrained: IntCounterVec,
     /// Requests refused because the queue was full.
-    pub rejected: IntCounter,
+    pub(crate) rejected: IntCounter,
 }
 
 impl Metrics {
     /// Registers everything in `registry`.
-    pub fn new(registry: &Registry) -> Result<Self> {
-        Self::register(registry)
-            .map_err(|e| Error::internal(format!("metric registration failed: {e}")))
+    pub(crate) fn new(registry: &Registry) -> Result<Self> {
+        Self::register(registry).map_err(|e| Error::internal(format!("metric registration failed: {e}")))
     }
 
     fn register(registry: &Registry) -> prometheus::Result<Self> {
@@ -88,14 +89,24 @@ impl Metrics {
             running: gauge("llgtrt_num_requests_running", "Sequences that hold a slot of the engine")?,
             waiting: gauge("llgtrt_num_requests_waiting", "Sequences admitted and waiting for a slot")?,
             kv_cache_usage,
-            prefix_queries: counter("llgtrt_prefix_cache_queries", "Prompt tokens looked up in the prefix cache")?,
+            prefix_queries: counter(
+                "llgtrt_prefix_cache_queries",
+                "Prompt tokens looked up in the prefix cache",
+            )?,
             prefix_hits: counter("llgtrt_prefix_cache_hits", "Prompt tokens found in the prefix cache")?,
             forward_passes: counter("llgtrt_forward_passes_total", "Forward passes of the model")?,
             prompt_tokens: counter("llgtrt_prompt_tokens_total", "Prompt tokens")?,
-            generation_tokens: counter("llgtrt_generation_tokens_total", "Generated tokens, sampled and forced")?,
+            generation_tokens: counter(
+                "llgtrt_generation_tokens_total",
+                "Generated tokens, sampled and forced",
+            )?,
             sampled_tokens: counter("llgtrt_sampled_tokens_total", "Generated tokens that were sampled")?,
             forced_tokens: counter("llgtrt_forced_tokens_total", "Generated tokens that the grammar forced")?,
-            time_to_first_token: histogram("llgtrt_time_to_first_token_seconds", "Time to first token", seconds)?,
+            time_to_first_token: histogram(
+                "llgtrt_time_to_first_token_seconds",
+                "Time to first token",
+                seconds,
+            )?,
             inter_token_latency: histogram(
                 "llgtrt_inter_token_latency_seconds",
                 "Gap between two outputs of a sequence",
@@ -103,17 +114,24 @@ impl Metrics {
             )?,
             e2e_latency: histogram("llgtrt_e2e_request_latency_seconds", "Submission to end", seconds)?,
             queue_time: histogram("llgtrt_request_queue_time_seconds", "Submission to prefill", seconds)?,
-            prefill_time: histogram("llgtrt_request_prefill_time_seconds", "Prefill to first token", seconds)?,
+            prefill_time: histogram(
+                "llgtrt_request_prefill_time_seconds",
+                "Prefill to first token",
+                seconds,
+            )?,
             decode_time: histogram("llgtrt_request_decode_time_seconds", "First to last token", seconds)?,
             finished: labelled("llgtrt_request_success_total", "Finished sequences", "finished_reason")?,
             constrained: labelled("llgtrt_constrained_requests_total", "Requests with a grammar", "kind")?,
-            rejected: counter("llgtrt_requests_rejected_total", "Requests refused because the queue was full")?,
+            rejected: counter(
+                "llgtrt_requests_rejected_total",
+                "Requests refused because the queue was full",
+            )?,
             registry: registry.clone(),
         })
     }
 
     /// Takes over the engine's snapshot.
-    pub fn update(&self, stats: &EngineStats) {
+    pub(crate) fn update(&self, stats: &EngineStats) {
         self.running.set(i64::from(stats.running));
         self.waiting.set(i64::from(stats.waiting));
         self.kv_cache_usage.set(stats.kv_cache_usage);
@@ -124,7 +142,7 @@ impl Metrics {
     }
 
     /// Prometheus text of the whole registry.
-    pub fn render(&self) -> Result<String> {
+    pub(crate) fn render(&self) -> Result<String> {
         let mut buffer = Vec::with_capacity(16 * 1024);
         TextEncoder::new()
             .encode(&self.registry.gather(), &mut buffer)

@@ -10,19 +10,10 @@ use std::time::Instant;
 
 use parking_lot::Mutex;
 
-use llgtrt_core::{Error, TokenId, TokenLogprobs, Tokenizer};
-use llgtrt_text::{LogprobsEncoder, SseEncoder, SseKind, StopReason, UsageCounts};
+use llgtrt_core::{Error, Tokenizer, Vocabulary};
+use llgtrt_text::{LogprobEntry, SseEncoder, SseKind, chat_logprobs, completion_logprobs};
 
 use crate::request::{ChoiceDelta, ChoiceFinish, Delta, GenerateRequest, OutputFormat, Payload, Usage};
-
-/// Log-probabilities of one token of the answer or the echoed prompt.
-#[derive(Debug)]
-pub(crate) struct LogprobEntry {
-    pub token: TokenId,
-    pub logprobs: Option<Box<TokenLogprobs>>,
-    /// Where the token's text starts in the choice's text, in characters.
-    pub text_offset: u64,
-}
 
 /// A piece of one choice's output.
 #[derive(Debug, Default)]
@@ -37,18 +28,31 @@ pub(crate) struct Piece {
 struct Choice {
     text: String,
     tokens: u64,
-    logprobs: Option<LogprobsEncoder>,
+    logprobs: Vec<LogprobEntry>,
+    /// Characters whose log-probabilities were delivered.
+    offset: usize,
     finish: Option<ChoiceFinish>,
     dirty: bool,
     finished: bool,
 }
 
+/// The form of log-probabilities that a request asked for.
+#[derive(Debug, Clone, Copy)]
+enum LogprobsForm {
+    None,
+    Chat,
+    Completion,
+}
+
 impl Choice {
     /// The JSON of the log-probabilities that wait.
-    fn take_logprobs(&mut self) -> Option<String> {
-        let encoder = self.logprobs.as_mut()?;
-        let mut json = String::new();
-        encoder.take(&mut json);
+    fn take_logprobs(&mut self, form: LogprobsForm, vocabulary: &Vocabulary) -> Option<String> {
+        let json = match form {
+            LogprobsForm::None => return None,
+            LogprobsForm::Chat => chat_logprobs(vocabulary, &self.logprobs),
+            LogprobsForm::Completion => completion_logprobs(vocabulary, &self.logprobs, &mut self.offset),
+        };
+        self.logprobs.clear();
         Some(json)
     }
 }
@@ -75,6 +79,7 @@ pub(crate) struct RequestState {
     id: u64,
     format: OutputFormat,
     include_usage: bool,
+    logprobs: LogprobsForm,
     /// When the request was submitted.
     pub submitted: Instant,
     tokenizer: Arc<dyn Tokenizer>,
@@ -112,20 +117,21 @@ impl RequestState {
                 request.first_chunk_fields.as_deref(),
             )
         });
-        let form = if request.completion_form() { SseKind::Completion } else { SseKind::Chat };
-        let choice = || Choice {
-            logprobs: request.sampling.logprobs.map(|_| LogprobsEncoder::new(form)),
-            ..Choice::default()
+        let logprobs = match request.sampling.logprobs {
+            None => LogprobsForm::None,
+            Some(_) if request.completion_form() => LogprobsForm::Completion,
+            Some(_) => LogprobsForm::Chat,
         };
         Arc::new(Self {
             id,
             format: request.output,
             include_usage: request.include_usage,
+            logprobs,
             submitted: Instant::now(),
             tokenizer,
             active,
             outbox: Mutex::new(Outbox {
-                choices: (0..count).map(|_| choice()).collect(),
+                choices: (0..count).map(|_| Choice::default()).collect(),
                 open: count,
                 usage: Usage::default(),
                 error: None,
@@ -173,16 +179,10 @@ impl RequestState {
             choice.text.push_str(&piece.text);
         }
         choice.tokens += piece.tokens;
-        if let Some(encoder) = &mut choice.logprobs {
-            let vocabulary = self.tokenizer.vocabulary();
-            for entry in &piece.logprobs {
-                encoder.push(vocabulary, entry.token, entry.logprobs.as_deref(), entry.text_offset);
-            }
-            choice.dirty |= !piece.logprobs.is_empty();
-        }
+        choice.logprobs.extend(piece.logprobs);
         choice.finish = piece.finish;
         choice.finished = choice.finish.is_some();
-        choice.dirty |= !choice.text.is_empty() || choice.finished;
+        choice.dirty |= !choice.text.is_empty() || !choice.logprobs.is_empty() || choice.finished;
         if choice.finished {
             outbox.open -= 1;
         }
@@ -271,7 +271,7 @@ impl RequestState {
         }
         let mut delta = Delta::default();
         if !(self.format == OutputFormat::Final && outbox.error.is_some()) {
-            delta.choices = choice_deltas(&mut outbox.choices);
+            delta.choices = self.choice_deltas(&mut outbox.choices);
         }
         delta.error.clone_from(&outbox.error);
         delta.usage = complete.then_some(outbox.usage);
@@ -283,53 +283,58 @@ impl RequestState {
     }
 
     fn encode(&self, outbox: &mut Outbox) {
-        let Outbox { choices, sse: Some(sse), encoded, open, usage, error, ended, .. } = outbox else { return };
+        let Outbox { choices, sse: Some(sse), encoded, open, usage, error, ended, .. } = outbox else {
+            return;
+        };
         for (index, choice) in choices.iter_mut().enumerate().filter(|(_, choice)| choice.dirty) {
-            let logprobs = choice.take_logprobs();
+            let logprobs = choice.take_logprobs(self.logprobs, self.tokenizer.vocabulary());
             let finish = choice.finish.take();
-            let stop_reason = finish.as_ref().and_then(|finish| match finish {
-                ChoiceFinish::StopString(text) => Some(StopReason::Text(text)),
-                ChoiceFinish::StopToken(token) => Some(StopReason::Token(*token)),
-                ChoiceFinish::Stop | ChoiceFinish::Length => None,
-            });
             let reason = finish.as_ref().map(ChoiceFinish::reason);
-            sse.chunk(encoded, index as u32, &choice.text, logprobs.as_deref(), reason, stop_reason);
+            let stop_reason = finish.as_ref().and_then(stop_reason_json);
+            sse.chunk(
+                encoded,
+                index as u32,
+                &choice.text,
+                logprobs.as_deref(),
+                reason,
+                stop_reason.as_deref(),
+            );
             choice.text.clear();
             choice.tokens = 0;
             choice.dirty = false;
         }
         if *open == 0 && error.is_none() && !std::mem::replace(ended, true) {
             if self.include_usage {
-                sse.usage_chunk(
-                    encoded,
-                    UsageCounts {
-                        prompt_tokens: usage.prompt_tokens,
-                        completion_tokens: usage.completion_tokens,
-                        cached_tokens: usage.cached_tokens,
-                    },
-                );
+                sse.usage_chunk(encoded, usage.prompt_tokens, usage.completion_tokens, usage.cached_tokens);
             }
-            SseEncoder::done(encoded);
+            sse.done(encoded);
         }
     }
 
+    fn choice_deltas(&self, choices: &mut [Choice]) -> Vec<ChoiceDelta> {
+        let dirty = choices.iter_mut().enumerate().filter(|(_, choice)| choice.dirty);
+        dirty
+            .map(|(index, choice)| {
+                choice.dirty = false;
+                ChoiceDelta {
+                    index: index as u32,
+                    text: std::mem::take(&mut choice.text),
+                    token_count: std::mem::take(&mut choice.tokens),
+                    logprobs: choice.take_logprobs(self.logprobs, self.tokenizer.vocabulary()),
+                    finish: choice.finish.take(),
+                }
+            })
+            .collect()
+    }
 }
 
-/// Takes what is new of every choice.
-fn choice_deltas(choices: &mut [Choice]) -> Vec<ChoiceDelta> {
-    let dirty = choices.iter_mut().enumerate().filter(|(_, choice)| choice.dirty);
-    dirty
-        .map(|(index, choice)| {
-            choice.dirty = false;
-            ChoiceDelta {
-                index: index as u32,
-                text: std::mem::take(&mut choice.text),
-                token_count: std::mem::take(&mut choice.tokens),
-                logprobs: choice.take_logprobs(),
-                finish: choice.finish.take(),
-            }
-        })
-        .collect()
+/// The JSON of `stop_reason`: the stop string, or the stop token's id.
+fn stop_reason_json(finish: &ChoiceFinish) -> Option<String> {
+    match finish {
+        ChoiceFinish::StopString(text) => serde_json::to_string(text).ok(),
+        ChoiceFinish::StopToken(token) => Some(token.to_string()),
+        ChoiceFinish::Stop | ChoiceFinish::Length => None,
+    }
 }
 
 impl Drop for RequestState {
@@ -339,4 +344,3 @@ impl Drop for RequestState {
         }
     }
 }
-

@@ -10,15 +10,15 @@ use std::time::Instant;
 use crossbeam_channel::{Receiver, Sender};
 
 use llgtrt_core::{
-    Error, ErrorKind, Finish, SequenceId, SequenceOutput, StepBatch, StopCause, TokenId,
-    TokenLogprobs, TokenOutput, Tokenizer, Vocabulary,
+    Error, ErrorKind, Finish, SequenceId, SequenceOutput, StepBatch, StopCause, TokenId, TokenOutput,
+    Tokenizer,
 };
 use llgtrt_grammar::MaskPool;
-use llgtrt_text::{TextPipe, decode_lossy};
+use llgtrt_text::{TextOutput, TextPipe, prompt_logprob_entries};
 
 use crate::engine_loop::Command;
 use crate::gate::Permit;
-use crate::outbox::{LogprobEntry, Piece, RequestState};
+use crate::outbox::{Piece, RequestState};
 use crate::request::{ChoiceFinish, Usage};
 use crate::shared::Shared;
 
@@ -71,8 +71,6 @@ struct Live {
     stopped: bool,
     /// Text that is put before the first piece.
     echo: Option<String>,
-    /// Characters of that text.
-    echo_chars: u64,
     /// Held until the engine is done with the sequence.
     _permit: Permit,
 }
@@ -153,7 +151,6 @@ impl OutputLoop {
             last_output: Instant::now(),
             muted: new.request.is_over(),
             stopped: false,
-            echo_chars: new.echo.as_ref().map_or(0, |text| text.chars().count() as u64),
             echo: new.echo,
             request: new.request,
             _permit: new.permit,
@@ -205,20 +202,16 @@ impl OutputLoop {
             return;
         }
         let vocabulary = self.tokenizer.vocabulary();
-        let mut text = live.echo.take().unwrap_or_default();
-        let mut logprobs = Vec::new();
+        let mut released = TextOutput { text: live.echo.take().unwrap_or_default(), logprobs: Vec::new() };
         if let (Some(entries), Some(prompt)) = (&output.prompt_logprobs, &live.prompt) {
-            logprobs.extend(prompt_entries(vocabulary, prompt, entries));
+            released.logprobs.extend(prompt_logprob_entries(vocabulary, prompt, entries));
         }
         let end_token =
             matches!(output.finish, Some(Finish::Stop(StopCause::EndOfSequence | StopCause::StopToken(_))));
         let text_tokens = tokens.len() - usize::from(end_token && !tokens.is_empty());
         let mut finish = None;
         for (position, token) in tokens.iter().enumerate() {
-            let is_text = position < text_tokens;
-            let found =
-                live.pipe.push_token(vocabulary, token.token, is_text, token.logprobs.clone(), &mut text);
-            if let Some(stop) = found {
+            if let Some(stop) = live.pipe.push(vocabulary, token, position < text_tokens, &mut released) {
                 usage.completion_tokens = position as u64 + 1;
                 finish = Some(ChoiceFinish::StopString(live.stop[stop].clone()));
                 break;
@@ -232,7 +225,7 @@ impl OutputLoop {
                 let _ = self.commands.send(Command::Cancel(output.id));
             }
         } else if let Some(end) = &output.finish {
-            live.pipe.finish(&mut text);
+            live.pipe.finish(&mut released);
             match choice_finish(end) {
                 Ok(end) => finish = Some(end),
                 Err(error) => {
@@ -242,15 +235,10 @@ impl OutputLoop {
                 }
             }
         }
-        logprobs.extend(live.pipe.released().map(|released| LogprobEntry {
-            token: released.token,
-            logprobs: Some(released.logprobs),
-            text_offset: live.echo_chars + released.text_offset,
-        }));
         let piece = Piece {
-            text,
+            text: released.text,
             tokens: usage.completion_tokens,
-            logprobs,
+            logprobs: released.logprobs,
             finish,
         };
         if live.request.append(live.index, piece, usage) {
@@ -348,24 +336,6 @@ impl Live {
         }
         self.last_output = now;
     }
-}
-
-/// Log-probabilities of an echoed prompt, with the offsets of its tokens in the text.
-fn prompt_entries(
-    vocabulary: &Vocabulary,
-    prompt: &[TokenId],
-    entries: &[Option<TokenLogprobs>],
-) -> Vec<LogprobEntry> {
-    let mut offset = 0;
-    prompt
-        .iter()
-        .zip(entries)
-        .map(|(&token, entry)| {
-            let text_offset = offset;
-            offset += decode_lossy(vocabulary, &[token]).chars().count() as u64;
-            LogprobEntry { token, logprobs: entry.clone().map(Box::new), text_offset }
-        })
-        .collect()
 }
 
 /// How the API words the end of a sequence that nobody here ended.

@@ -85,7 +85,7 @@ impl Runtime {
         let shared = Shared::new(Signal::new()?, Arc::clone(&metrics));
         let compiler =
             GrammarCompiler::new(Arc::clone(&tokenizer), vocab_size, config.grammar.clone(), &registry)?;
-        let masks = MaskPool::new(vocab_size, &config.grammar, &registry)?;
+        let masks = MaskPool::new(vocab_size, &config.grammar, &registry);
         let progress = Arc::new(Progress::default());
 
         let (commands, command_receiver) = unbounded();
@@ -100,15 +100,17 @@ impl Runtime {
         {
             let masks: Arc<dyn MaskSource> = masks.clone();
             let (events, progress, metrics) = (events.clone(), Arc::clone(&progress), Arc::clone(&metrics));
-            threads.push(spawn_big_stack("llgtrt-engine", move || match engine(masks) {
+            let thread = spawn_big_stack("llgtrt-engine", move || match engine(masks) {
                 Ok(engine) => {
                     if built.send(Ok(engine.capabilities().clone())).is_ok() {
                         let commands = command_receiver;
-                        EngineLoop { engine, commands, events, batches: batch_receiver, progress, metrics }.run();
+                        EngineLoop { engine, commands, events, batches: batch_receiver, progress, metrics }
+                            .run();
                     }
                 }
                 Err(error) => drop(built.send(Err(error))),
-            })?);
+            });
+            threads.push(thread.map_err(no_thread)?);
         }
         let capabilities = built_receiver
             .recv()
@@ -128,7 +130,7 @@ impl Runtime {
             Arc::clone(&masks),
             Arc::clone(&tokenizer),
         );
-        threads.push(spawn_big_stack("llgtrt-output", move || output.run())?);
+        threads.push(spawn_big_stack("llgtrt-output", move || output.run()).map_err(no_thread)?);
 
         let (jobs, job_receiver) = unbounded();
         let admission = Arc::new(Admission {
@@ -146,7 +148,7 @@ impl Runtime {
         for index in 0..ADMISSION_THREADS {
             let (admission, jobs) = (Arc::clone(&admission), job_receiver.clone());
             let name = format!("llgtrt-admit-{index}");
-            threads.push(spawn_big_stack(&name, move || admission.run(&jobs))?);
+            threads.push(spawn_big_stack(&name, move || admission.run(&jobs)).map_err(no_thread)?);
         }
 
         let (watchdog_stop, stop) = bounded(0);
@@ -163,7 +165,7 @@ impl Runtime {
                 });
             };
             let thread = std::thread::Builder::new().name("llgtrt-watchdog".into()).spawn(watch);
-            threads.push(thread.map_err(|e| Error::internal(format!("cannot start a thread: {e}")))?);
+            threads.push(thread.map_err(no_thread)?);
         }
 
         Ok(Self {
@@ -256,6 +258,11 @@ impl Runtime {
             }
         }
     }
+}
+
+#[expect(clippy::needless_pass_by_value, reason = "the shape that map_err wants")]
+fn no_thread(error: std::io::Error) -> Error {
+    Error::internal(format!("cannot start a thread: {error}"))
 }
 
 /// Joins a thread unless it outlives the deadline.

@@ -10,7 +10,7 @@ use llgtrt_core::{Error, Result};
 
 /// An eventfd on Linux, a pipe elsewhere.
 #[derive(Debug)]
-pub struct Signal {
+pub(crate) struct Signal {
     read: OwnedFd,
     #[cfg(not(target_os = "linux"))]
     write: OwnedFd,
@@ -19,8 +19,9 @@ pub struct Signal {
 
 impl Signal {
     /// A lowered signal.
-    pub fn new() -> Result<Self> {
-        let failed = |e: rustix::io::Errno| Error::internal(format!("cannot create a wake-up descriptor: {e}"));
+    pub(crate) fn new() -> Result<Self> {
+        let failed =
+            |e: rustix::io::Errno| Error::internal(format!("cannot create a wake-up descriptor: {e}"));
         #[cfg(target_os = "linux")]
         {
             use rustix::event::{EventfdFlags, eventfd};
@@ -38,12 +39,12 @@ impl Signal {
     }
 
     /// The descriptor to watch for readability.
-    pub fn fd(&self) -> RawFd {
+    pub(crate) fn fd(&self) -> RawFd {
         self.read.as_raw_fd()
     }
 
     /// Makes the descriptor readable.
-    pub fn raise(&self) {
+    pub(crate) fn raise(&self) {
         if self.raised.swap(true, Ordering::AcqRel) {
             return;
         }
@@ -55,7 +56,7 @@ impl Signal {
     }
 
     /// Makes it unreadable again. Call before collecting what was signalled, so that nothing is missed.
-    pub fn lower(&self) {
+    pub(crate) fn lower(&self) {
         let mut buffer = [0u8; 8];
         let _ = rustix::io::read(&self.read, &mut buffer);
         self.raised.store(false, Ordering::Release);

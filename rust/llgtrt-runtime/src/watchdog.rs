@@ -11,26 +11,26 @@ use crossbeam_channel::{Receiver, RecvTimeoutError};
 
 /// What the engine thread tells the watchdog; two relaxed stores a step.
 #[derive(Debug, Default)]
-pub struct Progress {
+pub(crate) struct Progress {
     busy: AtomicBool,
     steps: AtomicU64,
 }
 
 impl Progress {
     /// The engine did something.
-    pub fn step(&self) {
+    pub(crate) fn step(&self) {
         self.steps.fetch_add(1, Ordering::Relaxed);
     }
 
     /// Whether the engine has work at all.
-    pub fn set_busy(&self, busy: bool) {
+    pub(crate) fn set_busy(&self, busy: bool) {
         self.busy.store(busy, Ordering::Relaxed);
     }
 }
 
 /// Decides from observations whether the engine is stalled.
 #[derive(Debug)]
-pub struct StallDetector {
+pub(crate) struct StallDetector {
     limit: Duration,
     steps: u64,
     since: Instant,
@@ -38,12 +38,12 @@ pub struct StallDetector {
 
 impl StallDetector {
     /// Stalled means busy without progress for longer than `limit`.
-    pub fn new(limit: Duration, now: Instant) -> Self {
+    pub(crate) fn new(limit: Duration, now: Instant) -> Self {
         Self { limit, steps: 0, since: now }
     }
 
     /// One observation.
-    pub fn observe(&mut self, progress: &Progress, now: Instant) -> bool {
+    pub(crate) fn observe(&mut self, progress: &Progress, now: Instant) -> bool {
         let steps = progress.steps.load(Ordering::Relaxed);
         if steps != self.steps || !progress.busy.load(Ordering::Relaxed) {
             self.steps = steps;
@@ -54,7 +54,12 @@ impl StallDetector {
 }
 
 /// Runs until `stop` is disconnected, reporting every change.
-pub fn run(progress: &Arc<Progress>, limit: Duration, stop: &Receiver<()>, mut report: impl FnMut(bool)) {
+pub(crate) fn run(
+    progress: &Arc<Progress>,
+    limit: Duration,
+    stop: &Receiver<()>,
+    mut report: impl FnMut(bool),
+) {
     let period = (limit / 4).clamp(Duration::from_millis(10), Duration::from_millis(500));
     let mut detector = StallDetector::new(limit, Instant::now());
     let mut stalled = false;

@@ -103,7 +103,8 @@ fn choices_differ_and_repeat_with_the_seed() {
 
 #[test]
 fn a_stop_string_ends_the_choice_and_the_sequence() {
-    let script = r#"{"text":"script","script":"one two three four five six seven eight nine ten","step_us":200}"#;
+    let script =
+        r#"{"text":"script","script":"one two three four five six seven eight nine ten","step_us":200}"#;
     let runtime = start(sim(script), 8);
     let mut stopped = request("count", OutputFormat::Deltas);
     stopped.stop = vec!["four".to_owned()];

@@ -1,6 +1,6 @@
 //! A runtime over the sim engine, and a reader that waits as the event loop would.
 
-#![allow(dead_code, reason = "each test binary uses its part")]
+#![allow(dead_code, unreachable_pub, reason = "each test binary uses its part of this module")]
 
 use std::os::fd::BorrowedFd;
 use std::sync::Arc;
