@@ -60,6 +60,7 @@ class FakeHandle:
         self.request = request
         self.cancelled = False
         self.takes = 0
+        self.finished = False
         self._engine = engine
         self._payloads: list[tuple[Any, bool]] = []
         self._asked = False
@@ -67,6 +68,7 @@ class FakeHandle:
     def put(self, payload: Any, last: bool = False) -> None:
         """Makes a payload ready and signals if the request waits."""
         self._payloads.append((payload, last))
+        self.finished = last
         if self._asked:
             self._asked = False
             self._engine.ready.append(self)
@@ -131,7 +133,7 @@ class FakeNativeEngine:
         return self.state
 
     def active_requests(self) -> int:
-        return sum(not handle.cancelled for handle in self.handles)
+        return sum(not (handle.cancelled or handle.finished) for handle in self.handles)
 
     def begin_drain(self) -> None:
         self.state = ("draining", "")

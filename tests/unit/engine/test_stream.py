@@ -46,9 +46,9 @@ async def test_ready_payloads_are_taken_without_waiting(
     handle.put(b"one")
     handle.put(b"two", last=True)
     assert await stream.next() == b"one"
-    assert not stream.finished
+    before = stream.finished
     assert await stream.next() == b"two"
-    assert stream.finished
+    assert (before, stream.finished) == (False, True)
     assert native.drains == 0
 
 

@@ -5,11 +5,12 @@ from __future__ import annotations
 from typing import Any
 
 from pydantic import Field
+from pydantic.config import JsonDict
 
 from llgtrt.serving.errors import RequestError
 from llgtrt.serving.protocol.constraint import ConstraintFields
 
-PROMPT_SCHEMA = {
+PROMPT_SCHEMA: JsonDict = {
     "anyOf": [
         {"type": "string"},
         {"type": "array", "items": {"type": "string"}},

@@ -1,13 +1,15 @@
 """The fields that constrain an answer, under all the names that clients use for them.
 
-A constraint is enforced or refused, never ignored: names that other servers know and this one does not are errors.
+A constraint is enforced or refused, never ignored: names that other servers know and this one does not are
+errors.
 """
 
 from __future__ import annotations
 
 import json
+from collections.abc import Callable
 from dataclasses import dataclass
-from typing import Any, Literal
+from typing import Any, Literal, TypeAlias
 
 from pydantic import ConfigDict, Field
 from pydantic_core import from_json
@@ -37,7 +39,7 @@ UNKNOWN_CONSTRAINTS = frozenset(
         "structured_output",
     }
 )
-"""Top-level names that ask other servers for a constraint. Those that begin with ``guided_`` are refused as well."""
+"""Top-level names that ask other servers for a constraint; those that begin with ``guided_`` do so too."""
 
 HARMLESS_GUIDED = frozenset({"guided_decoding_backend"})
 """Begins like a constraint, but only picks an implementation."""
@@ -117,6 +119,10 @@ class Constraint:
     json_schema: Any = None
 
 
+Build: TypeAlias = Callable[[Any, str], Constraint]
+"""Makes a constraint of a value and the name of its field."""
+
+
 def resolve_constraint(request: ConstraintFields) -> Constraint | None:
     """The request's constraint under whichever name it came.
 
@@ -163,7 +169,7 @@ def is_unknown_constraint(name: str) -> bool:
 
 
 def _named(prefix: str, **values: Any) -> list[Constraint]:
-    build = {
+    build: dict[str, Build] = {
         "json": json_schema,
         "json_schema": json_schema,
         "regex": regex,
@@ -207,7 +213,12 @@ def _response_format(given: ResponseFormat) -> Constraint | None:
         if value.schema_ is None:
             return Constraint(GrammarSpec.json_object(), param)
         return json_schema(value.schema_, f"{param}.schema")
-    build = {"regex": regex, "choice": choice, "lark_grammar": lark, "llguidance": llguidance}
+    build: dict[str, Build] = {
+        "regex": regex,
+        "choice": choice,
+        "lark_grammar": lark,
+        "llguidance": llguidance,
+    }
     return build[given.type](value, param)
 
 

@@ -16,14 +16,14 @@ logger = logging.getLogger("llgtrt.serving")
 
 REFUSED_FIELDS = {
     "audio": "Audio is not supported.",
-    "chat_template": "Chat templates in requests are not allowed; the server's configuration sets the template.",
+    "chat_template": "A request cannot bring a chat template; the server's configuration sets it.",
     "custom_logit_processor": "Logit processors in requests are not accepted.",
     "logits_processors": "Logit processors in requests are not accepted.",
     "lora_model": "LoRA adapters are not supported.",
     "lora_path": "LoRA adapters are not supported.",
     "prompt_embeds": "Prompt embeddings are not accepted.",
 }
-"""Fields that are not a constraint, but whose absence would give a client something else than it asked for."""
+"""Fields that are no constraint, but without which a client would get something else than it asked for."""
 
 MAX_REPORTED = 5
 MAX_LOGGED_FIELDS = 1000
@@ -94,7 +94,7 @@ def _request_error(error: ValidationError, body: dict[str, Any]) -> RequestError
 
 
 def _locate(details: ErrorDetails, body: dict[str, Any]) -> tuple[str, Any]:
-    """The dotted path of an error, without the names of union members that pydantic puts in, and the value there."""
+    """The dotted path of an error, without pydantic's names of union members, and the value there."""
     path = ""
     value: Any = body
     for part in details["loc"]:

@@ -1,0 +1,37 @@
+"""The application on a fake engine."""
+
+from __future__ import annotations
+
+from collections.abc import AsyncIterator, Callable
+from typing import Any
+
+import pytest
+from fastapi import FastAPI
+from support.fake_engine import FakeNativeEngine, fake_engine
+
+from llgtrt.api import create_app
+from llgtrt.app import build_services
+from llgtrt.config import Config, Settings
+
+AppFactory = Callable[..., FastAPI]
+
+
+@pytest.fixture
+async def native() -> AsyncIterator[FakeNativeEngine]:
+    fake = FakeNativeEngine()
+    yield fake
+    fake.close()
+
+
+@pytest.fixture
+async def make_app(native: FakeNativeEngine) -> AsyncIterator[AppFactory]:
+    """Builds the application with some ``server`` options."""
+    engine = fake_engine(native)
+
+    def make(**server: Any) -> FastAPI:
+        options = {"served_model_name": "fake", "ping_interval_s": 0.0, **server}
+        settings = Settings(config=Config.model_validate({"server": options}), backend="sim")
+        return create_app(build_services(settings, engine))
+
+    yield make
+    await engine.shutdown()

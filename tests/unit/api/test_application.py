@@ -1,0 +1,357 @@
+"""Routes, the key, CORS, error forms, bodies, probes."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from typing import Any
+
+import httpx
+import pytest
+from fastapi import FastAPI
+from fastapi.routing import APIRoute
+from starlette.routing import Route
+from support.asgi import AsgiCall
+from support.fake_engine import FakeNativeEngine
+
+from llgtrt.api import health, openai
+from llgtrt.api.auth import OPEN_PATHS
+
+from .conftest import AppFactory
+
+KEY = "Secret-Key"
+CHAT: dict[str, Any] = {"messages": [{"role": "user", "content": "Hello"}]}
+ROUTE = "/v1/chat/completions"
+
+
+def client(app: FastAPI, **headers: str) -> httpx.AsyncClient:
+    return httpx.AsyncClient(transport=httpx.ASGITransport(app), base_url="http://test", headers=headers)
+
+
+def assert_error(response: httpx.Response, status: int, code: str | None = None) -> dict[str, Any]:
+    """Checks the status and OpenAI's form of an error, and gives the error."""
+    assert response.status_code == status, response.text
+    body = response.json()
+    assert set(body) == {"error"}
+    assert set(body["error"]) == {"message", "type", "param", "code"}
+    if code is not None:
+        assert body["error"]["code"] == code
+    error: dict[str, Any] = body["error"]
+    return error
+
+
+async def test_p24_every_route_needs_the_key_but_the_two_probes(make_app: AppFactory) -> None:
+    app = make_app(api_key=KEY)
+    # Newer versions of FastAPI keep included routers apart, so the routers are asked as well.
+    candidates = [*app.routes, *openai.router.routes, *health.router.routes]
+    routes = [route for route in candidates if isinstance(route, APIRoute | Route)]
+    assert set(app.openapi()["paths"]) <= {route.path.replace(":path", "") for route in routes}
+    assert {"/openapi.json", "/docs", "/metrics", "/health"} <= {route.path for route in routes}
+    async with client(app) as http:
+        for route in routes:
+            path = route.path.replace("{name:path}", "fake")
+            for method in route.methods or ():
+                response = await http.request(method, path)
+                if path in OPEN_PATHS:
+                    assert response.status_code == 200, path
+                else:
+                    assert response.status_code == 401, path
+    assert {"/v1/health/live", "/v1/health/ready"} == OPEN_PATHS
+    assert OPEN_PATHS <= {route.path for route in routes}
+
+
+@pytest.mark.parametrize(
+    ("header", "status"),
+    [
+        (f"Bearer {KEY}", 200),
+        (f"bearer {KEY}", 200),
+        (f"Bearer {KEY.lower()}", 401),
+        (f"Bearer {KEY}x", 401),
+        ("Bearer ", 401),
+        ("Bearer", 401),
+        (f"Basic {KEY}", 401),
+        (KEY, 401),
+        ("Bearer ключ", 401),
+        ("", 401),
+    ],
+)
+async def test_p24_the_key_is_compared_exactly(make_app: AppFactory, header: str, status: int) -> None:
+    async with client(make_app(api_key=KEY)) as http:
+        response = await http.get("/v1/models", headers={"authorization": header.encode()})
+        assert response.status_code == status
+        if status == 401:
+            assert_error(response, 401, "invalid_api_key")
+            assert response.headers["www-authenticate"] == "Bearer"
+
+
+@pytest.mark.parametrize(
+    "path", ["/v1/health/live/", "/v1/health/live/x", "//v1/health/live", "/V1/health/live", "/nothing"]
+)
+async def test_p24_paths_near_a_probe_need_the_key(make_app: AppFactory, path: str) -> None:
+    async with AsgiCall(make_app(api_key=KEY), path, method="GET") as call:
+        await call.done()
+    assert call.status == 401
+
+
+async def test_p24_two_authorization_headers_are_refused(make_app: AppFactory) -> None:
+    headers = [("authorization", "Bearer wrong"), ("authorization", f"Bearer {KEY}")]
+    async with AsgiCall(make_app(api_key=KEY), "/v1/models", method="GET", headers=headers) as call:
+        await call.done()
+    assert call.status == 401
+
+
+async def test_p24_preflight_needs_no_key(make_app: AppFactory) -> None:
+    app = make_app(api_key=KEY, cors_origins=["https://page.example"])
+    headers = {"origin": "https://page.example", "access-control-request-method": "POST"}
+    async with client(app) as http:
+        response = await http.options(
+            ROUTE, headers={**headers, "access-control-request-headers": "authorization,content-type"}
+        )
+        assert response.status_code == 200
+        assert response.headers["access-control-allow-origin"] == "https://page.example"
+        assert "authorization" in response.headers["access-control-allow-headers"].lower()
+        refused = await http.post(ROUTE, json=CHAT, headers={"origin": "https://page.example"})
+        assert_error(refused, 401)
+        assert refused.headers["access-control-allow-origin"] == "https://page.example"
+        other = await http.get("/v1/health/live", headers={"origin": "https://evil.example"})
+        assert "access-control-allow-origin" not in other.headers
+
+
+async def test_p18_every_error_has_the_same_form(make_app: AppFactory, native: FakeNativeEngine) -> None:
+    app = make_app(max_body_bytes=1000)
+    async with client(app) as http:
+        assert_error(await http.get("/v1/nothing"), 404, "not_found")
+        assert_error(await http.get("/v1/models/other"), 404, "model_not_found")
+        assert_error(await http.post(ROUTE, json={**CHAT, "model": "other"}), 404, "model_not_found")
+        assert_error(await http.get(ROUTE), 405)
+        assert_error(await http.delete("/v1/models"), 405)
+        assert_error(await http.post(ROUTE, content=b"x" * 1001), 413)
+        assert_error(await http.post(ROUTE, content=b"a=b", headers={"content-type": "text/plain"}), 415)
+        assert_error(await http.post(ROUTE, content=b"{"), 400, "invalid_json")
+        assert_error(await http.post(ROUTE, json={"messages": []}), 400)
+        assert_error(await http.post("/v1/completions", json={}), 400)
+
+
+async def test_422_does_not_exist(make_app: AppFactory) -> None:
+    document = make_app().openapi()
+    statuses = {
+        status
+        for path in document["paths"].values()
+        for operation in path.values()
+        for status in operation["responses"]
+    }
+    assert "422" not in statuses
+
+
+async def test_the_openapi_document_describes_the_bodies(make_app: AppFactory) -> None:
+    document = make_app(api_key=KEY).openapi()
+    for path, name in ((ROUTE, "ChatRequest"), ("/v1/completions", "CompletionRequest")):
+        schema = document["paths"][path]["post"]["requestBody"]["content"]["application/json"]["schema"]
+        assert schema == {"$ref": f"#/components/schemas/{name}"}
+        assert "response_format" in document["components"]["schemas"][name]["properties"]
+    assert "messages" in document["components"]["schemas"]["ChatRequest"]["required"]
+    assert document["security"]
+
+
+async def test_an_unhandled_exception_is_a_500(
+    make_app: AppFactory, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    app = make_app()
+
+    def fail(*_: object) -> None:
+        raise ZeroDivisionError("a secret")
+
+    monkeypatch.setattr(type(app.state.services.model), "object", fail)
+    async with client(app) as http:
+        response = await http.get("/v1/models")
+        assert_error(response, 500, "internal_error")
+        assert "secret" not in response.text
+        assert (await http.get("/v1/health/live")).status_code == 200
+    assert any(record.exc_info for record in caplog.records)
+
+
+@pytest.mark.parametrize(
+    ("content_type", "status"),
+    [
+        ("application/json", 400),
+        ("application/json; charset=utf-8", 400),
+        ("Application/JSON", 400),
+        ("application/vnd.api+json", 400),
+        ("application/json; charset=utf-16", 415),
+        ("text/plain", 415),
+        ("multipart/form-data; boundary=x", 415),
+        ("", 415),
+    ],
+)
+async def test_content_types(make_app: AppFactory, content_type: str, status: int) -> None:
+    async with client(make_app()) as http:
+        response = await http.post(ROUTE, content=b"{}", headers={"content-type": content_type})
+        assert_error(response, status)
+
+
+@pytest.mark.parametrize("encoding", ["gzip", "deflate", "br", "gzip, identity"])
+async def test_encoded_bodies_are_refused(make_app: AppFactory, encoding: str) -> None:
+    async with client(make_app()) as http:
+        assert_error(await http.post(ROUTE, content=b"{}", headers={"content-encoding": encoding}), 415)
+
+
+async def test_a_large_body_without_a_length_is_refused(make_app: AppFactory) -> None:
+    chunks = [b" " * 100 for _ in range(1000)]
+    async with AsgiCall(make_app(max_body_bytes=1000), ROUTE, chunks=chunks) as call:
+        await call.done()
+    assert call.status == 413
+
+
+async def test_a_body_in_many_small_pieces_is_joined(make_app: AppFactory) -> None:
+    body = b'{"messages": []}' + b" " * 10_000
+    chunks = [body[index : index + 1] for index in range(len(body))]
+    async with AsgiCall(make_app(), ROUTE, chunks=chunks) as call:
+        await call.done()
+    assert call.status == 400
+    assert call.error["param"] == "messages"
+
+
+async def test_a_body_that_does_not_arrive(make_app: AppFactory) -> None:
+    app = make_app(header_timeout_s=0.02)
+    async with AsgiCall(app, ROUTE, chunks=[]) as call:
+        await asyncio.wait([call.task], timeout=5)
+    assert call.status == 408
+
+
+async def test_a_client_that_leaves_while_sending(make_app: AppFactory) -> None:
+    async with AsgiCall(make_app(), ROUTE, chunks=[]) as call:
+        call.disconnect()
+        await call.done()
+    assert not call.started
+
+
+async def test_p22_readiness_follows_the_engine(make_app: AppFactory, native: FakeNativeEngine) -> None:
+    async with client(make_app()) as http:
+        for path in ("/v1/health/ready", "/health"):
+            native.state = ("ready", "")
+            assert (await http.get(path)).status_code == 200
+            for state in ("draining", "stalled", "failed"):
+                native.state = (state, "why")
+                assert_error(await http.get(path), 503, f"not_ready_{state}")
+            assert (await http.get("/v1/health/live")).status_code == 200
+
+
+@pytest.mark.parametrize("path", ["/v1/health/live", "/v1/health/ready", "/v1/models", "/v1/models/fake"])
+async def test_head_is_answered_like_get(make_app: AppFactory, path: str) -> None:
+    async with client(make_app()) as http:
+        assert (await http.head(path)).status_code == 200
+
+
+async def test_request_ids(make_app: AppFactory) -> None:
+    async with client(make_app()) as http:
+        first = await http.get("/v1/health/live")
+        second = await http.get("/v1/health/live")
+        assert first.headers["x-request-id"] != second.headers["x-request-id"]
+        echoed = await http.get("/v1/health/live", headers={"x-request-id": "abc-1"})
+        assert echoed.headers["x-request-id"] == "abc-1"
+        for bad in ("x" * 1000, "a b", "é"):
+            response = await http.get("/v1/health/live", headers={"x-request-id": bad.encode()})
+            assert response.headers["x-request-id"] != bad
+
+
+async def test_the_models_route(make_app: AppFactory) -> None:
+    async with client(make_app()) as http:
+        listed = (await http.get("/v1/models")).json()
+        assert listed["object"] == "list"
+        assert listed["data"][0]["id"] == "fake"
+        assert (await http.get("/v1/models/fake")).json() == listed["data"][0]
+
+
+async def test_metrics_count_requests_by_route(make_app: AppFactory) -> None:
+    async with client(make_app()) as http:
+        await http.get("/v1/models")
+        await http.get("/v1/models/fake")
+        await http.get("/wp-login.php")
+        response = await http.get("/metrics")
+    assert response.headers["content-type"].startswith("text/plain")
+    text = response.text
+    assert text.startswith("# fake\n")
+    assert 'llgtrt_http_requests_total{method="GET",route="/v1/models",status="200"} 1.0' in text
+    assert 'route="/v1/models/{name:path}",status="200"} 1.0' in text
+    assert 'route="unknown",status="404"} 1.0' in text
+    assert "wp-login" not in text
+
+
+async def test_the_request_log_holds_no_content(
+    make_app: AppFactory, native: FakeNativeEngine, caplog: pytest.LogCaptureFixture
+) -> None:
+    caplog.set_level(logging.DEBUG)
+    app = make_app(log_requests=True, api_key=KEY)
+    native.places = 0
+    body = {"messages": [{"role": "user", "content": "a private question"}]}
+    async with client(app, authorization=f"Bearer {KEY}") as http:
+        await http.post(ROUTE, json=body)
+        await http.post("/v1/x%0d%0ay?secret=1", json=body)
+    lines = [record.getMessage() for record in caplog.records if record.name == "llgtrt.requests"]
+    assert len(lines) == 2
+    text = caplog.text
+    assert "private" not in text
+    assert KEY not in text
+    assert not any("\r" in line or "\n" in line for line in lines)
+
+
+@pytest.mark.parametrize(
+    ("fields", "param"),
+    [
+        ({"tools": [{"type": "function", "function": {"name": "f"}}]}, "tools"),
+        ({"tool_choice": "auto"}, "tool_choice"),
+        ({"tool_choice": {"type": "function", "function": {"name": "f"}}}, "tool_choice"),
+        ({"functions": [{"name": "f"}]}, "functions"),
+        ({"function_call": "auto"}, "function_call"),
+        ({"modalities": ["text", "audio"]}, "modalities"),
+        ({"stream_options": {"include_usage": True}}, "stream_options"),
+        ({"top_logprobs": 3}, "top_logprobs"),
+        ({"n": 129}, "n"),
+        ({"n": 10**6}, "n"),
+        ({"n": 2**63}, "n"),
+        ({"min_tokens": 5, "max_tokens": 4}, "min_tokens"),
+        ({"min_tokens": 5, "max_tokens": 9, "max_completion_tokens": 4}, "min_tokens"),
+        ({"logit_bias": {"100": 1}}, "logit_bias.100"),
+        ({"stop_token_ids": [3, 100]}, "stop_token_ids[1]"),
+        ({"chat_template_kwargs": {"nothing": 1}}, "chat_template_kwargs"),
+        ({"messages": [{"role": "user"}]}, "messages[0].content"),
+        ({"messages": [{"role": "king", "content": "x"}]}, "messages[0].role"),
+        (
+            {"messages": [{"role": "user", "content": [{"type": "image_url", "image_url": {"url": "x"}}]}]},
+            "messages[0].content[0]",
+        ),
+    ],
+)
+async def test_unsupported_and_contradicting_fields(
+    make_app: AppFactory, native: FakeNativeEngine, fields: dict[str, Any], param: str
+) -> None:
+    async with client(make_app()) as http:
+        error = assert_error(await http.post(ROUTE, json={**CHAT, **fields}), 400)
+    assert error["param"] == param
+    assert not native.handles
+
+
+@pytest.mark.parametrize(
+    ("fields", "param"),
+    [
+        ({"suffix": "x"}, "suffix"),
+        ({"best_of": 2}, "best_of"),
+        ({"best_of": 3, "n": 2}, "best_of"),
+        ({"logprobs": 6}, "logprobs"),
+        ({"logprobs": True}, "logprobs"),
+        ({"echo": True, "logprobs": 1}, "echo"),
+        ({"prompt": ""}, "prompt"),
+        ({"prompt": [100]}, "prompt[0]"),
+        ({"prompt": ["a"] * 129}, "prompt"),
+        ({"prompt": ["a", "b"], "n": 100}, "n"),
+        ({"min_tokens": 17}, "min_tokens"),
+        ({"tools": None, "guided_x": 1}, "guided_x"),
+    ],
+)
+async def test_completion_fields(
+    make_app: AppFactory, native: FakeNativeEngine, fields: dict[str, Any], param: str
+) -> None:
+    async with client(make_app()) as http:
+        error = assert_error(await http.post("/v1/completions", json={"prompt": "a", **fields}), 400)
+    assert error["param"] == param
+    assert not native.handles

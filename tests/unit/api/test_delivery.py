@@ -1,0 +1,228 @@
+"""Streams and answers from the engine to the client: headers, pings, errors, clients that leave or do not read."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+from typing import Any
+
+import pytest
+from support.asgi import AsgiCall
+from support.fake_engine import FakeChoice, FakeDelta, FakeHandle, FakeNativeEngine, FakeUsage, settle
+
+from llgtrt.engine import EngineFailedError, GrammarError, InternalError, OverloadedError, new_error
+
+from .conftest import AppFactory
+
+CHAT = {"messages": [{"role": "user", "content": "Hello"}]}
+STREAM = {**CHAT, "stream": True}
+ROUTE = "/v1/chat/completions"
+
+
+async def submitted(native: FakeNativeEngine) -> FakeHandle:
+    """The request's handle, once the application has submitted it and waits."""
+    for _ in range(100):
+        await asyncio.sleep(0)
+        if native.handles and native.handles[-1].takes:
+            return native.handles[-1]
+    raise AssertionError("nothing was submitted")
+
+
+def disconnects(app: Any, reason: str) -> float:
+    value = app.state.services.metrics.registry.get_sample_value(
+        "llgtrt_http_disconnects_total", {"reason": reason}
+    )
+    assert value is not None
+    return float(value)
+
+
+async def test_chunks_are_written_as_the_core_made_them(make_app: AppFactory, native: FakeNativeEngine) -> None:
+    async with AsgiCall(make_app(), ROUTE, STREAM) as call:
+        handle = await submitted(native)
+        handle.put(b"data: 1\n\n")
+        await call.until(2)
+        handle.put(b"data: 2\n\ndata: [DONE]\n\n", last=True)
+        await call.done()
+    assert call.status == 200
+    assert call.headers["content-type"].startswith("text/event-stream")
+    assert call.body == b"data: 1\n\ndata: 2\n\ndata: [DONE]\n\n"
+    assert [message["more_body"] for message in call.messages[1:]] == [True, False]
+
+
+async def test_p19_headers_wait_for_the_first_payload(make_app: AppFactory, native: FakeNativeEngine) -> None:
+    async with AsgiCall(make_app(), ROUTE, STREAM) as call:
+        handle = await submitted(native)
+        await settle()
+        assert not call.started
+        error = new_error(GrammarError, "bad keyword", "response_format.json_schema.schema.properties.a")
+        handle.put(FakeDelta(error=error), last=True)
+        await call.done()
+    assert call.status == 400
+    assert call.error["param"] == "response_format.json_schema.schema.properties.a"
+    assert call.error["type"] == "invalid_request_error"
+
+
+async def test_p19_later_errors_are_events_without_done(make_app: AppFactory, native: FakeNativeEngine) -> None:
+    async with AsgiCall(make_app(), ROUTE, STREAM) as call:
+        handle = await submitted(native)
+        handle.put(b"data: 1\n\n")
+        await call.until(2)
+        handle.put(FakeDelta(error=new_error(EngineFailedError, "The engine failed.")), last=True)
+        await call.done()
+    assert call.status == 200
+    assert call.complete
+    assert b"[DONE]" not in call.body
+    event = json.loads(call.body.split(b"\n\n")[1].removeprefix(b"data: "))
+    assert event["error"]["code"] == "engine_failed"
+
+
+async def test_p23_idle_streams_are_pinged(make_app: AppFactory, native: FakeNativeEngine) -> None:
+    async with AsgiCall(make_app(ping_interval_s=0.01), ROUTE, STREAM) as call:
+        handle = await submitted(native)
+        # No payload: headers and pings come all the same.
+        await call.until(4)
+        handle.put(b"data: [DONE]\n\n", last=True)
+        await call.done()
+    assert call.body.startswith(b": ping\n\n: ping\n\n")
+    assert call.body.endswith(b"data: [DONE]\n\n")
+
+
+async def test_an_answer_is_one_object(make_app: AppFactory, native: FakeNativeEngine) -> None:
+    async with AsgiCall(make_app(), ROUTE, CHAT) as call:
+        handle = await submitted(native)
+        handle.put(
+            FakeDelta([FakeChoice(1, "b", "length"), FakeChoice(0, "a")], FakeUsage()),
+            last=True,
+        )
+        await call.done()
+    answer = call.json()
+    assert answer["object"] == "chat.completion"
+    assert answer["id"].startswith("chatcmpl-")
+    assert [choice["index"] for choice in answer["choices"]] == [0, 1]
+    assert answer["choices"][0] == {
+        "index": 0,
+        "message": {"role": "assistant", "content": "a", "refusal": None},
+        "logprobs": None,
+        "finish_reason": "stop",
+    }
+    assert answer["usage"] == {
+        "prompt_tokens": 3,
+        "completion_tokens": 5,
+        "total_tokens": 8,
+        "prompt_tokens_details": {"cached_tokens": 1},
+    }
+
+
+@pytest.mark.parametrize("body", [CHAT, STREAM])
+async def test_p20_a_client_that_leaves_frees_its_place(
+    make_app: AppFactory, native: FakeNativeEngine, body: Any
+) -> None:
+    app = make_app()
+    async with AsgiCall(app, ROUTE, body) as call:
+        handle = await submitted(native)
+        call.disconnect()
+        await call.done()
+    assert handle.cancelled
+    assert not call.started
+    assert disconnects(app, "disconnected") == 1
+
+
+async def test_p20_a_client_that_leaves_in_the_middle(make_app: AppFactory, native: FakeNativeEngine) -> None:
+    app = make_app()
+    async with AsgiCall(app, ROUTE, STREAM) as call:
+        handle = await submitted(native)
+        handle.put(b"data: 1\n\n")
+        await call.until(2)
+        call.disconnect()
+        await call.done()
+    assert handle.cancelled
+    assert disconnects(app, "disconnected") == 1
+
+
+async def test_a_complete_answer_is_no_disconnect(make_app: AppFactory, native: FakeNativeEngine) -> None:
+    app = make_app()
+    async with AsgiCall(app, ROUTE, STREAM) as call:
+        handle = await submitted(native)
+        handle.put(b"data: [DONE]\n\n", last=True)
+        await call.done()
+        call.disconnect()
+        await settle()
+    assert not handle.cancelled
+    assert disconnects(app, "disconnected") == 0
+
+
+async def test_a_client_that_does_not_read_is_dropped(make_app: AppFactory, native: FakeNativeEngine) -> None:
+    app = make_app(write_timeout_s=0.02)
+    aborted = asyncio.Event()
+    async with AsgiCall(app, ROUTE, STREAM, extensions={"llgtrt.abort": aborted.set}) as call:
+        handle = await submitted(native)
+        call.reading.clear()
+        handle.put(b"data: 1\n\n")
+        await call.done()
+    assert aborted.is_set()
+    assert handle.cancelled
+    assert disconnects(app, "slow") == 1
+
+
+async def test_an_idle_stream_is_not_a_slow_reader(make_app: AppFactory, native: FakeNativeEngine) -> None:
+    app = make_app(write_timeout_s=0.01, ping_interval_s=0.01)
+    async with AsgiCall(app, ROUTE, STREAM) as call:
+        handle = await submitted(native)
+        await call.until(10)
+        handle.put(b"data: [DONE]\n\n", last=True)
+        await call.done()
+    assert call.complete
+    assert disconnects(app, "slow") == 0
+
+
+async def test_a_request_that_takes_too_long(make_app: AppFactory, native: FakeNativeEngine) -> None:
+    async with AsgiCall(make_app(request_timeout_s=0.02), ROUTE, CHAT) as call:
+        handle = await submitted(native)
+        await call.done()
+    assert call.status == 504
+    assert call.error["code"] == "request_timeout"
+    assert handle.cancelled
+
+
+async def test_p21_overload_is_503_with_retry_after(make_app: AppFactory, native: FakeNativeEngine) -> None:
+    native.places = 3
+    async with AsgiCall(make_app(), ROUTE, {**CHAT, "n": 4}) as call:
+        await call.done()
+    assert call.status == 503
+    assert call.error["code"] == "overloaded"
+    assert int(call.headers["retry-after"]) > 0
+
+
+async def test_p21_the_place_is_reserved_before_templating(
+    make_app: AppFactory, native: FakeNativeEngine, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    app = make_app()
+    monkeypatch.setattr(
+        app.state.services.chat._template, "render", lambda *_, **__: pytest.fail("rendered in vain")
+    )
+    native.places = 0
+    async with AsgiCall(app, ROUTE, CHAT) as call:
+        await call.done()
+    assert call.status == 503
+
+
+@pytest.mark.parametrize(
+    ("error", "status", "code"),
+    [
+        (new_error(OverloadedError, "full"), 503, "overloaded"),
+        (new_error(EngineFailedError, "dead"), 503, "engine_failed"),
+        (new_error(InternalError, "secret detail"), 500, "internal_error"),
+        (RuntimeError("secret detail"), 500, "internal_error"),
+    ],
+)
+@pytest.mark.parametrize("body", [CHAT, STREAM])
+async def test_errors_of_the_core(
+    make_app: AppFactory, native: FakeNativeEngine, body: Any, error: Exception, status: int, code: str
+) -> None:
+    async with AsgiCall(make_app(), ROUTE, body) as call:
+        handle = await submitted(native)
+        handle.put(FakeDelta(error=error), last=True)
+        await call.done()
+    assert call.status == status
+    assert call.error["code"] == code
+    assert "secret" not in call.error["message"]
