@@ -122,6 +122,12 @@ pub trait Tokenizer: Send + Sync {
     fn is_canonical(&self) -> bool {
         true
     }
+
+    /// Whether `encode` itself removes the U+FDD0 guards that keep user text from becoming control
+    /// tokens, after it has looked for their names. If not, guarded text is split before it gets here.
+    fn removes_guard(&self) -> bool {
+        false
+    }
 }
 
 #[cfg(test)]
