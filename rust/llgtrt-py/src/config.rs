@@ -87,15 +87,23 @@ impl NativeConfig {
     }
 }
 
+/// Fields of the engines' own types that are set from the `runtime` section and the paths, and so are no
+/// options of the engines' sections.
+const SET_ELSEWHERE: &[&str] =
+    &["model_path", "max_batch_size", "max_sequence_tokens", "max_num_tokens", "max_waiting", "reuse_prefix"];
+
 /// The fields of every section, for the test that compares them with Python's models.
 pub(crate) fn fields() -> Value {
+    let section = |fields: &'static [&'static str]| -> Vec<&str> {
+        fields.iter().filter(|field| !SET_ELSEWHERE.contains(field)).copied().collect()
+    };
     json!({
         "": serde_introspect::<NativeConfig>(),
         "runtime": serde_introspect::<RuntimeSection>(),
         "tokenizer": serde_introspect::<TokenizerOptions>(),
         "llguidance": serde_introspect::<GrammarConfig>(),
         "llguidance.limits": serde_introspect::<GrammarLimits>(),
-        "llamacpp": serde_introspect::<LlamaCppConfig>(),
-        "sim": serde_introspect::<SimConfig>(),
+        "llamacpp": section(serde_introspect::<LlamaCppConfig>()),
+        "sim": section(serde_introspect::<SimConfig>()),
     })
 }

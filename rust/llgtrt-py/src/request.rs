@@ -74,7 +74,11 @@ impl GenerateRequest {
         output="final", logprobs_form="chat", response_id=String::new(), model=String::new(), created=0,
         include_usage=false, first_chunk_fields=None,
     ))]
-    #[expect(clippy::too_many_arguments, clippy::fn_params_excessive_bools, reason = "keyword-only in Python")]
+    #[expect(
+        clippy::too_many_arguments,
+        clippy::fn_params_excessive_bools,
+        reason = "keyword-only in Python"
+    )]
     fn new(
         prompts: Vec<Prompt>,
         add_special: bool,

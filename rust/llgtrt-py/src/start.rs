@@ -60,8 +60,34 @@ fn sim(config: NativeConfig) -> Result<Parts> {
 }
 
 fn llamacpp(config: NativeConfig) -> Result<Parts> {
+    let runtime = config.runtime;
     let mut llamacpp = config.llamacpp;
     llamacpp.model_path =
         config.model_path.ok_or_else(|| Error::configuration("the llamacpp engine needs a GGUF file"))?;
-    todo(llamacpp)
+    if let Some(size) = runtime.max_batch_size {
+        llamacpp.max_batch_size = size;
+    }
+    if let Some(tokens) = runtime.max_num_tokens {
+        llamacpp.max_num_tokens = tokens;
+    }
+    llamacpp.max_num_tokens = llamacpp.max_num_tokens.max(llamacpp.max_batch_size);
+    llamacpp.max_sequence_tokens = runtime.max_seq_len;
+    llamacpp.reuse_prefix = runtime.enable_kv_cache_reuse;
+    let model = LlamaCppModel::load(&llamacpp)?;
+    let vocab_size = model.tokenizer().vocabulary().len();
+    let tokenizer = match &config.tokenizer_path {
+        Some(path) => Arc::new(HfTokenizer::from_path(path, &config.tokenizer)?),
+        None => model.tokenizer(),
+    };
+    if tokenizer.vocabulary().len() > vocab_size {
+        let entries = tokenizer.vocabulary().len();
+        return Err(Error::configuration(format!(
+            "the tokenizer has {entries} tokens and the model {vocab_size}"
+        )));
+    }
+    let info = model.info();
+    let info = json!({"chat_template": info.chat_template, "metadata": info.metadata});
+    let engine: EngineFactory =
+        Box::new(move |masks| Ok(Box::new(LlamaCppEngine::new(&model, masks)?) as Box<_>));
+    Ok((tokenizer, vocab_size, info, engine))
 }
