@@ -124,14 +124,18 @@ impl Driver {
 
     /// Polls once; returns whether anything was reported.
     pub(crate) fn poll(&mut self) -> Result<bool, String> {
+        self.poll_for(POLL)
+    }
+
+    fn poll_for(&mut self, timeout: Duration) -> Result<bool, String> {
         if self.started.elapsed() > PATIENCE {
             return Err(format!("{} sequences did not finish in {PATIENCE:?}", self.live()));
         }
         let (start, passes) = (Instant::now(), self.engine.stats().forward_passes);
         self.batch.clear();
-        self.engine.poll(POLL, &mut self.batch).map_err(|error| format!("the engine died: {error}"))?;
+        self.engine.poll(timeout, &mut self.batch).map_err(|error| format!("the engine died: {error}"))?;
         let idle = self.batch.is_empty() && self.engine.stats().forward_passes == passes;
-        if idle && start.elapsed() < POLL / 4 {
+        if idle && start.elapsed() < timeout / 4 {
             self.idle_polls += 1;
         }
         for (output, tokens) in self.batch.iter() {
@@ -184,7 +188,7 @@ impl Driver {
         // Whatever an engine still has to say, it must not be about these sequences.
         for _ in 0..3 {
             if self.engine.has_work() {
-                self.poll()?;
+                self.poll_for(Duration::from_millis(5))?;
             }
         }
         if self.engine.has_work() {
