@@ -38,8 +38,14 @@ pub(crate) fn key(spec: &GrammarSpec) -> Key {
 
 pub(crate) type Outcome = Result<CompiledGrammar, Error>;
 
+struct Entry {
+    outcome: Outcome,
+    /// Bytes counted for it. Grammars grow while they learn, so that is repeated at every insert.
+    bytes: usize,
+}
+
 pub(crate) struct Cache {
-    entries: LruCache<Key, Outcome>,
+    entries: LruCache<Key, Entry>,
     bytes: usize,
     capacity_bytes: usize,
 }
@@ -50,7 +56,7 @@ impl Cache {
     }
 
     pub(crate) fn get(&mut self, key: &Key) -> Option<Outcome> {
-        self.entries.get(key).cloned()
+        self.entries.get(key).map(|entry| entry.outcome.clone())
     }
 
     /// Adds an outcome and forgets the least recently used until everything fits. What is larger
@@ -60,13 +66,26 @@ impl Cache {
         if bytes > self.capacity_bytes {
             return;
         }
-        if let Some(old) = self.entries.put(key, outcome) {
-            self.bytes -= size(&old);
+        self.recount();
+        if let Some(old) = self.entries.put(key, Entry { outcome, bytes }) {
+            self.bytes -= old.bytes;
         }
         self.bytes += bytes;
+        self.shrink();
+    }
+
+    fn recount(&mut self) {
+        self.bytes = 0;
+        for (_, entry) in &mut self.entries {
+            entry.bytes = size(&entry.outcome);
+            self.bytes += entry.bytes;
+        }
+    }
+
+    fn shrink(&mut self) {
         while self.bytes > self.capacity_bytes {
             let Some((_, old)) = self.entries.pop_lru() else { break };
-            self.bytes -= size(&old);
+            self.bytes -= old.bytes;
         }
     }
 

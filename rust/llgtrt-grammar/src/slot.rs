@@ -18,6 +18,11 @@ const MAX_FORCED: usize = 256;
 
 pub(crate) struct Slot {
     matcher: Matcher,
+    /// Shares its lexer with `matcher`; handed back to the grammar at the end.
+    start: Option<Matcher>,
+    /// Lexer fuel spent on that lexer.
+    fuel: u64,
+    grammar: CompiledGrammar,
     env: Arc<TokenEnv>,
     /// Length of the sequence's token list at the last advance.
     seen: usize,
@@ -43,19 +48,23 @@ enum Mask {
     Stale,
     Ready(SimpleVob),
     /// The first mask of the grammar, which the compiled grammar holds.
-    First(CompiledGrammar),
+    First,
 }
 
 impl Slot {
     pub(crate) fn new(grammar: &CompiledGrammar) -> Self {
+        let copy = grammar.copy();
         Self {
-            matcher: grammar.matcher(),
+            matcher: copy.matcher,
+            start: Some(copy.start),
+            fuel: copy.fuel,
+            grammar: grammar.clone(),
             env: Arc::clone(grammar.env()),
             seen: 0,
             forced: Vec::new(),
             tried_force: false,
             state: State::Open,
-            mask: Mask::First(grammar.clone()),
+            mask: Mask::First,
         }
     }
 
@@ -166,7 +175,10 @@ impl Slot {
             self.matcher.compute_mask().map_err(|error| grammar_error(mask_error(&error.to_string())))
         });
         match mask {
-            Ok(mask) => self.mask = Mask::Ready(mask),
+            Ok(mask) => {
+                self.mask = Mask::Ready(mask);
+                self.fuel += self.matcher.last_step_stats().map_or(0, |stats| stats.lexer_cost);
+            }
             Err(error) => self.fail(error),
         }
     }
@@ -183,7 +195,7 @@ impl Slot {
         }
         let words = match &self.mask {
             Mask::Ready(mask) => mask.as_slice(),
-            Mask::First(grammar) => grammar.first_mask().as_slice(),
+            Mask::First => self.grammar.first_mask().as_slice(),
             Mask::Stale => return MaskVerdict::Failed(Error::internal("a mask was not computed")),
         };
         copy_row(words, self.env.vocabulary_len(), row)
@@ -194,6 +206,8 @@ impl Slot {
         tracing::debug!(message = error.message, "a constrained sequence failed");
         self.forced.clear();
         self.mask = Mask::Stale;
+        // A failure may have left the lexer in any state.
+        self.start = None;
         self.state = State::Failed(error);
     }
 
@@ -204,6 +218,14 @@ impl Slot {
 
     pub(crate) fn is_failed(&self) -> bool {
         matches!(self.state, State::Failed(_))
+    }
+}
+
+impl Drop for Slot {
+    fn drop(&mut self) {
+        if let Some(start) = self.start.take() {
+            self.grammar.learn(start, self.fuel);
+        }
     }
 }
 

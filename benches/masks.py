@@ -1,0 +1,260 @@
+"""Mask times of llgtrt beside the llguidance Python package, over the same tokens in one run.
+
+Prints one table. Rounds of the two sides alternate; ratios are medians over rounds, so that other
+work on the machine disturbs both alike. See `masks.md` for what the rows mean.
+"""
+
+from __future__ import annotations
+
+import argparse
+import base64
+import importlib.util
+import json
+import statistics
+import subprocess
+import sys
+import tempfile
+import time
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from llguidance import LLExecutor, LLMatcher, LLTokenizer
+
+ROOT = Path(__file__).resolve().parent.parent
+SPECIAL_TOKENS = 1000
+VOCAB_SIZE = 131072
+EOS = 2
+WHITESPACE = r"[\x20\x09]{1,4}|\x0D?\x0A[\x20\x09]{0,64}"
+"""llgtrt's default, given to both sides so that the masks are the same."""
+
+
+class Tekken:
+    """The vocabulary in mistral-common's tekken.json: special tokens first, then the ranks."""
+
+    def __init__(self, path: Path) -> None:
+        data = json.loads(path.read_text(encoding="utf-8"))
+        self.pattern: str = data["config"]["pattern"]
+        self.ranks = {
+            base64.b64decode(entry["token_bytes"]): entry["rank"] + SPECIAL_TOKENS
+            for entry in data["vocab"][: VOCAB_SIZE - SPECIAL_TOKENS]
+        }
+        names = ["<unk>", "<s>", "</s>"] + [f"<SPECIAL_{index}>" for index in range(3, SPECIAL_TOKENS)]
+        self.specials = {name: index for index, name in enumerate(names)}
+
+    def tokenizer(self) -> LLTokenizer:
+        """The same vocabulary for the Python package."""
+        return LLTokenizer.from_tiktoken(
+            encoder=self.ranks, special_tokens=self.specials, pattern=self.pattern, eos_token=EOS
+        )
+
+    def write(self, path: Path) -> None:
+        """The token table that the Rust example reads."""
+        header = {"pattern": self.pattern, "eos": EOS, "vocab_size": VOCAB_SIZE}
+        with path.open("w", encoding="utf-8") as out:
+            out.write(json.dumps(header) + "\n")
+            out.writelines(f"s {name}\n" for name in self.specials)
+            out.writelines(f"n {token.hex()}\n" for token in self.ranks)
+
+
+def tekken_path() -> Path:
+    """The newest tekken.json of the installed mistral-common (its code is not imported)."""
+    spec = importlib.util.find_spec("mistral_common")
+    if spec is None or not spec.submodule_search_locations:
+        raise SystemExit("mistral-common is not installed: run `make setup`")
+    files = sorted(Path(spec.submodule_search_locations[0]).rglob("tekken*.json"))
+    if not files:
+        raise SystemExit("mistral-common holds no tekken.json")
+    return files[-1]
+
+
+def read_schemas(path: Path, limit: int) -> Iterator[tuple[str, list[Any]]]:
+    """Schemas (as JSON text, with the shared whitespace) and their valid instances."""
+    for line in path.read_text(encoding="utf-8").splitlines()[:limit]:
+        entry = json.loads(line)
+        schema = entry["schema"]
+        valid = [test["data"] for test in entry["tests"] if test["valid"]]
+        if isinstance(schema, dict) and valid:
+            schema = {**schema, "x-guidance": {"whitespace_pattern": WHITESPACE}}
+            yield json.dumps(schema, ensure_ascii=False), valid
+
+
+Walks = list[tuple[LLMatcher, list[int]]]
+
+
+def prepare(tokenizer: LLTokenizer, schemas: Path, out: Path, limit: int, binary: Path, vocab: Path) -> Walks:
+    """Keeps the instances that llguidance accepts of schemas that both sides compile."""
+    walks: Walks = []
+    kept = 0
+    with out.open("w", encoding="utf-8") as file:
+        for schema, instances in read_schemas(schemas, limit):
+            matcher = LLMatcher(tokenizer, LLMatcher.grammar_from_json_schema(schema), log_level=0)
+            if matcher.is_error():
+                continue
+            accepted = []
+            for instance in instances:
+                text = json.dumps(instance, ensure_ascii=False, separators=(",", ":"))
+                tokens = tokenizer.tokenize_str(text)
+                probe = matcher.deep_copy()
+                if probe.try_consume_tokens(tokens) == len(tokens) and probe.is_accepting():
+                    accepted.append(tokens)
+            if accepted:
+                kept += 1
+                file.write(json.dumps({"schema": schema, "instances": accepted}) + "\n")
+                walks.extend((matcher, tokens) for tokens in accepted)
+    print(f"{kept} schemas, {len(walks)} instances, {sum(len(w[1]) for w in walks)} tokens", file=sys.stderr)
+    return walks
+
+
+class Rust:
+    """The Rust example, as a process that answers commands."""
+
+    def __init__(self, binary: Path, vocabulary: Path, walks: Path) -> None:
+        self.process = subprocess.Popen(
+            [str(binary), str(vocabulary), str(walks)], stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True
+        )
+        self.ask("")
+
+    def ask(self, command: str) -> Any:
+        """Sends a command (none: waits for the start) and returns its answer."""
+        assert self.process.stdin is not None and self.process.stdout is not None
+        if command:
+            self.process.stdin.write(command + "\n")
+            self.process.stdin.flush()
+        line = self.process.stdout.readline().strip()
+        if not line:
+            raise SystemExit("the Rust example ended early")
+        return line if line == "ready" else json.loads(line)
+
+    def close(self) -> None:
+        """Ends the process."""
+        assert self.process.stdin is not None
+        self.process.stdin.close()
+        self.process.wait(timeout=30)
+
+
+def python_single(walks: Walks) -> list[float]:
+    """Commit and mask of every token, in microseconds."""
+    times: list[float] = []
+    mask = np.zeros(VOCAB_SIZE // 32, dtype=np.int32)
+    address, size = mask.ctypes.data, mask.nbytes
+    clock = time.perf_counter_ns
+    for grammar, tokens in walks:
+        matcher = grammar.deep_copy()
+        previous = None
+        for token in tokens:
+            started = clock()
+            if previous is not None:
+                matcher.consume_token(previous)
+            matcher.unsafe_compute_mask_ptr(address, size)
+            times.append((clock() - started) / 1e3)
+            previous = token
+        if matcher.is_error():
+            raise SystemExit(matcher.get_error())
+    return times
+
+
+def python_batch(walks: Walks, executor: LLExecutor, size: int, steps: int) -> float:
+    """Mean time of a step of the package's own parallel executor, in microseconds."""
+    masks = np.zeros((size, VOCAB_SIZE // 32), dtype=np.int32)
+    upcoming = 0
+    lanes: list[tuple[LLMatcher, list[int], int]] = []
+    for _ in range(size):
+        grammar, tokens = walks[upcoming % len(walks)]
+        lanes.append((grammar.deep_copy(), tokens, 0))
+        upcoming += 1
+    total = 0
+    for _ in range(steps):
+        jobs = [(matcher, row) for row, (matcher, _, _) in enumerate(lanes)]
+        started = time.perf_counter_ns()
+        for matcher, tokens, count in lanes:
+            if count:
+                matcher.consume_token(tokens[count - 1])
+        executor.unsafe_compute_mask_ptr(jobs, masks.ctypes.data, masks.shape[1] * 4, size)
+        total += time.perf_counter_ns() - started
+        for row, (matcher, tokens, count) in enumerate(lanes):
+            if count + 1 < len(tokens):
+                lanes[row] = (matcher, tokens, count + 1)
+            else:
+                grammar, tokens = walks[upcoming % len(walks)]
+                lanes[row] = (grammar.deep_copy(), tokens, 0)
+                upcoming += 1
+    return total / steps / 1e3
+
+
+def single_rows(rust: Rust, walks: Walks, rounds: int) -> list[list[str]]:
+    """p50, p99 and mean of both sides, single-threaded."""
+    figures: dict[str, list[tuple[float, float]]] = {"p50": [], "p99": [], "mean": []}
+    for _ in range(rounds):
+        theirs, ours = python_single(walks), rust.ask("single")
+        for name, function in (
+            ("p50", statistics.median),
+            ("p99", lambda times: float(np.percentile(times, 99))),
+            ("mean", statistics.fmean),
+        ):
+            figures[name].append((function(ours), function(theirs)))
+    rows = []
+    for name, pairs in figures.items():
+        ours = statistics.median(pair[0] for pair in pairs)
+        theirs = statistics.median(pair[1] for pair in pairs)
+        ratio = statistics.median(pair[0] / pair[1] for pair in pairs)
+        rows.append([f"one sequence, {name}", f"{ours:.2f}", f"{theirs:.2f}", f"{ratio:.3f}", ""])
+    return rows
+
+
+def batch_rows(rust: Rust, walks: Walks, rounds: int, sizes: list[int], tokens: int) -> list[list[str]]:
+    """Mean step times: llgtrt in parallel and serially, llguidance's executor."""
+    executor = LLExecutor()
+    rows = []
+    for size in sizes:
+        steps = max(50, tokens // size)
+        results = []
+        for _ in range(rounds):
+            theirs = python_batch(walks, executor, size, steps)
+            ours = rust.ask(f"batch {size} {steps}")
+            results.append((ours["parallel"], ours["serial"], theirs))
+        parallel, theirs = (statistics.median(r[i] for r in results) for i in (0, 2))
+        ratio = statistics.median(r[0] / r[2] for r in results)
+        speedup = statistics.median(r[1] / r[0] for r in results)
+        rows.append([f"batch of {size}, step", f"{parallel:.1f}", f"{theirs:.1f}", f"{ratio:.3f}", f"{speedup:.2f}"])
+    return rows
+
+
+def print_table(rows: list[list[str]]) -> None:
+    """The one table."""
+    header = ["time in us", "llgtrt", "llguidance", "ratio", "parallel/serial"]
+    widths = [max(len(row[i]) for row in [header, *rows]) for i in range(len(header))]
+    for row in [header, *rows]:
+        print("  ".join(cell.ljust(w) if i == 0 else cell.rjust(w) for i, (cell, w) in enumerate(zip(row, widths))))
+
+
+def main() -> None:
+    """Builds the example, prepares its input and prints the table."""
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("--schemas", type=Path, default=ROOT / "benches" / "schemas.jsonl")
+    parser.add_argument("--tekken", type=Path, help="a tekken.json; default: the one of mistral-common")
+    parser.add_argument("--limit", type=int, default=250, help="schemas to use")
+    parser.add_argument("--rounds", type=int, default=5)
+    parser.add_argument("--batches", type=int, nargs="*", default=[1, 8, 32, 128])
+    parser.add_argument("--batch-tokens", type=int, default=20000, help="tokens per batch size and round")
+    options = parser.parse_args()
+    subprocess.run(
+        ["cargo", "build", "--release", "-q", "-p", "llgtrt-grammar", "--example", "mask_bench"], cwd=ROOT, check=True
+    )
+    binary = ROOT / "target" / "release" / "examples" / "mask_bench"
+    tekken = Tekken(options.tekken or tekken_path())
+    tokenizer = tekken.tokenizer()
+    with tempfile.TemporaryDirectory() as folder:
+        vocabulary, walks_file = Path(folder, "vocabulary"), Path(folder, "walks")
+        tekken.write(vocabulary)
+        walks = prepare(tokenizer, options.schemas, walks_file, options.limit, binary, vocabulary)
+        rust = Rust(binary, vocabulary, walks_file)
+        rows = single_rows(rust, walks, options.rounds)
+        rows += batch_rows(rust, walks, options.rounds, options.batches, options.batch_tokens)
+        rust.close()
+    print_table(rows)
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,212 @@
+//! Measures mask times through [`MaskPool`]; driven by `benches/masks.py`, which walks the same
+//! tokens with the llguidance Python package in alternating rounds.
+//!
+//! Usage: `mask_bench VOCABULARY WALKS`. `VOCABULARY` has a JSON header line
+//! (`{"pattern", "eos", "vocab_size"}`), then one line per token: `n HEX` or `s NAME`. `WALKS` has
+//! one JSON line per schema: `{"schema", "instances": [[token, ...], ...]}`. A command per line of
+//! standard input (`single`, `batch N STEPS`) is answered by one JSON line.
+
+use std::io::{BufRead, Write};
+use std::sync::Arc;
+use std::time::Instant;
+
+use llgtrt_core::{
+    AdvanceBatch, EncodeOptions, Error, GrammarSpec, MaskBatch, MaskSlot, MaskSource, MaskVerdict, Result,
+    SequenceId, TokenId, Tokenizer, Vocabulary, VocabularyBuilder,
+};
+use llgtrt_grammar::{CompiledGrammar, GrammarCompiler, GrammarConfig, MaskPool, spawn_big_stack};
+use serde::Deserialize;
+use toktrie_tiktoken::TikTokenBPE;
+
+#[derive(Deserialize)]
+struct Header {
+    pattern: String,
+    eos: TokenId,
+    vocab_size: usize,
+}
+
+#[derive(Deserialize)]
+struct Walk {
+    schema: String,
+    instances: Vec<Vec<TokenId>>,
+}
+
+struct Tekken {
+    vocabulary: Vocabulary,
+    bpe: TikTokenBPE,
+}
+
+impl Tokenizer for Tekken {
+    fn vocabulary(&self) -> &Vocabulary {
+        &self.vocabulary
+    }
+
+    fn encode(&self, text: &str, _: EncodeOptions) -> Result<Vec<TokenId>> {
+        Ok(self.bpe.bpe.encode_ordinary(text))
+    }
+}
+
+fn hex(text: &str) -> Vec<u8> {
+    (0..text.len() / 2).map(|i| u8::from_str_radix(&text[2 * i..2 * i + 2], 16).expect("hex")).collect()
+}
+
+fn load_vocabulary(path: &str) -> (Tekken, usize) {
+    let text = std::fs::read_to_string(path).expect("the vocabulary");
+    let mut lines = text.lines();
+    let header: Header = serde_json::from_str(lines.next().expect("a header")).expect("a header");
+    let mut builder = VocabularyBuilder::default();
+    let (mut ranks, mut specials) = (Vec::new(), Vec::new());
+    for (id, line) in lines.enumerate() {
+        let (kind, value) = line.split_once(' ').expect("kind and value");
+        if kind == "s" {
+            builder.push(value.as_bytes(), true);
+            specials.push((value.to_owned(), id as TokenId));
+        } else {
+            let bytes = hex(value);
+            builder.push(&bytes, false);
+            ranks.push((bytes, id as TokenId));
+        }
+    }
+    let bpe = TikTokenBPE::new(ranks, specials, &header.pattern, None, header.eos).expect("a BPE");
+    (Tekken { vocabulary: builder.build(None, vec![header.eos]), bpe }, header.vocab_size)
+}
+
+struct Bench {
+    pool: Arc<MaskPool>,
+    vocab_size: usize,
+    /// Every instance with its grammar, in the order of the file.
+    walks: Vec<(CompiledGrammar, Vec<TokenId>)>,
+    compile_micros: Vec<f64>,
+}
+
+impl Bench {
+    fn new(vocabulary: &str, walks: &str) -> Self {
+        let (tokenizer, vocab_size) = load_vocabulary(vocabulary);
+        let config = GrammarConfig::default();
+        let registry = prometheus::Registry::new();
+        let pool = MaskPool::new(vocab_size, &config, &registry);
+        let compiler =
+            GrammarCompiler::new(Arc::new(tokenizer), vocab_size, config, &registry).expect("a compiler");
+        let mut bench = Self { pool, vocab_size, walks: Vec::new(), compile_micros: Vec::new() };
+        for line in std::fs::read_to_string(walks).expect("walks").lines() {
+            let walk: Walk = serde_json::from_str(line).expect("a walk");
+            let started = Instant::now();
+            let grammar = compiler.compile(&GrammarSpec::JsonSchema(walk.schema)).expect("a grammar");
+            bench.compile_micros.push(started.elapsed().as_secs_f64() * 1e6);
+            bench.walks.extend(walk.instances.into_iter().map(|tokens| (grammar.clone(), tokens)));
+        }
+        bench
+    }
+
+    /// Commit and mask of every token of every instance, one sequence at a time, in microseconds.
+    fn single(&self) -> Vec<f64> {
+        let mut times = Vec::new();
+        let mut batch = MaskBatch::default();
+        let id = SequenceId(0);
+        for (grammar, tokens) in &self.walks {
+            self.pool.register(id, grammar);
+            for count in 0..tokens.len() {
+                let slots = [MaskSlot { sequence: id, tokens: &tokens[..count] }];
+                batch.reset(1, self.vocab_size);
+                let started = Instant::now();
+                self.pool.fill(&slots, &mut batch);
+                times.push(started.elapsed().as_nanos() as f64 / 1e3);
+                assert_eq!(*batch.verdict(0), MaskVerdict::Mask, "a valid instance");
+            }
+        }
+        self.pool.remove(id);
+        times
+    }
+
+    /// Mean time of a step of `size` sequences, in microseconds: together, or one after the other.
+    fn batch(&self, size: usize, steps: usize, parallel: bool) -> f64 {
+        let mut next = 0;
+        let mut lanes: Vec<(usize, usize)> = Vec::new();
+        let enter = |lane: usize, next: &mut usize| {
+            let walk = *next % self.walks.len();
+            *next += 1;
+            self.pool.register(SequenceId(lane as u64), &self.walks[walk].0);
+            (walk, 0)
+        };
+        for lane in 0..size {
+            let entered = enter(lane, &mut next);
+            lanes.push(entered);
+        }
+        let mut batch = MaskBatch::default();
+        let mut out = AdvanceBatch::default();
+        let mut total = 0.0;
+        for _ in 0..steps {
+            let slots: Vec<MaskSlot<'_>> = lanes
+                .iter()
+                .enumerate()
+                .map(|(lane, &(walk, count))| MaskSlot {
+                    sequence: SequenceId(lane as u64),
+                    tokens: &self.walks[walk].1[..count],
+                })
+                .collect();
+            let started = Instant::now();
+            if parallel {
+                batch.reset(size, self.vocab_size);
+                out.clear();
+                self.pool.advance(&slots, false, &mut out);
+                self.pool.fill(&slots, &mut batch);
+            } else {
+                batch.reset(1, self.vocab_size);
+                for slot in &slots {
+                    self.pool.fill(std::slice::from_ref(slot), &mut batch);
+                }
+            }
+            total += started.elapsed().as_secs_f64() * 1e6;
+            for (lane, entry) in lanes.iter_mut().enumerate() {
+                entry.1 += 1;
+                if entry.1 >= self.walks[entry.0].1.len() {
+                    *entry = enter(lane, &mut next);
+                }
+            }
+        }
+        for lane in 0..size {
+            self.pool.remove(SequenceId(lane as u64));
+        }
+        total / steps as f64
+    }
+
+    fn answer(&self, command: &str) -> std::result::Result<serde_json::Value, Error> {
+        let words: Vec<&str> = command.split_whitespace().collect();
+        let number = |index: usize| words.get(index).and_then(|word| word.parse().ok()).unwrap_or(1);
+        match words.first() {
+            Some(&"compile") => Ok(serde_json::json!(self.compile_micros)),
+            Some(&"single") => Ok(serde_json::json!(self.single())),
+            Some(&"batch") => {
+                let (size, steps) = (number(1), number(2));
+                let serial = self.batch(size, steps, false);
+                let parallel = self.batch(size, steps, true);
+                Ok(serde_json::json!({"serial": serial, "parallel": parallel}))
+            }
+            _ => Err(Error::internal("unknown command")),
+        }
+    }
+}
+
+fn run() {
+    let arguments: Vec<String> = std::env::args().collect();
+    let [_, vocabulary, walks] = arguments.as_slice() else {
+        eprintln!("usage: mask_bench VOCABULARY WALKS");
+        return;
+    };
+    let bench = Bench::new(vocabulary, walks);
+    println!("ready");
+    let _ = std::io::stdout().flush();
+    for line in std::io::stdin().lock().lines().map_while(std::result::Result::ok) {
+        match bench.answer(&line) {
+            Ok(value) => println!("{value}"),
+            Err(error) => println!("{}", serde_json::json!({"error": error.message})),
+        }
+        let _ = std::io::stdout().flush();
+    }
+}
+
+fn main() {
+    // As an engine's thread: masks are computed right on it.
+    let thread = spawn_big_stack("engine", run).expect("a thread");
+    thread.join().expect("the benchmark");
+}
