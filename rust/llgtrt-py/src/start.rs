@@ -19,7 +19,7 @@ pub(crate) fn start(config: NativeConfig) -> Result<(Runtime, String)> {
         Backend::LlamaCpp => llamacpp(config)?,
         Backend::Sim => sim(config)?,
     };
-    let runtime = Runtime::start(runtime_config, Arc::clone(&tokenizer), vocab_size, engine)?;
+    let runtime = Runtime::start(&runtime_config, Arc::clone(&tokenizer), vocab_size, engine)?;
     let capabilities = runtime.capabilities();
     info["backend"] = backend.name().into();
     info["max_sequence_tokens"] = capabilities.max_sequence_tokens.into();

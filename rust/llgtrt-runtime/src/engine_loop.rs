@@ -74,10 +74,7 @@ impl EngineLoop {
                 continue;
             }
             self.progress.set_busy(true);
-            let mut batch = match spare.take().map_or_else(|| self.batches.recv(), Ok) {
-                Ok(batch) => batch,
-                Err(_) => return Ok(()),
-            };
+            let Ok(mut batch) = spare.take().map_or_else(|| self.batches.recv(), Ok) else { return Ok(()) };
             batch.clear();
             catch_unwind(AssertUnwindSafe(|| self.engine.poll(POLL_TIMEOUT, &mut batch)))
                 .unwrap_or_else(|panic| Err(Error::engine(panic_text(&*panic))))?;

@@ -34,6 +34,7 @@ impl OutputFormat {
 /// One HTTP request's worth of generation: `prompts.len() * n` sequences; choice `c` of prompt `p`
 /// has index `p * n + c`.
 #[derive(Debug, Clone)]
+#[expect(clippy::struct_excessive_bools, reason = "independent switches, named as the API names them")]
 pub struct GenerateRequest {
     /// At least one.
     pub prompts: Vec<Prompt>,

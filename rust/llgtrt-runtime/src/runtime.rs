@@ -75,7 +75,7 @@ impl Runtime {
     ///
     /// `vocab_size` is the width of a logits row of the engine to come.
     pub fn start(
-        config: RuntimeConfig,
+        config: &RuntimeConfig,
         tokenizer: Arc<dyn Tokenizer>,
         vocab_size: usize,
         engine: EngineFactory,

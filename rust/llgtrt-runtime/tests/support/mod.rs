@@ -29,7 +29,7 @@ pub fn start(sim: SimConfig, max_queue_size: usize) -> Runtime {
     };
     let shared = Arc::clone(&tokenizer);
     let factory = Box::new(move |masks| Ok(Box::new(SimEngine::new(sim, shared, masks)?) as Box<_>));
-    Runtime::start(config, tokenizer, vocab_size, factory).expect("runtime")
+    Runtime::start(&config, tokenizer, vocab_size, factory).expect("runtime")
 }
 
 /// The configuration of a sim engine from JSON.
