@@ -85,15 +85,16 @@ impl Engine {
     fn tokenize(
         &self,
         py: Python<'_>,
-        text: String,
+        text: &str,
         add_special: bool,
         parse_special: bool,
     ) -> PyResult<Vec<u32>> {
         let tokenizer = self.runtime.tokenizer();
         let options = EncodeOptions { add_special, parse_special };
-        py.detach(|| tokenizer.encode(&text, options)).or_raise(py)
+        py.detach(|| tokenizer.encode(text, options)).or_raise(py)
     }
 
+    #[expect(clippy::needless_pass_by_value, reason = "extracted from a Python list")]
     fn detokenize(&self, py: Python<'_>, tokens: Vec<u32>) -> String {
         let tokenizer = self.runtime.tokenizer();
         py.detach(|| decode_lossy(tokenizer.vocabulary(), &tokens))

@@ -52,7 +52,7 @@ fn constrained_answers_parse_and_count_forced_tokens() {
     let runtime = start(sim("{}"), 64);
     for seed in 0..20 {
         let mut request = request("a person", OutputFormat::Final);
-        request.grammar = schema(PERSON);
+        request.grammar = Some(schema(PERSON));
         request.max_tokens = Some(400);
         request.seed = Some(seed);
         let handle = submit(&runtime, request);
@@ -76,7 +76,7 @@ fn a_bad_grammar_fails_its_request_only() {
     };
     let before = good();
     let mut bad = request("same", OutputFormat::Final);
-    bad.grammar = schema(r#"{"type":"stsring"}"#);
+    bad.grammar = Some(schema(r#"{"type":"stsring"}"#));
     bad.grammar_param = Some("guided_json".to_owned());
     let error = error_of(&runtime, bad);
     assert_eq!(error.kind, ErrorKind::Grammar);

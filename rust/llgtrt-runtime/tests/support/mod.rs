@@ -65,8 +65,8 @@ pub fn request(prompt: &str, output: OutputFormat) -> GenerateRequest {
 }
 
 /// A schema grammar.
-pub fn schema(json: &str) -> Option<GrammarSpec> {
-    Some(GrammarSpec::JsonSchema(json.to_owned()))
+pub fn schema(json: &str) -> GrammarSpec {
+    GrammarSpec::JsonSchema(json.to_owned())
 }
 
 /// Submits.
