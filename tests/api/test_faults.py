@@ -1,0 +1,99 @@
+"""When something fails inside: only what it concerns fails, and a dead engine ends the process."""
+
+from __future__ import annotations
+
+import json
+from concurrent.futures import ThreadPoolExecutor
+from typing import Any
+
+import httpx
+import pytest
+from support.server import ServerProcess, wait_until
+
+from llgtrt.api.server import EXIT_ENGINE_FAILED
+
+from .chat import CHAT, chat, error_of, ok, text_of
+from .conftest import FAIL_PROMPT, NAN_PROMPT, StartServer
+
+
+@pytest.mark.parametrize(("prompt", "code"), [(NAN_PROMPT, "not_finite"), (FAIL_PROMPT, "internal_error")])
+def test_neighbours_of_a_failed_sequence_are_identical(
+    http: httpx.Client, server: ServerProcess, prompt: str, code: str
+) -> None:
+    bodies = [chat(seed=seed, max_tokens=60) for seed in range(7)]
+    alone = [text_of(ok(http.post(CHAT, json=body))) for body in bodies]
+    with ThreadPoolExecutor(8) as pool:
+        post = lambda body: httpx.post(server.base_url + CHAT, json=body, timeout=60)  # noqa: E731
+        responses = list(pool.map(post, [*bodies[:3], chat(prompt), *bodies[3:]]))
+    failed = responses.pop(3)
+    assert error_of(failed, 500)["code"] == code
+    assert [text_of(ok(response)) for response in responses] == alone
+    wait_until(server.is_idle, "no request is left")
+
+
+@pytest.mark.parametrize("prompt", [NAN_PROMPT, FAIL_PROMPT])
+def test_p19_a_later_failure_is_an_event_without_done(http: httpx.Client, prompt: str) -> None:
+    response = http.post(CHAT, json=chat(prompt, stream=True))
+    events = [event for event in response.text.split("\n\n") if event]
+    assert response.status_code == 200
+    assert "[DONE]" not in response.text
+    assert len(events) > 1
+    assert all("error" not in json.loads(event[6:]) for event in events[:-1])
+    assert set(json.loads(events[-1].removeprefix("data: "))["error"]) == {"message", "type", "param", "code"}
+
+
+@pytest.mark.parametrize("kind", ["fail_engine", "panic"])
+def test_a_dead_engine_ends_the_process(start_server: StartServer, kind: str) -> None:
+    server = start_server(
+        sim={"step_us": 20_000, "faults": [{"kind": kind, "at_step": 20, "prompt_contains": "kill"}]}
+    )
+
+    def stream(content: str) -> str:
+        body = chat(content, stream=True, ignore_eos=True, max_tokens=2000)
+        return httpx.post(server.base_url + CHAT, json=body, timeout=60).text
+
+    with ThreadPoolExecutor(3) as pool:
+        streams = [pool.submit(stream, content) for content in ("hello", "kill", "world")]
+        texts = [one.result() for one in streams]
+    for text in texts:
+        last = text.split("\n\n")[-2]
+        assert json.loads(last.removeprefix("data: "))["error"]["code"] == "engine_failed", text
+        assert "[DONE]" not in text
+    assert server.wait_exit(10) == EXIT_ENGINE_FAILED
+
+
+def test_an_engine_that_aborts_the_process(start_server: StartServer) -> None:
+    server = start_server(sim={"faults": [{"kind": "abort", "prompt_contains": "kill"}]})
+    with pytest.raises(httpx.TransportError):
+        httpx.post(server.base_url + CHAT, json=chat("kill"), timeout=60)
+    assert server.wait_exit(10) != 0
+
+
+def test_an_engine_that_hangs(start_server: StartServer) -> None:
+    server = start_server(
+        runtime={"stall_timeout_ms": 300},
+        sim={"faults": [{"kind": "hang", "at_step": 5, "prompt_contains": "hang"}]},
+        server={"drain_timeout_s": 0.2},
+    )
+
+    def ready() -> int:
+        return server.get("/v1/health/ready").status_code
+
+    with httpx.Client(timeout=60) as client:
+        body: dict[str, Any] = chat("hang", stream=True)
+        with client.stream("POST", server.base_url + CHAT, json=body) as response:
+            next(response.iter_raw())
+            wait_until(lambda: ready() == 503, "the stall is noticed")
+            error_of(server.get("/v1/health/ready"), 503)
+            assert server.get("/v1/health/live").status_code == 200
+            assert server.get("/metrics").status_code == 200
+            # A process whose engine hangs can still be stopped.
+            server.terminate()
+            server.wait_exit(20)
+
+
+def test_no_false_stall_while_idle_or_busy(start_server: StartServer) -> None:
+    server = start_server(runtime={"stall_timeout_ms": 200}, sim={"step_us": 1000})
+    for _ in range(5):
+        ok(httpx.post(server.base_url + CHAT, json=chat(ignore_eos=True, max_tokens=300), timeout=60))
+        assert server.get("/v1/health/ready").status_code == 200
