@@ -81,7 +81,7 @@ def test_choices_and_prompts_have_indices(core: Core) -> None:
 
 def test_an_unread_request_merges_its_output(core: Core) -> None:
     handle = core.submit(max_tokens=200, seed=1, ignore_eos=True)
-    wait_until(lambda: core.engine.active_requests() == 0, "the request is done")
+    wait_until(lambda: "llgtrt_generation_tokens_total 200\n" in core.engine.metrics(), "all is generated")
     payload, last = core.next(handle)
     assert last
     assert isinstance(payload, _native.Delta)

@@ -22,9 +22,19 @@ def model_file() -> Path:
 
 
 @pytest.fixture(scope="session")
-def server(model_file: Path) -> Iterator[ServerProcess]:
+def one_thread(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A configuration for machines that do other work too: llama.cpp's threads wait for each other by spinning."""
+    file = tmp_path_factory.mktemp("config") / "one_thread.json5"
+    file.write_text("{llamacpp: {threads: 1}}")
+    return file
+
+
+@pytest.fixture(scope="session")
+def server(model_file: Path, one_thread: Path) -> Iterator[ServerProcess]:
     """One server with the demo model for the whole run; tests leave it idle."""
-    with ServerProcess("serve", str(model_file), "--served-model-name", "smollm2") as process:
+    with ServerProcess(
+        "serve", str(model_file), "-C", str(one_thread), "--served-model-name", "smollm2"
+    ) as process:
         yield process
 
 

@@ -184,7 +184,7 @@ CONSTRAINTS: list[tuple[str, dict[str, Any], str]] = [
     ),
     (
         "llguidance",
-        {"type": "llguidance", "llguidance": {"grammars": [{"lark_grammar": "start: /[01]{8}/"}]}},
+        {"type": "llguidance", "grammar": {"grammars": [{"lark_grammar": "start: /[01]{8}/"}]}},
         "[01]{8}",
     ),
 ]

@@ -38,8 +38,8 @@ def test_plain_llgtrt_serves_the_demo_model(model_file: Path) -> None:
         assert server.wait_exit() == 0
 
 
-def test_sigterm_lets_running_requests_finish(model_file: Path) -> None:
-    with ServerProcess(str(model_file)) as server, ThreadPoolExecutor(3) as pool:
+def test_sigterm_lets_running_requests_finish(model_file: Path, one_thread: Path) -> None:
+    with ServerProcess(str(model_file), "-C", str(one_thread)) as server, ThreadPoolExecutor(3) as pool:
         streams = [pool.submit(stream_lines, server.base_url, LONG) for _ in range(3)]
         wait_until(lambda: server.metric("llgtrt_num_requests_running") == 3, "three requests run")
         server.terminate()
@@ -55,8 +55,8 @@ def test_sigterm_lets_running_requests_finish(model_file: Path) -> None:
         assert server.wait_exit() == 0
 
 
-def test_second_sigterm_forces(model_file: Path) -> None:
-    with ServerProcess(str(model_file)) as server, ThreadPoolExecutor(1) as pool:
+def test_second_sigterm_forces(model_file: Path, one_thread: Path) -> None:
+    with ServerProcess(str(model_file), "-C", str(one_thread)) as server, ThreadPoolExecutor(1) as pool:
         stream = pool.submit(stream_lines, server.base_url, {**LONG, "max_tokens": 1800})
         wait_until(lambda: server.metric("llgtrt_num_requests_running") == 1, "the request runs")
         server.terminate()

@@ -34,7 +34,7 @@ def completion(base_url: str, prompt: str) -> str:
 def llama_server(model_file: Path) -> Iterator[str]:
     """Base URL of llama.cpp's own server."""
     port = free_port()
-    options = {"model": model_file, "port": port, "threads": 2, "slots": 1, "context": 1024}
+    options = {"model": model_file, "port": port, "threads": 1, "slots": 1, "context": 1024}
     command = [sys.executable, str(LLAMA_SERVER)]
     for name, value in options.items():
         command += [f"--{name}", str(value)]
