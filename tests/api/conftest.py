@@ -2,33 +2,17 @@
 
 from __future__ import annotations
 
-import json
 import os
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
 import httpx
 import pytest
 from openai import OpenAI
+
 from support.server import ServerProcess
-
-NAN_PROMPT = "please give NaN"
-FAIL_PROMPT = "please fail"
-
-FAULTS = [
-    {"kind": "nan_row", "at_step": 3, "prompt_contains": NAN_PROMPT},
-    {"kind": "fail_sequence", "at_step": 3, "prompt_contains": FAIL_PROMPT},
-]
-
-StartServer = Callable[..., ServerProcess]
-
-
-def sim_arguments(folder: Path, config: dict[str, Any]) -> list[str]:
-    """Command line arguments for the simulated engine with a configuration."""
-    file = folder / "sim.json5"
-    file.write_text(json.dumps(config, ensure_ascii=False))
-    return ["--backend", "sim", "-C", str(file), "--served-model-name", "sim-model"]
+from support.sim import FAULTS, StartServer, sim_arguments
 
 
 @pytest.fixture(scope="session")

@@ -4,15 +4,15 @@ from __future__ import annotations
 
 import base64
 import json
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
 import httpx
 import pytest
-from support.server import ServerProcess
 
-from .chat import CHAT, COMPLETIONS, chat, error_of, ok, text_of
+from support.api import CHAT, COMPLETIONS, chat, error_of, ok, text_of
+from support.server import ServerProcess
 
 JSON = {"content-type": "application/json"}
 
@@ -109,8 +109,12 @@ BAD_FIELDS: list[dict[str, Any]] = [
 @pytest.mark.parametrize("fields", BAD_FIELDS)
 def test_bad_fields_twice(http: httpx.Client, fields: dict[str, Any]) -> None:
     for stream in (False, True):
-        response = http.post(CHAT, json=chat(**fields, stream=stream)) if "logit_bias" not in fields else (
-            http.post(CHAT, content=json.dumps(chat(**fields)).replace("Infinity", "1e999"), headers=JSON)
+        response = (
+            http.post(CHAT, json=chat(**fields, stream=stream))
+            if "logit_bias" not in fields
+            else (
+                http.post(CHAT, content=json.dumps(chat(**fields)).replace("Infinity", "1e999"), headers=JSON)
+            )
         )
         assert error_of(response)["param"]
 
@@ -122,8 +126,10 @@ def test_prompt_lists_are_bounded(http: httpx.Client) -> None:
     error_of(http.post(COMPLETIONS, json={"prompt": [2**40]}))
 
 
-SCHEMA_SURFACES = [
-    lambda schema: {"response_format": {"type": "json_schema", "json_schema": {"name": "x", "schema": schema}}},
+SCHEMA_SURFACES: list[Callable[[Any], dict[str, Any]]] = [
+    lambda schema: {
+        "response_format": {"type": "json_schema", "json_schema": {"name": "x", "schema": schema}}
+    },
     lambda schema: {"response_format": {"type": "json_object", "schema": schema}},
     lambda schema: {"guided_json": schema},
     lambda schema: {"structured_outputs": {"json": schema}},
@@ -174,7 +180,9 @@ def test_hostile_schemas_are_served_or_refused(http: httpx.Client, schema: Any) 
             assert error_of(response)["param"]
 
 
-@pytest.mark.parametrize("pattern", ["(((", "(?=a)", r"\1", "a**", "[z-a]", "a{1000000}", "(" * 5000, "a" * 100_000])
+@pytest.mark.parametrize(
+    "pattern", ["(((", "(?=a)", r"\1", "a**", "[z-a]", "a{1000000}", "(" * 5000, "a" * 100_000]
+)
 def test_hostile_patterns(http: httpx.Client, pattern: str) -> None:
     for fields in ({"guided_regex": pattern}, {"response_format": {"type": "regex", "regex": pattern}}):
         response = http.post(CHAT, json=chat(max_tokens=5, **fields))

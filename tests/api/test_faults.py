@@ -8,12 +8,11 @@ from typing import Any
 
 import httpx
 import pytest
-from support.server import ServerProcess, wait_until
 
 from llgtrt.api.server import EXIT_ENGINE_FAILED
-
-from .chat import CHAT, chat, error_of, ok, text_of
-from .conftest import FAIL_PROMPT, NAN_PROMPT, StartServer
+from support.api import CHAT, chat, error_of, ok, text_of
+from support.server import ServerProcess, wait_until
+from support.sim import FAIL_PROMPT, NAN_PROMPT, StartServer
 
 
 @pytest.mark.parametrize(("prompt", "code"), [(NAN_PROMPT, "not_finite"), (FAIL_PROMPT, "internal_error")])

@@ -12,10 +12,10 @@ from typing import Any
 
 import httpx
 import pytest
-from support.server import ServerProcess, free_port, run_llgtrt, wait_until
 
-from .chat import CHAT, chat, chunks_of, error_of, finish_reasons, ok
-from .conftest import StartServer
+from support.api import CHAT, chat, chunks_of, error_of, finish_reasons, ok
+from support.server import ServerProcess, free_port, run_llgtrt, wait_until
+from support.sim import StartServer
 
 LONG = {"ignore_eos": True, "max_tokens": 3000}
 

@@ -10,10 +10,10 @@ from typing import Any
 import httpx
 import jsonschema
 import pytest
-from support.server import ServerProcess
 
-from .chat import CHAT, COMPLETIONS, chat, chunks_of, error_of, finish_reasons, joined, ok, text_of
-from .conftest import StartServer
+from support.api import CHAT, COMPLETIONS, chat, chunks_of, error_of, finish_reasons, joined, ok, text_of
+from support.server import ServerProcess
+from support.sim import StartServer
 
 SCHEMA = {
     "type": "object",
@@ -69,7 +69,7 @@ SCRIPT = "Grüße, 世界! 👩‍👩‍👧 ❤️ naïve 🏳️‍🌈."
 
 @pytest.fixture(scope="module")
 def unicode_server(tmp_path_factory: pytest.TempPathFactory) -> Any:
-    from .conftest import sim_arguments
+    from support.sim import sim_arguments
 
     config = {"sim": {"text": "script", "script": SCRIPT}}
     with ServerProcess(*sim_arguments(tmp_path_factory.mktemp("unicode"), config)) as process:
@@ -346,7 +346,9 @@ def test_p26_history_in_every_form(http: httpx.Client, message: dict[str, Any]) 
     ok(http.post(CHAT, json=body))
 
 
-@pytest.mark.parametrize("fields", [{}, {"guided_regex": "[0-9]{9}"}, {"logit_bias": {"97": -100, "98": 100}}])
+@pytest.mark.parametrize(
+    "fields", [{}, {"guided_regex": "[0-9]{9}"}, {"logit_bias": {"97": -100, "98": 100}}]
+)
 def test_p27_logprobs_are_valid_json(http: httpx.Client, fields: dict[str, Any]) -> None:
     def no_constant(name: str) -> None:
         raise AssertionError(name)

@@ -5,10 +5,16 @@ from __future__ import annotations
 import asyncio
 import json
 import os
+from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import Any
 
+from fastapi import FastAPI
+
 from llgtrt.engine import AsyncEngine, OverloadedError, new_error
+
+AppFactory = Callable[..., FastAPI]
+"""Builds the application on a fake engine with some ``server`` options."""
 
 MODEL_INFO = {
     "backend": "fake",

@@ -36,7 +36,7 @@ def modules(layer: str) -> list[Path]:
 
 
 def imported_names(path: Path) -> Iterator[str]:
-    """Absolute dotted names of everything that a module imports, in functions and under TYPE_CHECKING as well."""
+    """Absolute dotted names of all that a module imports, in functions and under TYPE_CHECKING as well."""
     package = ["llgtrt", *path.relative_to(PACKAGE).parent.parts]
     for node in ast.walk(ast.parse(path.read_text())):
         if isinstance(node, ast.Import):

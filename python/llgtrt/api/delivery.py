@@ -158,7 +158,7 @@ class SseGenerationResponse(GenerationResponse):
     """Server-sent events, written as the core made them.
 
     The headers wait for the first payload, so that an error before it is an HTTP status. If the first payload
-    takes longer than the ping interval, headers and a ping are sent: a proxy would cut the connection otherwise.
+    takes longer than the ping interval, headers and a ping are sent: a proxy would cut the connection.
     """
 
     async def _deliver(self, scope: Scope, receive: Receive, send: Send) -> None:

@@ -2,18 +2,16 @@
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator, Callable
+from collections.abc import AsyncIterator
 from typing import Any
 
 import pytest
 from fastapi import FastAPI
-from support.fake_engine import FakeNativeEngine, fake_engine
 
 from llgtrt.api import create_app
 from llgtrt.app import build_services
 from llgtrt.config import Config, Settings
-
-AppFactory = Callable[..., FastAPI]
+from support.fake_engine import AppFactory, FakeNativeEngine, fake_engine
 
 
 @pytest.fixture

@@ -11,13 +11,11 @@ import pytest
 from fastapi import FastAPI
 from fastapi.routing import APIRoute
 from starlette.routing import Route
-from support.asgi import AsgiCall
-from support.fake_engine import FakeNativeEngine
 
 from llgtrt.api import health, openai
 from llgtrt.api.auth import OPEN_PATHS
-
-from .conftest import AppFactory
+from support.asgi import AsgiCall
+from support.fake_engine import AppFactory, FakeNativeEngine
 
 KEY = "Secret-Key"
 CHAT: dict[str, Any] = {"messages": [{"role": "user", "content": "Hello"}]}
@@ -57,7 +55,7 @@ async def test_p24_every_route_needs_the_key_but_the_two_probes(make_app: AppFac
                 else:
                     assert response.status_code == 401, path
     assert {"/v1/health/live", "/v1/health/ready"} == OPEN_PATHS
-    assert OPEN_PATHS <= {route.path for route in routes}
+    assert {route.path for route in routes} >= OPEN_PATHS
 
 
 @pytest.mark.parametrize(
@@ -77,7 +75,7 @@ async def test_p24_every_route_needs_the_key_but_the_two_probes(make_app: AppFac
 )
 async def test_p24_the_key_is_compared_exactly(make_app: AppFactory, header: str, status: int) -> None:
     async with client(make_app(api_key=KEY)) as http:
-        response = await http.get("/v1/models", headers={"authorization": header.encode()})
+        response = await http.get("/v1/models", headers=[(b"authorization", header.encode())])
         assert response.status_code == status
         if status == 401:
             assert_error(response, 401, "invalid_api_key")
@@ -250,7 +248,7 @@ async def test_request_ids(make_app: AppFactory) -> None:
         echoed = await http.get("/v1/health/live", headers={"x-request-id": "abc-1"})
         assert echoed.headers["x-request-id"] == "abc-1"
         for bad in ("x" * 1000, "a b", "é"):
-            response = await http.get("/v1/health/live", headers={"x-request-id": bad.encode()})
+            response = await http.get("/v1/health/live", headers=[(b"x-request-id", bad.encode())])
             assert response.headers["x-request-id"] != bad
 
 

@@ -1,4 +1,4 @@
-"""Streams and answers from the engine to the client: headers, pings, errors, clients that leave or do not read."""
+"""From the engine to the client: headers, pings, errors, clients that leave or do not read."""
 
 from __future__ import annotations
 
@@ -7,12 +7,18 @@ import json
 from typing import Any
 
 import pytest
-from support.asgi import AsgiCall
-from support.fake_engine import FakeChoice, FakeDelta, FakeHandle, FakeNativeEngine, FakeUsage, settle
 
 from llgtrt.engine import EngineFailedError, GrammarError, InternalError, OverloadedError, new_error
-
-from .conftest import AppFactory
+from support.asgi import AsgiCall
+from support.fake_engine import (
+    AppFactory,
+    FakeChoice,
+    FakeDelta,
+    FakeHandle,
+    FakeNativeEngine,
+    FakeUsage,
+    settle,
+)
 
 CHAT = {"messages": [{"role": "user", "content": "Hello"}]}
 STREAM = {**CHAT, "stream": True}
@@ -36,7 +42,9 @@ def disconnects(app: Any, reason: str) -> float:
     return float(value)
 
 
-async def test_chunks_are_written_as_the_core_made_them(make_app: AppFactory, native: FakeNativeEngine) -> None:
+async def test_chunks_are_written_as_the_core_made_them(
+    make_app: AppFactory, native: FakeNativeEngine
+) -> None:
     async with AsgiCall(make_app(), ROUTE, STREAM) as call:
         handle = await submitted(native)
         handle.put(b"data: 1\n\n")
@@ -62,7 +70,9 @@ async def test_p19_headers_wait_for_the_first_payload(make_app: AppFactory, nati
     assert call.error["type"] == "invalid_request_error"
 
 
-async def test_p19_later_errors_are_events_without_done(make_app: AppFactory, native: FakeNativeEngine) -> None:
+async def test_p19_later_errors_are_events_without_done(
+    make_app: AppFactory, native: FakeNativeEngine
+) -> None:
     async with AsgiCall(make_app(), ROUTE, STREAM) as call:
         handle = await submitted(native)
         handle.put(b"data: 1\n\n")

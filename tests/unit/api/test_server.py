@@ -5,20 +5,19 @@ from __future__ import annotations
 import asyncio
 import json
 import socket
-from collections.abc import AsyncIterator
+import time
+from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager
 from types import SimpleNamespace
 from typing import Any
 
 import pytest
-from support.fake_engine import FakeNativeEngine, fake_engine
 
 from llgtrt.api import http_protocol
 from llgtrt.api.server import EXIT_ENGINE_FAILED, HttpServer
-from llgtrt.config import Config, ConfigError, Settings
+from llgtrt.config import Config, ConfigError
 from llgtrt.engine import EngineFailedError, new_error
-
-from .conftest import AppFactory
+from support.fake_engine import AppFactory, FakeNativeEngine, fake_engine
 
 CHAT = json.dumps({"messages": [{"role": "user", "content": "Hello"}], "stream": True}).encode()
 
@@ -52,11 +51,18 @@ class Running:
         return await asyncio.wait_for(self.task, 20)
 
 
+async def eventually(condition: Callable[[], bool]) -> None:
+    """Polls a condition that no event announces."""
+    deadline = time.monotonic() + 10
+    while not condition():
+        assert time.monotonic() < deadline
+        await asyncio.sleep(0.001)
+
+
 @asynccontextmanager
 async def running(app: Any, native: FakeNativeEngine, **server: Any) -> AsyncIterator[Running]:
     one = Running(app, native, **server)
-    while not one.signals.can_drain:
-        await asyncio.sleep(0)
+    await eventually(lambda: one.signals.can_drain)
     try:
         yield one
     finally:
@@ -66,11 +72,7 @@ async def running(app: Any, native: FakeNativeEngine, **server: Any) -> AsyncIte
 
 
 async def submitted(native: FakeNativeEngine, count: int = 1) -> None:
-    async def poll() -> None:
-        while len(native.handles) < count or not native.handles[-1].takes:
-            await asyncio.sleep(0.001)
-
-    await asyncio.wait_for(poll(), 10)
+    await eventually(lambda: len(native.handles) >= count and native.handles[-1].takes > 0)
 
 
 def request(body: bytes = b"", path: str = "/v1/chat/completions", *headers: str) -> bytes:
@@ -110,7 +112,9 @@ async def test_idle_connections_are_closed(make_app: AppFactory, native: FakeNat
         assert status(response) == 200
 
 
-async def test_a_long_stream_outlives_the_head_timeout(make_app: AppFactory, native: FakeNativeEngine) -> None:
+async def test_a_long_stream_outlives_the_head_timeout(
+    make_app: AppFactory, native: FakeNativeEngine
+) -> None:
     async with running(make_app(ping_interval_s=0.02), native, header_timeout_s=0.05) as server:
         reader, writer = await server.connect()
         writer.write(request(CHAT))
@@ -139,9 +143,12 @@ async def test_large_heads_are_refused(make_app: AppFactory, native: FakeNativeE
 
 
 @pytest.mark.parametrize(
-    "data", [b"hello\r\n\r\n", b"\x16\x03\x01\x00\xa5\x01", b"GET / HTTP/9.9\r\n\r\n", b"GET \xff HTTP/1.1\r\n\r\n"]
+    "data",
+    [b"hello\r\n\r\n", b"\x16\x03\x01\x00\xa5\x01", b"GET / HTTP/9.9\r\n\r\n", b"GET \xff HTTP/1.1\r\n\r\n"],
 )
-async def test_what_is_not_http_gets_a_400(make_app: AppFactory, native: FakeNativeEngine, data: bytes) -> None:
+async def test_what_is_not_http_gets_a_400(
+    make_app: AppFactory, native: FakeNativeEngine, data: bytes
+) -> None:
     async with running(make_app(), native) as server:
         response = await server.exchange(data)
         assert status(response) == 400
@@ -163,12 +170,16 @@ async def test_a_body_without_an_end_is_cut_after_the_answer(
 ) -> None:
     monkeypatch.setattr(http_protocol, "MOST_DISCARDED_BYTES", 1_000_000)
     async with running(make_app(max_body_bytes=1000), native) as server:
-        reader, writer = await server.connect()
+        _, writer = await server.connect()
         writer.write(request().replace(b"content-length: 0", b"transfer-encoding: chunked"))
-        with pytest.raises(OSError):  # noqa: PT011 (reset or broken pipe)
+
+        async def send_on() -> None:
             for _ in range(10_000):
                 writer.write(b"ffff\r\n" + b"a" * 0xFFFF + b"\r\n")
                 await writer.drain()
+
+        with pytest.raises(OSError):  # noqa: PT011 (reset or broken pipe)
+            await send_on()
         writer.close()
 
 
@@ -180,10 +191,11 @@ async def test_p22_a_signal_drains(make_app: AppFactory, native: FakeNativeEngin
         native.handles[0].put(b"data: 1\n\n")
         await asyncio.wait_for(reader.readuntil(b"data: 1\n\n"), 10)
         server.signals.stop.set()
-        while native.state[0] != "draining":
-            await asyncio.sleep(0.001)
+        await eventually(lambda: native.state[0] == "draining")
         # The port is still open: probes see that the server is not ready.
-        probe = await server.exchange(b"GET /v1/health/ready HTTP/1.1\r\nhost: x\r\nconnection: close\r\n\r\n")
+        probe = await server.exchange(
+            b"GET /v1/health/ready HTTP/1.1\r\nhost: x\r\nconnection: close\r\n\r\n"
+        )
         assert status(probe) == 503
         native.handles[0].put(b"data: [DONE]\n\n", last=True)
         rest = await asyncio.wait_for(reader.read(), 10)
