@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from jsonschema import Draft202012Validator, FormatChecker
+from jsonschema import Draft202012Validator
 from openai import OpenAI
 from openai.types.chat import ChatCompletion
 
@@ -61,7 +61,9 @@ def test_answer_satisfies_the_schema(
         assert choice.finish_reason == "stop", choice.message.content
     if choice.finish_reason == "stop":
         answer = json.loads(choice.message.content)
-        Draft202012Validator(case["schema"], format_checker=FormatChecker()).validate(answer)
+        Draft202012Validator(case["schema"], format_checker=Draft202012Validator.FORMAT_CHECKER).validate(
+            answer
+        )
     else:
         assert choice.finish_reason == "length"
         assert completion.usage is not None
