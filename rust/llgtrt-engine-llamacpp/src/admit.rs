@@ -1,0 +1,106 @@
+//! Admission: gives waiting sequences a slot, starting from cells that are already there. Runs in a poll, on
+//! the engine's thread.
+
+use std::cmp::Reverse;
+use std::sync::Arc;
+
+use llgtrt_core::SequenceSpec;
+
+use crate::engine::LlamaCppEngine;
+use crate::sequence::Sequence;
+use crate::slot::{Placement, common_prefix, place};
+
+/// Waiting sequences looked at in one poll.
+const LOOK_AHEAD: usize = 32;
+
+/// A sequence waits for another one's prompt if that saves it this many tokens.
+const MIN_SHARED: usize = 64;
+
+impl LlamaCppEngine {
+    /// Starts waiting sequences, oldest first, while there are free slots. One whose prompt is just being
+    /// evaluated for another sequence waits for that, and lets others pass.
+    pub(crate) fn admit(&mut self) {
+        let mut index = 0;
+        while index < self.waiting.len().min(LOOK_AHEAD) && self.slots.iter().any(|slot| !slot.busy) {
+            match self.placement(index) {
+                Some(placement) => {
+                    if let Some(spec) = self.waiting.remove(index) {
+                        self.start(spec, placement);
+                    }
+                }
+                None => index += 1,
+            }
+        }
+    }
+
+    /// Where the waiting sequence `index` goes, or `None` if it should wait for a prompt in evaluation.
+    fn placement(&mut self, index: usize) -> Option<Placement> {
+        let spec = &self.waiting[index];
+        // The last token is always evaluated: its logits are needed.
+        let most = spec.prompt.len() - 1;
+        self.usable.clear();
+        for (slot, sequence) in self.slots.iter().zip(&self.running) {
+            let choice = sequence.as_ref().is_some_and(|s| Arc::ptr_eq(&s.spec.prompt, &spec.prompt));
+            let usable = if spec.prompt_logprobs || !(self.reuse_prefix || choice) {
+                0
+            } else {
+                common_prefix(&slot.tokens, &spec.prompt).min(most)
+            };
+            self.usable.push(usable);
+        }
+        let best = self.usable.iter().copied().max().unwrap_or(0);
+        for (slot, sequence) in self.slots.iter().zip(&self.running) {
+            let Some(other) = sequence.as_ref().filter(|other| !other.started) else { continue };
+            if spec.prompt_logprobs {
+                break;
+            }
+            let (shared, least) = if Arc::ptr_eq(&other.spec.prompt, &spec.prompt) {
+                (most, 1)
+            } else if self.reuse_prefix {
+                (common_prefix(&other.spec.prompt, &spec.prompt).min(most), MIN_SHARED)
+            } else {
+                continue;
+            };
+            if shared > slot.tokens.len() && shared >= best + least {
+                return None;
+            }
+        }
+        place(&self.slots, &self.usable, spec.prompt.len())
+    }
+
+    fn start(&mut self, spec: SequenceSpec, placement: Placement) {
+        let reused = self.prepare_slot(placement);
+        self.stats.prefix_cache_queries += spec.prompt.len() as u64;
+        self.stats.prefix_cache_hits += reused as u64;
+        let age = self.tick();
+        self.slots[placement.slot].busy = true;
+        self.running[placement.slot] = Some(Box::new(Sequence::new(spec, &self.eos, reused, age)));
+    }
+
+    /// Brings the reused cells into the slot and removes all others. Answers how many there are.
+    fn prepare_slot(&mut self, Placement { slot, source, reused }: Placement) -> usize {
+        if source != slot {
+            let mut tokens = std::mem::take(&mut self.slots[slot].tokens);
+            tokens.clear();
+            if self.context.copy(source, slot) {
+                tokens.extend_from_slice(&self.slots[source].tokens);
+            }
+            self.slots[slot].tokens = tokens;
+        }
+        let kept = reused.min(self.slots[slot].tokens.len());
+        if kept < self.slots[slot].tokens.len() && !(kept > 0 && self.context.truncate(slot, kept)) {
+            // Recurrent models cannot forget a part.
+            self.context.truncate(slot, 0);
+            self.slots[slot].tokens.clear();
+            return 0;
+        }
+        self.slots[slot].tokens.truncate(kept);
+        kept
+    }
+
+    /// The running slot that was admitted last.
+    pub(crate) fn youngest(&self) -> Option<usize> {
+        let ages = self.running.iter().enumerate().filter_map(|(slot, s)| Some((slot, s.as_ref()?.age)));
+        ages.min_by_key(|&(_, age)| Reverse(age)).map(|(slot, _)| slot)
+    }
+}

@@ -1,0 +1,170 @@
+//! What can be set about the engine, and the checks that llama.cpp would answer with an abort.
+//! Plain data; used once, by whichever thread starts the server.
+
+use std::path::PathBuf;
+
+use llgtrt_core::{Error, Result};
+use serde::Deserialize;
+
+/// Sequences that one llama.cpp context can hold.
+const MAX_SLOTS: u32 = 256;
+
+/// Settings of the engine. Every field has a default but `model_path`, which must be given.
+#[derive(Debug, Clone, PartialEq, Deserialize)]
+#[serde(default, deny_unknown_fields)]
+pub struct LlamaCppConfig {
+    /// The GGUF file, or a folder that holds exactly one model.
+    pub model_path: PathBuf,
+    /// Sequences that generate at the same time, 1 to 256.
+    pub max_batch_size: u32,
+    /// Prompt plus generated tokens of one sequence. None: what the model was trained for, at most 4096.
+    pub max_sequence_tokens: Option<u32>,
+    /// Most tokens in one forward pass.
+    pub max_num_tokens: u32,
+    /// Most prompt tokens in a forward pass while other sequences decode: small keeps the gap between
+    /// their tokens short, large finishes prompts sooner.
+    pub prefill_chunk_tokens: u32,
+    /// Sequences that may wait in the engine for a slot; beyond it, `submit` answers that it is overloaded.
+    pub max_waiting: u32,
+    /// Keep the KV cache of finished sequences and reuse it for prompts that start the same way.
+    pub reuse_prefix: bool,
+    /// Threads of a forward pass over a single token. None: one per physical core.
+    pub threads: Option<u32>,
+    /// Threads of a forward pass over several tokens. None: as `threads`.
+    pub batch_threads: Option<u32>,
+    /// Model layers on the GPU. None: as many as there are, where a GPU backend was built in.
+    pub gpu_layers: Option<u32>,
+    /// Whether to use llama.cpp's fused attention.
+    pub flash_attention: FlashAttention,
+    /// Number format of the KV cache.
+    pub kv_cache_type: KvCacheType,
+    /// Map the model file instead of reading it.
+    pub mmap: bool,
+    /// Lock the model in memory.
+    pub mlock: bool,
+}
+
+impl Default for LlamaCppConfig {
+    fn default() -> Self {
+        Self {
+            model_path: PathBuf::new(),
+            max_batch_size: 8,
+            max_sequence_tokens: None,
+            max_num_tokens: 512,
+            prefill_chunk_tokens: 64,
+            max_waiting: 4096,
+            reuse_prefix: true,
+            threads: None,
+            batch_threads: None,
+            gpu_layers: None,
+            flash_attention: FlashAttention::Auto,
+            kv_cache_type: KvCacheType::F16,
+            mmap: true,
+            mlock: false,
+        }
+    }
+}
+
+/// Whether to use llama.cpp's fused attention.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum FlashAttention {
+    /// Where the backend has it.
+    Auto,
+    /// Always; an error where the backend lacks it.
+    On,
+    /// Never.
+    Off,
+}
+
+/// Number format of the KV cache. The quantized ones need fused attention.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Deserialize)]
+#[serde(rename_all = "snake_case")]
+#[expect(missing_docs, reason = "the names are ggml's own")]
+pub enum KvCacheType {
+    F32,
+    F16,
+    Bf16,
+    Q8_0,
+    Q5_1,
+    Q5_0,
+    Q4_1,
+    Q4_0,
+    Iq4Nl,
+}
+
+impl LlamaCppConfig {
+    /// Checks the numbers against each other.
+    ///
+    /// # Errors
+    /// [`ErrorKind::Configuration`](llgtrt_core::ErrorKind::Configuration), naming the field.
+    pub fn validate(&self) -> Result<()> {
+        let check = |field: &str, ok: bool, rule: &str| {
+            if ok { Ok(()) } else { Err(Error::configuration(format!("{field} {rule}")).with_param(field)) }
+        };
+        check("model_path", !self.model_path.as_os_str().is_empty(), "is missing")?;
+        check("max_batch_size", (1..=MAX_SLOTS).contains(&self.max_batch_size), "must be 1 to 256")?;
+        check(
+            "max_num_tokens",
+            (self.max_batch_size..=65_536).contains(&self.max_num_tokens),
+            "must be at least max_batch_size and at most 65536",
+        )?;
+        check("prefill_chunk_tokens", self.prefill_chunk_tokens > 0, "must be at least 1")?;
+        check(
+            "max_sequence_tokens",
+            self.max_sequence_tokens.is_none_or(|n| (2..=1 << 24).contains(&n)),
+            "must be 2 to 16777216",
+        )?;
+        for (field, threads) in [("threads", self.threads), ("batch_threads", self.batch_threads)] {
+            check(field, threads.is_none_or(|n| (1..=512).contains(&n)), "must be 1 to 512")?;
+        }
+        Ok(())
+    }
+
+    /// Threads for single tokens and for batches.
+    pub(crate) fn thread_counts(&self) -> (u32, u32) {
+        let cores = || num_cpus::get_physical().min(num_cpus::get()).clamp(1, 512) as u32;
+        let threads = self.threads.unwrap_or_else(cores);
+        (threads, self.batch_threads.unwrap_or(threads))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn config() -> LlamaCppConfig {
+        LlamaCppConfig { model_path: "model.gguf".into(), ..LlamaCppConfig::default() }
+    }
+
+    #[test]
+    fn fields_and_values_have_the_names_of_the_file_format() {
+        let parsed: LlamaCppConfig = serde_json::from_str(
+            r#"{"model_path": "a.gguf", "kv_cache_type": "q8_0", "flash_attention": "on", "threads": 3}"#,
+        )
+        .unwrap();
+        assert_eq!(parsed.kv_cache_type, KvCacheType::Q8_0);
+        assert_eq!(parsed.flash_attention, FlashAttention::On);
+        assert_eq!(parsed.thread_counts(), (3, 3));
+        assert_eq!(parsed.max_batch_size, 8);
+        assert_eq!(serde_json::from_str::<KvCacheType>("\"iq4_nl\"").unwrap(), KvCacheType::Iq4Nl);
+        assert!(serde_json::from_str::<LlamaCppConfig>(r#"{"model": "a.gguf"}"#).is_err());
+    }
+
+    #[test]
+    fn a_wrong_number_names_its_field() {
+        assert!(config().validate().is_ok());
+        let wrong = [
+            (LlamaCppConfig::default(), "model_path"),
+            (LlamaCppConfig { max_batch_size: 0, ..config() }, "max_batch_size"),
+            (LlamaCppConfig { max_batch_size: 257, ..config() }, "max_batch_size"),
+            (LlamaCppConfig { max_num_tokens: 7, ..config() }, "max_num_tokens"),
+            (LlamaCppConfig { prefill_chunk_tokens: 0, ..config() }, "prefill_chunk_tokens"),
+            (LlamaCppConfig { max_sequence_tokens: Some(1), ..config() }, "max_sequence_tokens"),
+            (LlamaCppConfig { batch_threads: Some(0), ..config() }, "batch_threads"),
+        ];
+        for (config, field) in wrong {
+            assert_eq!(config.validate().unwrap_err().param.as_deref(), Some(field));
+        }
+    }
+}

@@ -1,0 +1,288 @@
+//! The llama.cpp context, its batch and its thread pool behind a safe interface.
+//!
+//! The engine's thread makes every call. llama.cpp asserts (and so aborts the process) on a batch that is
+//! too long, on a sequence number out of range and on too many output rows: this file refuses them first.
+
+#![expect(unsafe_code, reason = "llama.cpp's C API")]
+
+use std::ptr::NonNull;
+use std::sync::Arc;
+
+use llama_cpp_2::model::LlamaModel;
+use llama_cpp_sys_2 as sys;
+use llgtrt_core::{Error, Result, TokenId};
+
+use crate::config::{FlashAttention, KvCacheType, LlamaCppConfig};
+use crate::{log, model};
+
+/// Output rows of one forward pass are memory: 64 rows of a vocabulary of 128 000 are 32 MB.
+const MIN_OUTPUT_ROWS: u32 = 64;
+
+/// Why a forward pass did not happen.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum DecodeError {
+    /// The KV cache has no room for the batch; nothing changed.
+    NoRoom,
+    /// llama.cpp refused the batch; nothing changed.
+    Refused,
+    /// The computation failed; the context is of no further use.
+    Fatal(i32),
+}
+
+/// One llama.cpp context with a batch being built. Slot numbers are llama.cpp's sequence ids.
+pub(crate) struct Context {
+    context: NonNull<sys::llama_context>,
+    memory: sys::llama_memory_t,
+    pools: Vec<NonNull<sys::ggml_threadpool>>,
+    batch: sys::llama_batch,
+    capacity: usize,
+    outputs: usize,
+    max_outputs: usize,
+    slots: usize,
+    vocab_size: usize,
+    slot_tokens: u32,
+    copy_buffer: Vec<u8>,
+    /// The context points into it.
+    _weights: Arc<LlamaModel>,
+}
+
+// SAFETY: llama.cpp's context, batch and thread pool are not bound to a thread, and `Context` is not `Sync`.
+unsafe impl Send for Context {}
+
+impl Context {
+    pub(crate) fn new(weights: &Arc<LlamaModel>, config: &LlamaCppConfig) -> Result<Self> {
+        model::backend()?;
+        let raw_model = raw_model(weights);
+        // SAFETY: the model is alive.
+        if unsafe { sys::llama_model_has_encoder(raw_model) || !sys::llama_model_has_decoder(raw_model) } {
+            return Err(Error::configuration("the model is not a decoder-only language model"));
+        }
+        let trained = weights.n_ctx_train().max(1);
+        let slot_tokens = config.max_sequence_tokens.unwrap_or(trained.min(4096));
+        let slots = config.max_batch_size;
+        let cells = slot_tokens.next_multiple_of(256).checked_mul(slots);
+        let cells = cells.filter(|&cells| cells <= i32::MAX as u32).ok_or_else(|| {
+            Error::configuration("max_sequence_tokens times max_batch_size is too large")
+                .with_param("max_sequence_tokens")
+        })?;
+        let capacity = config.max_num_tokens.min(cells);
+        let max_outputs = MIN_OUTPUT_ROWS.max(2 * slots).min(capacity);
+        let (threads, batch_threads) = config.thread_counts();
+
+        // SAFETY: plain data.
+        let mut params = unsafe { sys::llama_context_default_params() };
+        params.n_ctx = cells;
+        params.n_batch = capacity;
+        params.n_ubatch = capacity;
+        params.n_seq_max = slots;
+        params.n_outputs_max = max_outputs;
+        params.n_threads = threads as i32;
+        params.n_threads_batch = batch_threads as i32;
+        params.kv_unified = false;
+        params.no_perf = true;
+        params.flash_attn_type = match config.flash_attention {
+            FlashAttention::Auto => sys::LLAMA_FLASH_ATTN_TYPE_AUTO,
+            FlashAttention::On => sys::LLAMA_FLASH_ATTN_TYPE_ENABLED,
+            FlashAttention::Off => sys::LLAMA_FLASH_ATTN_TYPE_DISABLED,
+        };
+        params.type_k = ggml_type(config.kv_cache_type);
+        params.type_v = params.type_k;
+
+        log::take_error();
+        // SAFETY: the model is alive; llama.cpp answers null on error.
+        let context = NonNull::new(unsafe { sys::llama_init_from_model(raw_model, params) });
+        let context = context.ok_or_else(|| {
+            let reason = log::take_error().unwrap_or_else(|| "out of memory".to_owned());
+            Error::configuration(format!("llama.cpp cannot run the model as configured: {reason}"))
+        })?;
+        // SAFETY: the context is alive; the batch is freed by `drop`.
+        let (memory, batch) = unsafe {
+            (sys::llama_get_memory(context.as_ptr()), sys::llama_batch_init(capacity as i32, 0, 1))
+        };
+        let mut this = Self {
+            context,
+            memory,
+            pools: Vec::new(),
+            batch,
+            capacity: capacity as usize,
+            outputs: 0,
+            max_outputs: max_outputs as usize,
+            slots: slots as usize,
+            vocab_size: weights.n_vocab().max(0) as usize,
+            slot_tokens,
+            copy_buffer: Vec::new(),
+            _weights: Arc::clone(weights),
+        };
+        if memory.is_null() {
+            return Err(Error::configuration("the model does not generate text"));
+        }
+        this.attach_threads(threads, batch_threads);
+        Ok(this)
+    }
+
+    /// Threads that live as long as the context; llama.cpp would start new ones for every forward pass.
+    fn attach_threads(&mut self, threads: u32, batch_threads: u32) {
+        let pool = |count: u32| {
+            // SAFETY: zero is a valid value of every field, and `init` sets them all.
+            let params = unsafe {
+                let mut params: sys::ggml_threadpool_params = std::mem::zeroed();
+                sys::ggml_threadpool_params_init(&raw mut params, count as i32);
+                params
+            };
+            // Between two forward passes the threads sleep: the cores belong to the mask pool then.
+            let mut params = sys::ggml_threadpool_params { poll: 0, ..params };
+            // SAFETY: the parameters are copied.
+            NonNull::new(unsafe { sys::ggml_threadpool_new(&raw mut params) })
+        };
+        let Some(single) = pool(threads) else { return };
+        self.pools.push(single);
+        let mut batch = single;
+        if batch_threads != threads {
+            let Some(pool) = pool(batch_threads) else { return };
+            self.pools.push(pool);
+            batch = pool;
+        }
+        // SAFETY: context and pools are alive; `drop` frees the context first.
+        unsafe { sys::llama_attach_threadpool(self.context.as_ptr(), single.as_ptr(), batch.as_ptr()) };
+    }
+
+    /// Positions of one slot that may be used.
+    pub(crate) fn slot_tokens(&self) -> u32 {
+        self.slot_tokens
+    }
+
+    /// Columns of a logits row.
+    pub(crate) fn vocab_size(&self) -> usize {
+        self.vocab_size
+    }
+
+    /// Tokens that fit into one batch.
+    pub(crate) fn capacity(&self) -> usize {
+        self.capacity
+    }
+
+    /// Output rows that one batch may ask for.
+    pub(crate) fn max_outputs(&self) -> usize {
+        self.max_outputs
+    }
+
+    pub(crate) fn clear_batch(&mut self) {
+        self.batch.n_tokens = 0;
+        self.outputs = 0;
+    }
+
+    pub(crate) fn batch_len(&self) -> usize {
+        self.batch.n_tokens as usize
+    }
+
+    /// Adds a token at `position` of `slot`; `output` asks for its logits. Answers its place in the batch,
+    /// or `None` if it does not fit.
+    pub(crate) fn push(
+        &mut self,
+        slot: usize,
+        position: usize,
+        token: TokenId,
+        output: bool,
+    ) -> Option<usize> {
+        let index = self.batch_len();
+        let outputs = self.outputs + usize::from(output);
+        if index >= self.capacity || outputs > self.max_outputs || slot >= self.slots {
+            return None;
+        }
+        // SAFETY: the batch was made for `capacity` tokens of one sequence each, and `index` is less.
+        unsafe {
+            *self.batch.token.add(index) = token as sys::llama_token;
+            *self.batch.pos.add(index) = position as sys::llama_pos;
+            *self.batch.n_seq_id.add(index) = 1;
+            **self.batch.seq_id.add(index) = slot as sys::llama_seq_id;
+            *self.batch.logits.add(index) = i8::from(output);
+        }
+        self.batch.n_tokens += 1;
+        self.outputs = outputs;
+        Some(index)
+    }
+
+    /// Evaluates the batch.
+    pub(crate) fn decode(&mut self) -> Result<(), DecodeError> {
+        // SAFETY: the batch is filled up to `n_tokens`, within the limits the context was made with.
+        match unsafe { sys::llama_decode(self.context.as_ptr(), self.batch) } {
+            0 => Ok(()),
+            1 => Err(DecodeError::NoRoom),
+            -1 => Err(DecodeError::Refused),
+            code => Err(DecodeError::Fatal(code)),
+        }
+    }
+
+    /// The logits of the token at `index` of the batch that was evaluated last.
+    pub(crate) fn logits(&mut self, index: usize) -> Option<&[f32]> {
+        // SAFETY: an index without output answers null; a row has `vocab_size` columns and lives until the
+        // next call that takes `&mut self`.
+        unsafe {
+            let row = sys::llama_get_logits_ith(self.context.as_ptr(), index as i32);
+            (!row.is_null()).then(|| std::slice::from_raw_parts(row, self.vocab_size))
+        }
+    }
+
+    /// Forgets everything of `slot` from `position` on. False if the model cannot forget a part.
+    pub(crate) fn truncate(&mut self, slot: usize, position: usize) -> bool {
+        assert!(slot < self.slots, "slot out of range");
+        // SAFETY: the memory belongs to the living context and the slot is in range.
+        unsafe { sys::llama_memory_seq_rm(self.memory, slot as i32, position as i32, -1) }
+    }
+
+    /// Replaces everything of slot `to` by a copy of slot `from`. False if that failed, `to` is then empty.
+    pub(crate) fn copy(&mut self, from: usize, to: usize) -> bool {
+        assert!(from < self.slots && to < self.slots, "slot out of range");
+        let context = self.context.as_ptr();
+        // llama.cpp's own `seq_cp` copies a whole stream of `max_sequence_tokens` cells; this copies the
+        // used ones.
+        // SAFETY: the buffer has the length passed, and llama.cpp checks what it reads from it.
+        let copied = unsafe {
+            let size = sys::llama_state_seq_get_size(context, from as i32);
+            if self.copy_buffer.len() < size {
+                self.copy_buffer.resize(size, 0);
+            }
+            let buffer = self.copy_buffer.as_mut_ptr();
+            let written = sys::llama_state_seq_get_data(context, buffer, size, from as i32);
+            written > 0 && sys::llama_state_seq_set_data(context, buffer, written, to as i32) > 0
+        };
+        if !copied {
+            self.truncate(to, 0);
+        }
+        copied
+    }
+}
+
+impl Drop for Context {
+    fn drop(&mut self) {
+        // SAFETY: each was made by llama.cpp, is freed once, and the context goes before its pools.
+        unsafe {
+            sys::llama_batch_free(self.batch);
+            sys::llama_free(self.context.as_ptr());
+            for pool in &self.pools {
+                sys::ggml_threadpool_free(pool.as_ptr());
+            }
+        }
+    }
+}
+
+/// The pointer inside llama-cpp-2's model, which that crate does not hand out.
+fn raw_model(model: &LlamaModel) -> *mut sys::llama_model {
+    const { assert!(size_of::<LlamaModel>() == size_of::<*mut sys::llama_model>()) };
+    // SAFETY: `LlamaModel` is `repr(transparent)` over a non-null pointer to `llama_model`.
+    unsafe { *std::ptr::from_ref(model).cast::<*mut sys::llama_model>() }
+}
+
+fn ggml_type(kind: KvCacheType) -> sys::ggml_type {
+    match kind {
+        KvCacheType::F32 => sys::GGML_TYPE_F32,
+        KvCacheType::F16 => sys::GGML_TYPE_F16,
+        KvCacheType::Bf16 => sys::GGML_TYPE_BF16,
+        KvCacheType::Q8_0 => sys::GGML_TYPE_Q8_0,
+        KvCacheType::Q5_1 => sys::GGML_TYPE_Q5_1,
+        KvCacheType::Q5_0 => sys::GGML_TYPE_Q5_0,
+        KvCacheType::Q4_1 => sys::GGML_TYPE_Q4_1,
+        KvCacheType::Q4_0 => sys::GGML_TYPE_Q4_0,
+        KvCacheType::Iq4Nl => sys::GGML_TYPE_IQ4_NL,
+    }
+}

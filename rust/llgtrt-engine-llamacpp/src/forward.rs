@@ -1,0 +1,145 @@
+//! One forward pass: builds the batch, evaluates it, and books what came of it. Runs in a poll, on the
+//! engine's thread.
+
+use llgtrt_core::sampler::token_logprobs;
+use llgtrt_core::{Error, ErrorKind, Result};
+
+use crate::context::DecodeError;
+use crate::engine::LlamaCppEngine;
+use crate::schedule::{Demand, Limits, plan};
+
+/// A token of the batch whose logits were asked for.
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct Output {
+    pub(crate) slot: usize,
+    /// Of the token in its sequence.
+    pub(crate) position: usize,
+    /// Of the token in the batch.
+    pub(crate) index: usize,
+}
+
+impl LlamaCppEngine {
+    /// Evaluates the next tokens of all running sequences. False if nothing was evaluated.
+    ///
+    /// # Errors
+    /// The context is of no further use.
+    pub(crate) fn forward(&mut self) -> Result<bool> {
+        self.collect_demands();
+        let limits = Limits {
+            tokens: self.context.capacity(),
+            prefill_tokens: self.prefill_chunk,
+            outputs: self.context.max_outputs(),
+        };
+        plan(&self.demands, limits, &mut self.shares);
+        self.fill_batch();
+        if self.context.batch_len() == 0 {
+            return Ok(false);
+        }
+        match self.context.decode() {
+            Ok(()) => {}
+            Err(DecodeError::NoRoom) => {
+                // Every slot has its own cells, so this is not expected; the others can go on without one.
+                if let Some(slot) = self.youngest() {
+                    self.fail(slot, Error::new(ErrorKind::Overloaded, "the KV cache is full"));
+                    self.forget(slot);
+                }
+                return Ok(false);
+            }
+            Err(DecodeError::Refused) => {
+                for (demand, &share) in std::mem::take(&mut self.demands).iter().zip(&self.shares.clone()) {
+                    if share > 0 {
+                        self.fail(demand.slot, Error::internal("llama.cpp refused the batch"));
+                        self.forget(demand.slot);
+                    }
+                }
+                return Ok(false);
+            }
+            Err(DecodeError::Fatal(code)) => {
+                return Err(Error::engine(format!("the forward pass failed with code {code}")));
+            }
+        }
+        self.stats.forward_passes += 1;
+        for (demand, &share) in self.demands.iter().zip(&self.shares) {
+            let Some(sequence) = &self.running[demand.slot] else { continue };
+            let cells = &mut self.slots[demand.slot].tokens;
+            for _ in 0..share {
+                cells.push(sequence.token(cells.len()));
+            }
+        }
+        self.read_logprobs();
+        for (sequence, slot) in self.running.iter_mut().zip(&self.slots) {
+            if let Some(sequence) = sequence {
+                sequence.release(slot.tokens.len());
+            }
+        }
+        Ok(true)
+    }
+
+    fn collect_demands(&mut self) {
+        self.demands.clear();
+        for (slot, sequence) in self.running.iter().enumerate() {
+            let Some(sequence) = sequence else { continue };
+            let evaluated = self.slots[slot].tokens.len();
+            let pending = sequence.target().saturating_sub(evaluated);
+            if pending > 0 && !sequence.is_done() {
+                self.demands.push(Demand {
+                    slot,
+                    pending,
+                    prefill: evaluated < sequence.spec.prompt.len(),
+                    every_output: sequence.wants_many_outputs(pending),
+                    age: sequence.age,
+                });
+            }
+        }
+    }
+
+    fn fill_batch(&mut self) {
+        self.context.clear_batch();
+        self.outputs.clear();
+        for (demand, share) in self.demands.iter().zip(&mut self.shares) {
+            let slot = demand.slot;
+            let Some(sequence) = &self.running[slot] else { continue };
+            let start = self.slots[slot].tokens.len();
+            for position in start..start + *share {
+                let output = sequence.wants_output(position);
+                let Some(index) = self.context.push(slot, position, sequence.token(position), output) else {
+                    *share = position - start;
+                    break;
+                };
+                if output {
+                    self.outputs.push(Output { slot, position, index });
+                }
+            }
+        }
+    }
+
+    /// Takes the log-probabilities of prompt tokens and of forced tokens, and leaves in `outputs` what is
+    /// to be sampled.
+    fn read_logprobs(&mut self) {
+        let (running, context) = (&mut self.running, &mut self.context);
+        self.outputs.retain(|output| {
+            let Some(sequence) = &mut running[output.slot] else { return false };
+            let next = output.position + 1;
+            if next == sequence.len() {
+                return sequence.closing.is_none();
+            }
+            let Some(logits) = context.logits(output.index) else { return false };
+            if next < sequence.spec.prompt.len() {
+                let count = sequence.spec.sampling.logprobs.unwrap_or(0) as usize;
+                let logprobs = token_logprobs(logits, sequence.spec.prompt[next], count).ok();
+                if let Some(all) = &mut sequence.prompt_logprobs {
+                    all.push(logprobs);
+                }
+            } else {
+                sequence.release_with_logprobs(output.position, logits);
+            }
+            false
+        });
+    }
+
+    /// Empties a free slot whose cells are in doubt.
+    fn forget(&mut self, slot: usize) {
+        self.context.truncate(slot, 0);
+        self.slots[slot].tokens.clear();
+    }
+}

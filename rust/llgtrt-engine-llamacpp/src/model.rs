@@ -1,0 +1,149 @@
+//! Loads a GGUF model and tells what its metadata says. Runs on the thread that starts the server; the
+//! loaded model is immutable and shared.
+
+use std::collections::BTreeMap;
+use std::fs;
+use std::path::{Path, PathBuf};
+use std::sync::{Arc, Mutex, OnceLock, PoisonError};
+
+use llama_cpp_2::LlamaCppError;
+use llama_cpp_2::llama_backend::LlamaBackend;
+use llama_cpp_2::model::LlamaModel;
+use llama_cpp_2::model::params::LlamaModelParams;
+use llgtrt_core::{Error, Result, TokenId, Tokenizer, Vocabulary};
+
+use crate::config::LlamaCppConfig;
+use crate::tokenizer::GgufTokenizer;
+use crate::{gguf, log};
+
+/// What a model file says about itself.
+#[derive(Debug, Clone, Default)]
+pub struct ModelInfo {
+    /// Jinja source of the chat template.
+    pub chat_template: Option<String>,
+    /// Every scalar of the metadata, as text.
+    pub metadata: BTreeMap<String, String>,
+    /// Tokens the model was trained to attend to.
+    pub trained_context: u32,
+    /// Text of the beginning-of-sequence token.
+    pub bos: Option<String>,
+    /// Text of the main end-of-sequence token.
+    pub eos: Option<String>,
+    /// Every control token with its text.
+    pub special_tokens: Vec<(TokenId, String)>,
+    /// Columns of a logits row.
+    pub vocab_size: u32,
+    /// Bytes of all weights.
+    pub weight_bytes: u64,
+}
+
+/// A loaded model: its weights, its tokenizer and its metadata.
+pub struct LlamaCppModel {
+    pub(crate) weights: Arc<LlamaModel>,
+    pub(crate) config: LlamaCppConfig,
+    tokenizer: Arc<dyn Tokenizer>,
+    info: ModelInfo,
+}
+
+impl LlamaCppModel {
+    /// Loads the model that `config` names.
+    ///
+    /// # Errors
+    /// [`ErrorKind::Configuration`](llgtrt_core::ErrorKind::Configuration): the configuration or the file is
+    /// unusable; one sentence says why.
+    pub fn load(config: &LlamaCppConfig) -> Result<Self> {
+        config.validate()?;
+        log::install();
+        let path = model_file(&config.model_path)?;
+        gguf::check(&path)?;
+
+        let mut params = LlamaModelParams::default().with_use_mmap(config.mmap).with_use_mlock(config.mlock);
+        if let Some(layers) = config.gpu_layers {
+            params = params.with_n_gpu_layers(layers.min(i32::MAX as u32));
+        }
+        // Loads take turns, so that an error found in the log belongs to this load.
+        static LOADING: Mutex<()> = Mutex::new(());
+        let turn = LOADING.lock().unwrap_or_else(PoisonError::into_inner);
+        log::take_error();
+        let model = LlamaModel::load_from_file(backend()?, &path, &params).map_err(|error| {
+            let reason = log::take_error().unwrap_or_else(|| error.to_string());
+            let name = path.file_name().unwrap_or_default().to_string_lossy();
+            Error::configuration(format!("model file {name} cannot be loaded: {reason}"))
+        })?;
+        drop(turn);
+
+        let weights = Arc::new(model);
+        let tokenizer = GgufTokenizer::new(Arc::clone(&weights));
+        let info = info(&weights, tokenizer.vocabulary());
+        if info.vocab_size == 0 {
+            return Err(Error::configuration("the model file holds no vocabulary"));
+        }
+        Ok(Self { weights, config: config.clone(), tokenizer: Arc::new(tokenizer), info })
+    }
+
+    /// The tokenizer of the model file.
+    pub fn tokenizer(&self) -> Arc<dyn Tokenizer> {
+        Arc::clone(&self.tokenizer)
+    }
+
+    /// What the model file says about itself.
+    pub fn info(&self) -> &ModelInfo {
+        &self.info
+    }
+}
+
+/// llama.cpp's global state, initialized once per process.
+pub(crate) fn backend() -> Result<&'static LlamaBackend> {
+    static BACKEND: OnceLock<Option<LlamaBackend>> = OnceLock::new();
+    let backend = BACKEND.get_or_init(|| match LlamaBackend::init() {
+        Ok(backend) => Some(backend),
+        Err(LlamaCppError::BackendAlreadyInitialized) => Some(LlamaBackend {}),
+        Err(_) => None,
+    });
+    backend.as_ref().ok_or_else(|| Error::configuration("llama.cpp cannot be initialized"))
+}
+
+/// The model file that `path` means: itself, or the only one in the folder.
+fn model_file(path: &Path) -> Result<PathBuf> {
+    if !path.is_dir() {
+        return Ok(path.to_owned());
+    }
+    let entries =
+        fs::read_dir(path).map_err(|error| Error::configuration(format!("the model folder: {error}")))?;
+    // The further parts of a split model are found by llama.cpp.
+    let first_part = |name: &str| !name.contains("-of-") || name.contains("-00001-of-");
+    let mut files: Vec<PathBuf> = entries
+        .filter_map(|entry| Some(entry.ok()?.path()))
+        .filter(|file| file.extension().is_some_and(|extension| extension.eq_ignore_ascii_case("gguf")))
+        .filter(|file| file.file_name().is_some_and(|name| first_part(&name.to_string_lossy())))
+        .collect();
+    match (files.pop(), files.len()) {
+        (Some(file), 0) => Ok(file),
+        (None, _) => Err(Error::configuration("the model folder holds no GGUF file")),
+        (Some(_), more) => {
+            Err(Error::configuration(format!("the model folder holds {} GGUF files: name one", more + 1)))
+        }
+    }
+}
+
+fn info(model: &LlamaModel, vocabulary: &Vocabulary) -> ModelInfo {
+    let text = |token: TokenId| String::from_utf8_lossy(vocabulary.bytes(token)).into_owned();
+    let metadata = (0..model.meta_count())
+        .filter_map(|index| {
+            Some((model.meta_key_by_index(index).ok()?, model.meta_val_str_by_index(index).ok()?))
+        })
+        .collect();
+    ModelInfo {
+        chat_template: model.chat_template(None).ok().and_then(|template| template.to_string().ok()),
+        metadata,
+        trained_context: model.n_ctx_train(),
+        bos: vocabulary.bos().map(text),
+        eos: vocabulary.eos().first().copied().map(text),
+        special_tokens: (0..vocabulary.len() as TokenId)
+            .filter(|&token| vocabulary.is_special(token))
+            .map(|token| (token, text(token)))
+            .collect(),
+        vocab_size: model.n_vocab().max(0) as u32,
+        weight_bytes: model.size(),
+    }
+}

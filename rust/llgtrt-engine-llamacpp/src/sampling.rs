@@ -1,0 +1,95 @@
+//! Samples under the masks and tells the mask source what was sampled. Runs in a poll, on the engine's thread.
+
+use llgtrt_core::{AdvanceState, Error, Finish, MaskSlot, MaskVerdict, StopCause};
+
+use crate::engine::LlamaCppEngine;
+use crate::forward::Output;
+use crate::sequence::Sequence;
+
+impl LlamaCppEngine {
+    /// Draws a token for every entry of `outputs`.
+    pub(crate) fn sample(&mut self) {
+        self.fill_masks();
+        let end = self.context_end();
+        let mut mask_row = 0;
+        for &Output { slot, index, .. } in &self.outputs {
+            let Some(sequence) = self.running[slot].as_deref_mut() else { continue };
+            let mut mask = None;
+            if sequence.spec.constrained {
+                let row = mask_row;
+                mask_row += 1;
+                match self.mask_rows.verdict(row) {
+                    MaskVerdict::Mask => mask = Some(self.mask_rows.row(row)),
+                    MaskVerdict::Stop => {
+                        sequence.closing = Some(Finish::Stop(StopCause::GrammarComplete));
+                        continue;
+                    }
+                    MaskVerdict::Failed(error) => {
+                        sequence.closing = Some(Finish::Failed(error.clone()));
+                        continue;
+                    }
+                }
+            }
+            let sampled = match self.context.logits(index) {
+                Some(logits) => sequence.sampler.sample(logits, mask),
+                None => Err(Error::internal("llama.cpp computed no logits")),
+            };
+            match sampled {
+                Ok(sampled) => sequence.append_sampled(sampled.token, sampled.logprobs, &self.eos, end),
+                Err(error) => sequence.closing = Some(Finish::Failed(error)),
+            }
+        }
+    }
+
+    /// Asks for one row per constrained sequence that is about to be sampled, in the order of `outputs`.
+    fn fill_masks(&mut self) {
+        let constrained = |output: &Output| {
+            let sequence = self.running[output.slot].as_deref()?;
+            sequence.spec.constrained.then(|| mask_slot(sequence))
+        };
+        let slots: Vec<MaskSlot<'_>> = self.outputs.iter().filter_map(constrained).collect();
+        if !slots.is_empty() {
+            self.mask_rows.reset(slots.len(), self.capabilities.vocab_size as usize);
+            self.masks.fill(&slots, &mut self.mask_rows);
+        }
+    }
+
+    /// Tells the mask source about new tokens of constrained sequences and appends what the grammar forces.
+    pub(crate) fn advance(&mut self) {
+        let unseen = |sequence: &Sequence| sequence.unseen;
+        let slots: Vec<MaskSlot<'_>> =
+            self.running.iter().flatten().filter(|s| unseen(s)).map(|s| mask_slot(s)).collect();
+        if slots.is_empty() {
+            return;
+        }
+        self.advances.clear();
+        self.masks.advance(&slots, true, &mut self.advances);
+        drop(slots);
+
+        let end = self.context_end();
+        let mut answer = 0;
+        for (slot, sequence) in self.running.iter_mut().enumerate() {
+            let Some(sequence) = sequence.as_deref_mut().filter(|s| unseen(s)) else { continue };
+            sequence.unseen = false;
+            if answer >= self.advances.len() {
+                sequence.closing = Some(Finish::Failed(Error::internal("the mask source gave no answer")));
+                continue;
+            }
+            let (forced, state) = self.advances.get(answer);
+            answer += 1;
+            let open = forced.iter().all(|&token| sequence.append_forced(token, &self.eos, end));
+            match state {
+                AdvanceState::Failed(error) => sequence.closing = Some(Finish::Failed(error.clone())),
+                AdvanceState::Stop if open => {
+                    sequence.closing = Some(Finish::Stop(StopCause::GrammarComplete));
+                }
+                AdvanceState::Stop | AdvanceState::Sample => {}
+            }
+            sequence.release(self.slots[slot].tokens.len());
+        }
+    }
+}
+
+fn mask_slot(sequence: &Sequence) -> MaskSlot<'_> {
+    MaskSlot { sequence: sequence.spec.id, tokens: &sequence.generated }
+}

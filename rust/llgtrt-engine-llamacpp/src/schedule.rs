@@ -1,0 +1,224 @@
+//! Decides how many tokens of each slot go into the next forward pass. Pure functions.
+//!
+//! With one KV stream per slot llama.cpp cuts a batch into passes over the weights: slots with consecutive
+//! numbers and the same number of tokens share one, the tokens that stick out take more. A pass costs about
+//! as much as one to two tokens, so a ragged end is only worth a pass of its own if it is long; otherwise
+//! it goes along with the next step, at no loss: its tokens were reported when the grammar forced them.
+
+/// What one slot has to evaluate.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) struct Demand {
+    /// Its number.
+    pub(crate) slot: usize,
+    /// Tokens known but not evaluated, at least 1.
+    pub(crate) pending: usize,
+    /// Whether prompt tokens are among them.
+    pub(crate) prefill: bool,
+    /// Whether every token needs its logits, or only the last pending one.
+    pub(crate) every_output: bool,
+    /// Order of admission.
+    pub(crate) age: u64,
+}
+
+/// Bounds of a forward pass.
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct Limits {
+    /// Tokens in all; at least one per slot.
+    pub(crate) tokens: usize,
+    /// Prompt tokens beside decoding slots.
+    pub(crate) prefill_tokens: usize,
+    /// Rows of logits; at least one per slot.
+    pub(crate) outputs: usize,
+}
+
+/// Fills `shares` with the number of tokens for each demand, in order. `demands` is sorted by slot.
+pub(crate) fn plan(demands: &[Demand], limits: Limits, shares: &mut Vec<usize>) {
+    shares.clear();
+    shares.resize(demands.len(), 0);
+    let mut outputs = Outputs { spare: limits.outputs.saturating_sub(demands.len()) };
+    let decoding = demands.iter().filter(|demand| !demand.prefill).count();
+    let mut left = limits.tokens;
+    if decoding > 0 {
+        left -= decode_shares(demands, left, &mut outputs, shares);
+        left = left.min(limits.prefill_tokens);
+    }
+    // Few slots are in prefill at a time: looking for the next oldest is cheaper than sorting.
+    let mut last_age = None;
+    while left > 0 {
+        let younger = |i: &usize| demands[*i].prefill && last_age.is_none_or(|age| demands[*i].age > age);
+        let Some(index) = (0..demands.len()).filter(younger).min_by_key(|&i| demands[i].age) else { break };
+        last_age = Some(demands[index].age);
+        shares[index] = outputs.grant(&demands[index], 0, demands[index].pending.min(left));
+        left -= shares[index];
+    }
+}
+
+/// Rows of logits beyond the one that every slot may have.
+struct Outputs {
+    spare: usize,
+}
+
+impl Outputs {
+    /// At most `share` more tokens of a demand that has `before` already; fewer if each needs a row and
+    /// there are not enough.
+    fn grant(&mut self, demand: &Demand, before: usize, share: usize) -> usize {
+        if !demand.every_output {
+            return share;
+        }
+        let free = usize::from(before == 0).min(share);
+        let extra = (share - free).min(self.spare);
+        self.spare -= extra;
+        extra + free
+    }
+}
+
+/// Shares of the decoding slots; answers their sum.
+fn decode_shares(demands: &[Demand], tokens: usize, outputs: &mut Outputs, shares: &mut [usize]) -> usize {
+    let mut rest: Vec<(usize, usize)> = Vec::with_capacity(demands.len());
+    let mut used = 0;
+    let mut passes = 0;
+    rest.extend((0..demands.len()).filter(|&i| !demands[i].prefill).map(|i| (i, demands[i].pending)));
+    // The part that all decoding slots have in common.
+    let common = rest.iter().map(|&(_, pending)| pending).min().unwrap_or(0).min(tokens / rest.len().max(1));
+    let mut previous = None;
+    for (index, pending) in &mut rest {
+        let share = outputs.grant(&demands[*index], 0, common);
+        shares[*index] = share;
+        // A slot that was cut short by its rows goes on in the next step.
+        *pending = if share < common { 0 } else { *pending - share };
+        used += share;
+        let slot = demands[*index].slot;
+        if previous.is_none_or(|previous: usize| previous + 1 != slot) {
+            passes += 1;
+        }
+        previous = Some(slot);
+    }
+    // What sticks out, one pass at a time: worth it if the pass holds as many tokens as the others do.
+    loop {
+        rest.retain(|&(_, pending)| pending > 0);
+        let Some((start, end, depth)) = largest_group(demands, &rest) else { break };
+        let depth = depth.min((tokens - used) / (end - start));
+        let size = depth * (end - start);
+        if size == 0 || size * passes < used {
+            break;
+        }
+        for (index, pending) in &mut rest[start..end] {
+            let share = outputs.grant(&demands[*index], shares[*index], depth);
+            shares[*index] += share;
+            *pending = if share < depth { 0 } else { *pending - share };
+            used += share;
+        }
+        passes += 1;
+    }
+    used
+}
+
+/// The run of neighbouring slots (as a range of `rest`) and the number of tokens each that make the largest
+/// pass.
+fn largest_group(demands: &[Demand], rest: &[(usize, usize)]) -> Option<(usize, usize, usize)> {
+    let mut best: Option<(usize, usize, usize)> = None;
+    let mut start = 0;
+    while start < rest.len() {
+        let mut end = start + 1;
+        while end < rest.len() && demands[rest[end].0].slot == demands[rest[end - 1].0].slot + 1 {
+            end += 1;
+        }
+        let depth = rest[start..end].iter().map(|&(_, pending)| pending).min()?;
+        if best.is_none_or(|(s, e, d)| (end - start) * depth > (e - s) * d) {
+            best = Some((start, end, depth));
+        }
+        start = end;
+    }
+    best
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const LIMITS: Limits = Limits { tokens: 64, prefill_tokens: 16, outputs: 32 };
+
+    fn decode(slot: usize, pending: usize) -> Demand {
+        Demand { slot, pending, prefill: false, every_output: false, age: slot as u64 }
+    }
+
+    fn prefill(slot: usize, pending: usize, age: u64) -> Demand {
+        Demand { slot, pending, prefill: true, every_output: false, age }
+    }
+
+    fn shares(demands: &[Demand], limits: Limits) -> Vec<usize> {
+        let mut shares = Vec::new();
+        plan(demands, limits, &mut shares);
+        shares
+    }
+
+    #[test]
+    fn every_decoding_slot_takes_part() {
+        assert_eq!(shares(&[decode(0, 1), decode(1, 1), decode(3, 1)], LIMITS), [1, 1, 1]);
+    }
+
+    #[test]
+    fn equal_runs_are_evaluated_whole() {
+        assert_eq!(shares(&[decode(0, 4), decode(1, 4)], LIMITS), [4, 4]);
+        assert_eq!(shares(&[decode(5, 40)], LIMITS), [40]);
+        assert_eq!(shares(&[decode(5, 400)], LIMITS), [64]);
+    }
+
+    #[test]
+    fn a_ragged_end_needs_to_fill_a_pass() {
+        assert_eq!(shares(&[decode(0, 1), decode(1, 1), decode(2, 2), decode(3, 1)], LIMITS), [1, 1, 1, 1]);
+        assert_eq!(shares(&[decode(0, 1), decode(1, 9)], LIMITS), [1, 9]);
+        assert_eq!(shares(&[decode(0, 1), decode(1, 3), decode(2, 3)], LIMITS), [1, 3, 3]);
+    }
+
+    #[test]
+    fn prompts_are_chunked_beside_decoding_and_the_oldest_goes_first() {
+        let demands = [decode(0, 1), prefill(1, 40, 8), prefill(2, 10, 7)];
+        assert_eq!(shares(&demands, LIMITS), [1, 6, 10]);
+        assert_eq!(shares(&demands[1..], LIMITS), [40, 10]);
+        assert_eq!(shares(&[prefill(0, 100, 1), prefill(1, 5, 2)], LIMITS), [64, 0]);
+    }
+
+    #[test]
+    fn rows_of_logits_are_bounded() {
+        let every = |demand| Demand { every_output: true, ..demand };
+        assert_eq!(shares(&[every(prefill(0, 60, 1)), prefill(1, 4, 2)], LIMITS), [31, 4]);
+        assert_eq!(shares(&[every(decode(0, 50)), every(decode(1, 50))], LIMITS), [31, 1]);
+        let full: Vec<_> = (0..32).map(|slot| every(decode(slot, 3))).collect();
+        assert_eq!(shares(&full, LIMITS), vec![1; 32]);
+    }
+
+    #[test]
+    fn no_plan_exceeds_its_limits() {
+        let mut state = 7_u64;
+        let mut random = |bound: u64| {
+            state = state.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1_442_695_040_888_963_407);
+            (state >> 33) % bound
+        };
+        for _ in 0..20_000 {
+            let demands: Vec<_> = (0..12)
+                .filter(|_| random(3) > 0)
+                .collect::<Vec<_>>()
+                .into_iter()
+                .map(|slot| Demand {
+                    slot,
+                    pending: 1 + random(30) as usize,
+                    prefill: random(4) == 0,
+                    every_output: random(5) == 0,
+                    age: random(1000) * 12 + slot as u64,
+                })
+                .collect();
+            let shares = shares(&demands, LIMITS);
+            let used: usize = shares.iter().sum();
+            let rows = |(demand, &share): (&Demand, &usize)| {
+                if demand.every_output { share } else { share.min(1) }
+            };
+            assert!(used <= LIMITS.tokens);
+            assert!(used > 0 || demands.is_empty());
+            assert!(demands.iter().zip(&shares).map(rows).sum::<usize>() <= LIMITS.outputs);
+            for (demand, &share) in demands.iter().zip(&shares) {
+                assert!(share <= demand.pending && (demand.prefill || share > 0));
+            }
+        }
+    }
+}

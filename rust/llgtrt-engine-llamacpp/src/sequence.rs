@@ -1,0 +1,232 @@
+//! One running sequence: what is known of it, what was reported, and when it ends. Plain data, owned by the
+//! engine.
+
+use llgtrt_core::sampler::Sampler;
+use llgtrt_core::{Finish, SequenceSpec, StopCause, TokenId, TokenLogprobs, TokenOutput};
+
+/// A sequence that holds a slot. Its tokens are the prompt, then the generated ones; the slot knows how many
+/// of them have been evaluated.
+pub(crate) struct Sequence {
+    pub(crate) spec: SequenceSpec,
+    pub(crate) sampler: Sampler,
+    /// Sampled and forced tokens.
+    pub(crate) generated: Vec<TokenId>,
+    /// How many of `generated` were put into `outbox`. The rest were forced.
+    reported: usize,
+    /// Tokens for the next report.
+    pub(crate) outbox: Vec<TokenOutput>,
+    /// How it ends, once everything generated has been reported.
+    pub(crate) closing: Option<Finish>,
+    /// Whether the whole prompt has been evaluated.
+    pub(crate) started: bool,
+    /// Whether the mask source has not seen the latest tokens.
+    pub(crate) unseen: bool,
+    /// Prompt tokens found in the cache; taken by the first report.
+    pub(crate) cached: Option<u32>,
+    /// Log-probabilities of the prompt, if asked for; taken by the first report.
+    pub(crate) prompt_logprobs: Option<Vec<Option<TokenLogprobs>>>,
+    /// Order of admission.
+    pub(crate) age: u64,
+}
+
+impl Sequence {
+    pub(crate) fn new(spec: SequenceSpec, eos: &[TokenId], cached: usize, age: u64) -> Self {
+        let sampler = Sampler::new(spec.sampling.clone(), &spec.prompt, eos, &spec.stop_token_ids);
+        Self {
+            sampler,
+            generated: Vec::with_capacity(spec.max_tokens.min(1024) as usize),
+            reported: 0,
+            outbox: Vec::new(),
+            closing: None,
+            started: false,
+            unseen: spec.constrained,
+            cached: Some(cached as u32),
+            prompt_logprobs: spec.prompt_logprobs.then(|| vec![None]),
+            age,
+            spec,
+        }
+    }
+
+    /// Tokens known so far.
+    pub(crate) fn len(&self) -> usize {
+        self.spec.prompt.len() + self.generated.len()
+    }
+
+    /// The token at a position.
+    pub(crate) fn token(&self, position: usize) -> TokenId {
+        let prompt = &self.spec.prompt;
+        if position < prompt.len() { prompt[position] } else { self.generated[position - prompt.len()] }
+    }
+
+    /// Tokens to evaluate before anything else can happen: all, unless the end is known.
+    pub(crate) fn target(&self) -> usize {
+        match (&self.closing, self.wants_logprobs()) {
+            (None, _) => self.len(),
+            (Some(_), true) => (self.len() - 1).max(self.spec.prompt.len()),
+            (Some(_), false) => self.spec.prompt.len(),
+        }
+    }
+
+    pub(crate) fn wants_logprobs(&self) -> bool {
+        self.spec.sampling.logprobs.is_some()
+    }
+
+    /// Whether the logits at `position`, which predict the next token, are needed.
+    pub(crate) fn wants_output(&self, position: usize) -> bool {
+        let next = position + 1;
+        let to_sample = self.closing.is_none() && next == self.len();
+        let of_forced = self.wants_logprobs() && next >= self.spec.prompt.len() && next < self.len();
+        let of_prompt = self.prompt_logprobs.is_some() && next < self.spec.prompt.len();
+        to_sample || of_forced || of_prompt
+    }
+
+    /// Whether more than one of the next `pending` positions may need its logits.
+    pub(crate) fn wants_many_outputs(&self, pending: usize) -> bool {
+        pending > 1
+            && (self.prompt_logprobs.is_some() || (self.wants_logprobs() && !self.generated.is_empty()))
+    }
+
+    /// Adds a token and finds out whether it is the last one. `context` is the longest a sequence can be.
+    fn append(&mut self, token: TokenId, eos: &[TokenId], context: usize) {
+        self.generated.push(token);
+        let count = self.generated.len() as u32;
+        let sampling = &self.spec.sampling;
+        let may_stop = count > sampling.min_tokens;
+        self.closing = if may_stop && self.spec.stop_token_ids.contains(&token) {
+            Some(Finish::Stop(StopCause::StopToken(token)))
+        } else if may_stop && !sampling.ignore_eos && eos.contains(&token) {
+            Some(Finish::Stop(StopCause::EndOfSequence))
+        } else if count >= self.spec.max_tokens || self.len() >= context {
+            Some(Finish::Length)
+        } else {
+            None
+        };
+    }
+
+    /// Adds a token that the sampler drew.
+    pub(crate) fn append_sampled(
+        &mut self,
+        token: TokenId,
+        logprobs: Option<Box<TokenLogprobs>>,
+        eos: &[TokenId],
+        context: usize,
+    ) {
+        debug_assert_eq!(self.reported, self.generated.len(), "forced tokens are reported before sampling");
+        self.append(token, eos, context);
+        self.outbox.push(TokenOutput { token, forced: false, logprobs });
+        self.reported = self.generated.len();
+        self.unseen = self.spec.constrained && self.closing.is_none();
+    }
+
+    /// Adds a token that the grammar forces. False once the sequence is at its end.
+    pub(crate) fn append_forced(&mut self, token: TokenId, eos: &[TokenId], context: usize) -> bool {
+        if self.closing.is_none() {
+            self.sampler.accept(token);
+            self.append(token, eos, context);
+        }
+        self.closing.is_none()
+    }
+
+    /// Notes that `evaluated` tokens are in the cache, and puts forced tokens that wait for nothing into the
+    /// outbox.
+    pub(crate) fn release(&mut self, evaluated: usize) {
+        self.started |= evaluated >= self.spec.prompt.len();
+        if self.started && !self.wants_logprobs() {
+            self.outbox.extend(self.generated[self.reported..].iter().map(|&token| TokenOutput {
+                token,
+                forced: true,
+                logprobs: None,
+            }));
+            self.reported = self.generated.len();
+        }
+    }
+
+    /// Puts the forced token after `position` into the outbox, with its log-probabilities.
+    pub(crate) fn release_with_logprobs(&mut self, position: usize, logits: &[f32]) {
+        let next = position + 1;
+        if let Some(index) = next.checked_sub(self.spec.prompt.len()).filter(|&index| index == self.reported)
+            && let Some(&token) = self.generated.get(index)
+        {
+            let logprobs = self.sampler.logprobs_of(logits, token);
+            self.outbox.push(TokenOutput { token, forced: true, logprobs });
+            self.reported += 1;
+        }
+    }
+
+    /// Whether it has ended and everything was put into the outbox.
+    pub(crate) fn is_done(&self) -> bool {
+        match &self.closing {
+            Some(Finish::Failed(_)) => true,
+            Some(_) => self.started && self.reported == self.generated.len(),
+            None => false,
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use llgtrt_core::{SamplingParams, SequenceId};
+
+    const EOS: &[TokenId] = &[2];
+
+    fn sequence(max_tokens: u32, sampling: SamplingParams) -> Sequence {
+        let spec = SequenceSpec {
+            id: SequenceId(1),
+            prompt: [5, 6, 7].into(),
+            max_tokens,
+            sampling,
+            stop_token_ids: [9].into(),
+            constrained: true,
+            prompt_logprobs: false,
+        };
+        Sequence::new(spec, EOS, 0, 0)
+    }
+
+    #[test]
+    fn a_forced_run_is_cut_at_its_end() {
+        let mut sequence = sequence(3, SamplingParams::default());
+        assert_eq!(
+            [11, 12, 13, 14].map(|token| sequence.append_forced(token, EOS, 100)),
+            [true, true, false, false]
+        );
+        assert_eq!(sequence.generated, [11, 12, 13]);
+        assert_eq!(sequence.closing, Some(Finish::Length));
+        assert_eq!(sequence.target(), 3);
+        assert!(!sequence.is_done());
+        sequence.release(3);
+        assert!(sequence.is_done());
+        assert!(sequence.outbox.iter().all(|token| token.forced) && sequence.outbox.len() == 3);
+    }
+
+    #[test]
+    fn with_logprobs_forced_tokens_wait_for_their_logits() {
+        let params = SamplingParams { logprobs: Some(0), ..SamplingParams::default() };
+        let mut sequence = sequence(8, params);
+        sequence.append_forced(11, EOS, 100);
+        sequence.append_forced(9, EOS, 100);
+        assert_eq!(sequence.closing, Some(Finish::Stop(StopCause::StopToken(9))));
+        assert_eq!(sequence.target(), 4);
+        assert_eq!([1, 2, 3, 4].map(|position| sequence.wants_output(position)), [false, true, true, false]);
+        sequence.release(3);
+        assert!(sequence.outbox.is_empty());
+        sequence.release_with_logprobs(2, &[0.0; 16]);
+        sequence.release_with_logprobs(3, &[0.0; 16]);
+        assert!(sequence.is_done());
+        assert!(sequence.outbox.iter().all(|token| token.logprobs.is_some()));
+    }
+
+    #[test]
+    fn ends_respect_min_tokens_and_ignore_eos() {
+        let params = SamplingParams { min_tokens: 1, ..SamplingParams::default() };
+        let mut early = sequence(8, params);
+        assert!(early.append_forced(2, EOS, 100));
+        assert!(!early.append_forced(2, EOS, 100));
+        assert_eq!(early.closing, Some(Finish::Stop(StopCause::EndOfSequence)));
+        let params = SamplingParams { ignore_eos: true, ..SamplingParams::default() };
+        let mut ignoring = sequence(8, params);
+        assert!(ignoring.append_forced(2, EOS, 100));
+        assert!(!ignoring.append_forced(4, EOS, 5));
+        assert_eq!(ignoring.closing, Some(Finish::Length));
+    }
+}

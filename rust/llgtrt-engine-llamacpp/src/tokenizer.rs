@@ -1,0 +1,73 @@
+//! The tokenizer inside a GGUF file. Immutable; shared by every thread.
+
+use std::sync::Arc;
+
+use llama_cpp_2::model::LlamaModel;
+use llama_cpp_2::token::LlamaToken;
+use llama_cpp_2::token_type::LlamaTokenAttr;
+use llgtrt_core::{EncodeOptions, Error, Result, TokenId, Tokenizer, Vocabulary, VocabularyBuilder};
+
+use crate::pieces::pieces;
+
+/// Texts beyond this are refused: llama.cpp counts bytes in 32 bits.
+const MAX_TEXT_BYTES: usize = 1 << 30;
+
+pub(crate) struct GgufTokenizer {
+    model: Arc<LlamaModel>,
+    vocabulary: Vocabulary,
+    /// Texts that `parse_special` reads as one token.
+    special_texts: Vec<String>,
+    add_bos: bool,
+}
+
+impl GgufTokenizer {
+    pub(crate) fn new(model: Arc<LlamaModel>) -> Self {
+        let vocab = model.vocab();
+        let valid =
+            |token: LlamaToken| (0..vocab.n_tokens()).contains(&token.0).then_some(token.0 as TokenId);
+        let mut builder = VocabularyBuilder::default();
+        let mut special_texts = Vec::new();
+        let mut eos: Vec<TokenId> = valid(vocab.eos()).into_iter().collect();
+        let mut bytes = Vec::new();
+        for token in vocab.tokens() {
+            bytes.clear();
+            vocab.token_to_piece_into(token, &mut bytes, true, None);
+            let attr = vocab.attr(token);
+            let end = vocab.is_eog(token);
+            // llama.cpp, too, leaves the names of unknown tokens out of the text.
+            let special = end || attr.intersects(LlamaTokenAttr::Control | LlamaTokenAttr::Unknown);
+            builder.push(&bytes, special);
+            if special || attr.contains(LlamaTokenAttr::UserDefined) {
+                special_texts.push(String::from_utf8_lossy(&bytes).into_owned());
+            }
+            if end && !eos.contains(&(token.0 as TokenId)) {
+                eos.push(token.0 as TokenId);
+            }
+        }
+        let bos = valid(vocab.bos());
+        let add_bos = vocab.should_add_bos() && bos.is_some();
+        Self { vocabulary: builder.build(bos, eos), special_texts, add_bos, model }
+    }
+}
+
+impl Tokenizer for GgufTokenizer {
+    fn vocabulary(&self) -> &Vocabulary {
+        &self.vocabulary
+    }
+
+    fn encode(&self, text: &str, options: EncodeOptions) -> Result<Vec<TokenId>> {
+        if text.len() > MAX_TEXT_BYTES {
+            return Err(Error::invalid("prompt", "the text is too long to tokenize"));
+        }
+        let vocab = self.model.vocab();
+        let whole = if options.parse_special { self.special_texts.as_slice() } else { &[] };
+        let mut buffer = Vec::with_capacity(text.len() / 2 + 16);
+        for piece in pieces(text, whole) {
+            // BOS is added below, and EOS not at all: the text is there to be continued.
+            vocab.tokenize_into(piece.as_bytes(), &mut buffer, false, options.parse_special);
+        }
+        let bos = self.vocabulary.bos().filter(|_| options.add_special && self.add_bos);
+        let missing = bos.filter(|&bos| buffer.first().map(|token| token.0 as TokenId) != Some(bos));
+        Ok(missing.into_iter().chain(buffer.iter().map(|token| token.0 as TokenId)).collect())
+    }
+}

@@ -1,0 +1,141 @@
+//! Reuse of the KV cache: between requests, between choices of one request, and never wrongly.
+
+mod common;
+
+use std::sync::Arc;
+
+use common::*;
+use llgtrt_core::{Engine, SamplingParams, TokenId};
+
+const STORY: &str = "It was a bright cold day in April, and the clocks were striking. A man in a grey coat \
+walked slowly along the river, counting the boats. He had lost his umbrella the week before, and now the \
+clouds were gathering again over the old town with its crooked towers. ";
+
+#[test]
+fn a_conversation_finds_its_start_again() {
+    let Some(model) = model() else { return };
+    let mut cached = engine(model);
+    let start = encode(model, STORY);
+    let first = run(&mut cached, vec![spec(1, start.clone(), 12)]).remove(&1).unwrap();
+    let mut longer = start.clone();
+    longer.extend(first.ids());
+    longer.extend(encode(model, " And then"));
+    let again = run(&mut cached, vec![spec(2, longer.clone(), 12)]).remove(&2).unwrap();
+    let known = (start.len() + 11) as u32;
+    assert_eq!(again.cached, Some(known), "all but the last sampled token were evaluated");
+    let stats = cached.stats();
+    assert_eq!(stats.prefix_cache_hits, u64::from(known));
+    assert_eq!(stats.prefix_cache_queries, (start.len() + longer.len()) as u64);
+    let fresh = run(&mut engine(model), vec![spec(3, longer, 12)]);
+    assert_eq!(decode(model, &again.ids()), decode(model, &fresh[&3].ids()));
+}
+
+#[test]
+fn a_prompt_that_is_all_cached_still_evaluates_its_last_token() {
+    let Some(model) = model() else { return };
+    let mut engine = engine(model);
+    let prompt = encode(model, STORY);
+    let first = run(&mut engine, vec![spec(1, prompt.clone(), 10)]);
+    let second = run(&mut engine, vec![spec(2, prompt.clone(), 10)]);
+    assert_eq!(second[&2].cached, Some(prompt.len() as u32 - 1));
+    assert_eq!(first[&1].ids(), second[&2].ids());
+}
+
+#[test]
+fn another_ending_reuses_the_common_part_only() {
+    let Some(model) = model() else { return };
+    let mut cached = engine(model);
+    let (left, right) = (encode(model, &format!("{STORY}He sang")), encode(model, &format!("{STORY}She ran")));
+    let common = left.iter().zip(&right).take_while(|(a, b)| a == b).count();
+    run(&mut cached, vec![spec(1, left, 20)]);
+    let answer = run(&mut cached, vec![spec(2, right.clone(), 20)]).remove(&2).unwrap();
+    assert_eq!(answer.cached, Some(common as u32));
+    let fresh = run(&mut engine(model), vec![spec(3, right, 20)]);
+    assert_eq!(decode(model, &answer.ids()), decode(model, &fresh[&3].ids()));
+}
+
+#[test]
+fn choices_of_one_request_evaluate_the_prompt_once() {
+    let Some(model) = model() else { return };
+    let mut engine = engine(model);
+    let prompt: Arc<[TokenId]> = encode(model, STORY).into();
+    let specs = (0..4).map(|id| {
+        let mut spec = spec(id, Arc::clone(&prompt), 16);
+        spec.sampling = SamplingParams { temperature: 1.0, seed: id, ..SamplingParams::default() };
+        spec
+    });
+    let answers = run(&mut engine, specs.clone().collect());
+    let cached: Vec<u32> = answers.values().map(|answer| answer.cached.unwrap()).collect();
+    assert_eq!(cached, [0, prompt.len() as u32 - 1, prompt.len() as u32 - 1, prompt.len() as u32 - 1]);
+    assert_ne!(answers[&0].ids(), answers[&1].ids());
+    for spec in specs {
+        let id = spec.id.0;
+        let alone = run(&mut common::engine(model), vec![spec]);
+        assert_eq!(decode(model, &alone[&id].ids()), decode(model, &answers[&id].ids()));
+    }
+}
+
+#[test]
+fn choices_share_their_prompt_even_if_requests_do_not() {
+    let Some(model) = model_with(|config| config.reuse_prefix = false) else { return };
+    let mut engine = engine(&model);
+    let prompt: Arc<[TokenId]> = encode(&model, STORY).into();
+    let answers = run(&mut engine, (0..3).map(|id| spec(id, Arc::clone(&prompt), 30)).collect());
+    assert_eq!(answers[&2].cached, Some(prompt.len() as u32 - 1));
+    assert_eq!(answers[&0].ids(), answers[&2].ids());
+    let later = run(&mut engine, vec![spec(9, prompt.to_vec(), 5)]);
+    assert_eq!(later[&9].cached, Some(0));
+}
+
+#[test]
+fn a_request_copies_the_prompt_of_one_that_is_running() {
+    let Some(model) = model() else { return };
+    let mut engine = engine(model);
+    let mut answers = Answers::new();
+    let prompt = encode(model, STORY);
+    engine.submit(spec(1, prompt.clone(), 60)).unwrap();
+    while !answers.contains_key(&1) {
+        step(&mut engine, &mut answers);
+    }
+    let mut other = prompt.clone();
+    other.extend(encode(model, "Suddenly"));
+    engine.submit(spec(2, other.clone(), 20)).unwrap();
+    finish(&mut engine, &mut answers);
+    assert_eq!(answers[&2].cached, Some(prompt.len() as u32));
+    let fresh = run(&mut common::engine(model), vec![spec(3, other, 20)]);
+    assert_eq!(decode(model, &answers[&2].ids()), decode(model, &fresh[&3].ids()));
+}
+
+#[test]
+fn when_the_first_of_several_choices_is_cancelled_the_others_go_on() {
+    let Some(model) = model_with(|config| config.max_num_tokens = 16) else { return };
+    let mut engine = engine(&model);
+    let prompt: Arc<[TokenId]> = encode(&model, STORY).into();
+    for id in 0..3 {
+        engine.submit(spec(id, Arc::clone(&prompt), 10)).unwrap();
+    }
+    let mut answers = Answers::new();
+    step(&mut engine, &mut answers);
+    assert_eq!((engine.stats().running, engine.stats().waiting), (1, 2), "two wait for the prompt");
+    engine.cancel(llgtrt_core::SequenceId(0));
+    finish(&mut engine, &mut answers);
+    assert_eq!(answers[&1].ids(), answers[&2].ids());
+    assert_eq!(answers[&1].cached, Some(16), "what the first one evaluated is not lost");
+    assert_eq!(answers[&2].cached, Some(prompt.len() as u32 - 1));
+}
+
+#[test]
+fn slots_hold_different_conversations() {
+    let Some(model) = model_with(|config| config.max_batch_size = 3) else { return };
+    let mut engine = engine(&model);
+    let conversation = |word: &str| encode(&model, &format!("{word} {word} {word}: {STORY}"));
+    let words = ["Apples", "Bridges", "Clouds"];
+    for word in words {
+        run(&mut engine, vec![spec(1, conversation(word), 4)]);
+    }
+    for word in words {
+        let prompt = conversation(word);
+        let answer = run(&mut engine, vec![spec(2, prompt.clone(), 4)]);
+        assert_eq!(answer[&2].cached, Some(prompt.len() as u32 - 1), "{word}");
+    }
+}
