@@ -83,10 +83,9 @@ def read_schemas(path: Path, limit: int) -> Iterator[tuple[str, list[Any]]]:
 Walks = list[tuple[LLMatcher, list[int]]]
 
 
-def prepare(tokenizer: LLTokenizer, schemas: Path, out: Path, limit: int, binary: Path, vocab: Path) -> Walks:
-    """Keeps the instances that llguidance accepts of schemas that both sides compile."""
-    walks: Walks = []
-    kept = 0
+def prepare(tokenizer: LLTokenizer, schemas: Path, out: Path, limit: int) -> list[Walks]:
+    """Writes the schemas with the instances that llguidance accepts; returns both, by schema."""
+    walks: list[Walks] = []
     with out.open("w", encoding="utf-8") as file:
         for schema, instances in read_schemas(schemas, limit):
             matcher = LLMatcher(tokenizer, LLMatcher.grammar_from_json_schema(schema), log_level=0)
@@ -100,10 +99,8 @@ def prepare(tokenizer: LLTokenizer, schemas: Path, out: Path, limit: int, binary
                 if probe.try_consume_tokens(tokens) == len(tokens) and probe.is_accepting():
                     accepted.append(tokens)
             if accepted:
-                kept += 1
                 file.write(json.dumps({"schema": schema, "instances": accepted}) + "\n")
-                walks.extend((matcher, tokens) for tokens in accepted)
-    print(f"{kept} schemas, {len(walks)} instances, {sum(len(w[1]) for w in walks)} tokens", file=sys.stderr)
+                walks.append([(matcher, tokens) for tokens in accepted])
     return walks
 
 
@@ -248,8 +245,14 @@ def main() -> None:
     with tempfile.TemporaryDirectory() as folder:
         vocabulary, walks_file = Path(folder, "vocabulary"), Path(folder, "walks")
         tekken.write(vocabulary)
-        walks = prepare(tokenizer, options.schemas, walks_file, options.limit, binary, vocabulary)
+        schemas = prepare(tokenizer, options.schemas, walks_file, options.limit)
         rust = Rust(binary, vocabulary, walks_file)
+        refused = dict(rust.ask("refused"))
+        for number, why in refused.items():
+            print(f"llgtrt refuses schema {number}: {why}", file=sys.stderr)
+        walks = [walk for number, schema in enumerate(schemas) if number not in refused for walk in schema]
+        tokens = sum(len(walk[1]) for walk in walks)
+        print(f"{len(schemas) - len(refused)} schemas, {len(walks)} instances, {tokens} tokens", file=sys.stderr)
         rows = single_rows(rust, walks, options.rounds)
         rows += batch_rows(rust, walks, options.rounds, options.batches, options.batch_tokens)
         rust.close()

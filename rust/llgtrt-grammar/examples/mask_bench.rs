@@ -4,7 +4,7 @@
 //! Usage: `mask_bench VOCABULARY WALKS`. `VOCABULARY` has a JSON header line
 //! (`{"pattern", "eos", "vocab_size"}`), then one line per token: `n HEX` or `s NAME`. `WALKS` has
 //! one JSON line per schema: `{"schema", "instances": [[token, ...], ...]}`. A command per line of
-//! standard input (`single`, `batch N STEPS`) is answered by one JSON line.
+//! standard input (`refused`, `compile`, `single`, `batch N STEPS`) is answered by one JSON line.
 
 use std::io::{BufRead, Write};
 use std::sync::Arc;
@@ -77,6 +77,8 @@ struct Bench {
     /// Every instance with its grammar, in the order of the file.
     walks: Vec<(CompiledGrammar, Vec<TokenId>)>,
     compile_micros: Vec<f64>,
+    /// Lines of the file whose schema was refused, and why.
+    refused: Vec<(usize, String)>,
 }
 
 impl Bench {
@@ -87,11 +89,19 @@ impl Bench {
         let pool = MaskPool::new(vocab_size, &config, &registry);
         let compiler =
             GrammarCompiler::new(Arc::new(tokenizer), vocab_size, config, &registry).expect("a compiler");
-        let mut bench = Self { pool, vocab_size, walks: Vec::new(), compile_micros: Vec::new() };
-        for line in std::fs::read_to_string(walks).expect("walks").lines() {
+        let mut bench =
+            Self { pool, vocab_size, walks: Vec::new(), compile_micros: Vec::new(), refused: Vec::new() };
+        for (number, line) in std::fs::read_to_string(walks).expect("walks").lines().enumerate() {
             let walk: Walk = serde_json::from_str(line).expect("a walk");
             let started = Instant::now();
-            let grammar = compiler.compile(&GrammarSpec::JsonSchema(walk.schema)).expect("a grammar");
+            let grammar = match compiler.compile(&GrammarSpec::JsonSchema(walk.schema)) {
+                Ok(grammar) => grammar,
+                Err(error) => {
+                    let place = error.param.unwrap_or_default();
+                    bench.refused.push((number, format!("{}: {}", place, error.message)));
+                    continue;
+                }
+            };
             bench.compile_micros.push(started.elapsed().as_secs_f64() * 1e6);
             bench.walks.extend(walk.instances.into_iter().map(|tokens| (grammar.clone(), tokens)));
         }
@@ -174,6 +184,7 @@ impl Bench {
         let words: Vec<&str> = command.split_whitespace().collect();
         let number = |index: usize| words.get(index).and_then(|word| word.parse().ok()).unwrap_or(1);
         match words.first() {
+            Some(&"refused") => Ok(serde_json::json!(self.refused)),
             Some(&"compile") => Ok(serde_json::json!(self.compile_micros)),
             Some(&"single") => Ok(serde_json::json!(self.single())),
             Some(&"batch") => {

@@ -1,0 +1,227 @@
+//! Grammars that could exhaust a stack, the memory or the CPU. Each is refused or compiled; a stack
+//! overflow would end this test process.
+
+mod support;
+
+use std::fmt::Write;
+
+use llgtrt_core::{ErrorKind, GrammarSpec};
+use support::{Bench, Greedy, schema};
+
+#[track_caller]
+fn refused(bench: &Bench, spec: &GrammarSpec, word: &str) {
+    let error = bench.compiler.compile(spec).map(|_| ()).expect_err("must be refused");
+    assert_eq!(error.kind, ErrorKind::Grammar);
+    assert!(error.message.contains(word), "{}", error.message);
+    assert!(error.message.len() < 1000, "an error must not repeat the grammar");
+}
+
+/// Compiled or refused, and the next grammar compiles.
+fn survives(bench: &Bench, spec: &GrammarSpec) {
+    if let Err(error) = bench.compiler.compile(spec) {
+        assert_eq!(error.kind, ErrorKind::Grammar, "{}", error.message);
+        assert!(error.message.len() < 1000);
+    }
+    bench.compile(&GrammarSpec::Regex("ok".to_owned()));
+}
+
+fn chain(levels: usize, link: impl Fn(usize) -> String) -> String {
+    let mut text = String::from(r##"{"$ref":"#/$defs/d0","$defs":{"##);
+    for level in 0..levels {
+        write!(text, r#""d{level}":{},"#, link(level + 1)).unwrap();
+    }
+    write!(text, r#""d{levels}":{{"type":"null"}}}}}}"#).unwrap();
+    text
+}
+
+#[test]
+fn reference_chains() {
+    let bench = Bench::bytes();
+    for levels in [150, 600, 5000] {
+        let plain = chain(levels, |next| format!(r##"{{"$ref":"#/$defs/d{next}"}}"##));
+        refused(&bench, &schema(&plain), "nested too deeply");
+        for keyword in ["allOf", "anyOf", "prefixItems"] {
+            let text = chain(levels, |next| format!(r##"{{"{keyword}":[{{"$ref":"#/$defs/d{next}"}}]}}"##));
+            refused(&bench, &schema(&text), "nested too deeply");
+        }
+    }
+    let short = chain(60, |next| format!(r##"{{"$ref":"#/$defs/d{next}"}}"##));
+    bench.compile(&schema(&short));
+}
+
+#[test]
+fn definitions_that_a_depth_first_walk_finds_as_one_chain() {
+    let bench = Bench::bytes();
+    let unlucky = |count: usize| {
+        let mut text = String::from(r#"{"anyOf":["#);
+        for i in 0..count {
+            write!(text, r##"{{"$ref":"#/$defs/d{i}"}},"##).unwrap();
+        }
+        text.push_str(r#"false],"$defs":{"#);
+        for i in 0..count {
+            let next = (i + 1) % count;
+            write!(
+                text,
+                r##""d{i}":{{"type":"object","properties":{{"x":{{"$ref":"#/$defs/d{next}"}}}}}},"##
+            )
+            .unwrap();
+        }
+        text.push_str(r#""z":true}}"#);
+        text
+    };
+    // The largest that is let through has to fit the stack of a compile thread.
+    survives(&bench, &schema(&unlucky(1900)));
+    refused(&bench, &schema(&unlucky(4000)), "add up");
+}
+
+#[test]
+fn deep_json() {
+    let bench = Bench::bytes();
+    for levels in [101, 1000, 100_000] {
+        let arrays = format!("{}{}", "[".repeat(levels), "]".repeat(levels));
+        refused(&bench, &schema(&arrays), "nested too deeply");
+        let open = r#"{"items":"#.repeat(levels);
+        refused(&bench, &schema(&open), "nested too deeply");
+        let constant = format!(r#"{{"const":{arrays}}}"#);
+        refused(&bench, &schema(&constant), "nested too deeply");
+        refused(&bench, &GrammarSpec::Llguidance(r#"{"a":"#.repeat(levels + 10)), "nested too deeply");
+    }
+    let nested = format!(r#"{}true{}"#, r#"{"type":"array","items":"#.repeat(90), "}".repeat(90));
+    bench.compile(&schema(&nested));
+}
+
+#[test]
+fn five_thousand_optional_properties() {
+    let bench = Bench::bytes();
+    let object = |count: usize| {
+        let members: Vec<String> = (0..count).map(|i| format!(r#""p{i}":{{"type":"integer"}}"#)).collect();
+        format!(r#"{{"type":"object","properties":{{{}}},"additionalProperties":false}}"#, members.join(","))
+    };
+    let grammar = bench.compile(&schema(&object(600)));
+    bench.accepts(&grammar, r#"{"p3":1,"p599":2}"#).unwrap();
+    survives(&bench, &schema(&object(5000)));
+    refused(&bench, &schema(&object(5001)), "5000 properties");
+}
+
+#[test]
+fn large_regular_expressions() {
+    let bench = Bench::bytes();
+    for pattern in ["((a{1,1000}){1,1000}){1,1000}", "(((a|b|c){1,1000}x){1,1000}y){1,1000}", "a{1000000000}"]
+    {
+        survives(&bench, &GrammarSpec::Regex(pattern.to_owned()));
+        survives(&bench, &schema(&format!(r#"{{"type":"string","pattern":"{pattern}"}}"#)));
+        survives(&bench, &GrammarSpec::Lark(format!("start: /{pattern}/")));
+    }
+    refused(&bench, &GrammarSpec::Regex("a".repeat(8193)), "8192");
+    for levels in [100, 1000, 4000] {
+        let nested = format!("{}a{}", "(".repeat(levels), ")".repeat(levels));
+        refused(&bench, &GrammarSpec::Regex(nested.clone()), "nested too deeply");
+        refused(
+            &bench,
+            &schema(&format!(r#"{{"type":"string","pattern":"{nested}"}}"#)),
+            "nested too deeply",
+        );
+        refused(&bench, &GrammarSpec::Lark(format!("start: /{nested}/")), "nested too deeply");
+    }
+}
+
+#[test]
+fn exponential_schemas() {
+    let bench = Bench::bytes();
+    let bomb = |keyword: &str| {
+        chain(29, |next| {
+            format!(r##"{{"{keyword}":[{{"$ref":"#/$defs/d{next}"}},{{"$ref":"#/$defs/d{next}"}}]}}"##)
+        })
+    };
+    for keyword in ["allOf", "anyOf", "oneOf"] {
+        survives(&bench, &schema(&bomb(keyword)));
+    }
+    let values: Vec<String> = (0..100_000).map(|i| format!("\"{i}\"")).collect();
+    refused(&bench, &schema(&format!(r#"{{"enum":[{}]}}"#, values.join(","))), "10000");
+    survives(&bench, &schema(&format!(r#"{{"enum":[{}]}}"#, values[..10_000].join(","))));
+    let choices = |n: usize| GrammarSpec::Choice((0..n).map(|i| format!("no. {i}")).collect());
+    refused(&bench, &choices(100_000), "10000");
+    survives(&bench, &choices(10_000));
+}
+
+#[test]
+fn lark_chains_and_parentheses() {
+    let bench = Bench::bytes();
+    let chain = |count: usize| {
+        let mut text = String::from("start: r0\n");
+        for i in 0..count {
+            writeln!(text, "r{i}: r{}", i + 1).unwrap();
+        }
+        writeln!(text, "r{count}: \"a\"").unwrap();
+        text
+    };
+    survives(&bench, &GrammarSpec::Lark(chain(3990)));
+    refused(&bench, &GrammarSpec::Lark(chain(5000)), "rules");
+    for levels in [65, 1000, 100_000] {
+        let nested = format!("start: {}\"a\"{}", "(".repeat(levels), ")".repeat(levels));
+        refused(&bench, &GrammarSpec::Lark(nested), "nested too deeply");
+    }
+    survives(&bench, &GrammarSpec::Lark("start: \"a\"{1,1000000000}\n".to_owned()));
+    survives(&bench, &GrammarSpec::Lark("start: a{3}\na: b{1000}\nb: c{1000}\nc: \"x\"{1000}\n".to_owned()));
+}
+
+#[test]
+fn long_texts_are_refused_before_they_are_read() {
+    let bench = Bench::bytes();
+    let long = "x".repeat((1 << 20) + 1);
+    for spec in [
+        schema(&long),
+        GrammarSpec::Lark(long.clone()),
+        GrammarSpec::Llguidance(long.clone()),
+        GrammarSpec::Choice(vec![long.clone()]),
+    ] {
+        refused(&bench, &spec, "1048576");
+    }
+}
+
+#[test]
+fn odd_texts_do_no_harm() {
+    let bench = Bench::new(Greedy::new(&support::WORDS, 0), llgtrt_grammar::GrammarConfig::default());
+    let texts = [
+        "",
+        " ",
+        "\0",
+        "{",
+        "}",
+        "{}",
+        "[]",
+        "null",
+        "\"\"",
+        "start:",
+        "start: /",
+        "start: <",
+        "%json",
+        "%json {",
+        "start: %json {\"not\": {}}",
+        "start: %lark {",
+        "start: <[0-99999999]>",
+        "start: <|none|>",
+        "start: @x",
+        "日本: \"x\"",
+        "start: \"\\ud800\"",
+        "%llguidance {\"no_forcing\": 3}",
+        "start: %regex {\"substring_words\": \"a b\"}",
+        "start[max_tokens=0]: /a/",
+        "start: /a/i /[^x]/s",
+        "%import common.INT\nstart: INT",
+        "start: ~\"a\"",
+        "\u{feff}{}",
+        "start: /\\p{L}+\u{2028}/",
+    ];
+    for text in texts {
+        for spec in [
+            schema(text),
+            GrammarSpec::Regex(text.to_owned()),
+            GrammarSpec::Lark(text.to_owned()),
+            GrammarSpec::Llguidance(text.to_owned()),
+            GrammarSpec::Choice(vec![text.to_owned()]),
+        ] {
+            survives(&bench, &spec);
+        }
+    }
+}
