@@ -10,6 +10,7 @@
 #![expect(clippy::float_cmp, reason = "a parameter is off at one exact value, a maximum equals itself")]
 
 mod adjust;
+mod flat;
 mod row;
 mod select;
 #[cfg(test)]
@@ -22,7 +23,7 @@ use rand_xoshiro::rand_core::{RngCore as _, SeedableRng as _};
 
 use crate::{Error, ErrorKind, SamplingParams, TokenId, TokenLogprobs};
 use adjust::Adjustments;
-use row::{Peak, Row};
+use row::{Cutoff, Peak, Row};
 use select::Candidates;
 
 /// Below this temperature sampling is greedy, as in vLLM: dividing by it would overflow.
@@ -173,7 +174,7 @@ impl Sampler {
             let p = &self.params;
             let all = (p.top_k == 0 || p.top_k as usize >= row.len()) && p.top_p >= 1.0 && p.min_p <= 0.0;
             if all {
-                row.draw(logits, peak, scale, unit)
+                row.draw(logits, peak, scale, Cutoff::NONE, unit)
             } else {
                 candidates.draw(row, logits, peak, &self.params, unit)
             }
@@ -194,8 +195,7 @@ fn row_logprobs(scratch: &mut Scratch, logits: &[f32], count: usize) -> Result<R
     let Scratch { row, candidates } = scratch;
     row.load(logits, None);
     let peak = row.find_peak(logits)?;
-    let log_sum = peak.max + row.sum(logits, peak, 1.0).ln() as f32;
-    let top =
-        candidates.top(row, logits, peak, count).map(|(token, logit)| (token, logit - log_sum)).collect();
+    let log_sum = peak.max + row.sum(logits, peak, 1.0, Cutoff::NONE).ln() as f32;
+    let top = candidates.top(row, logits, count).map(|(token, logit)| (token, logit - log_sum)).collect();
     Ok(RowLogprobs { log_sum, top })
 }

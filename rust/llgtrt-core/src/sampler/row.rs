@@ -9,7 +9,7 @@ use crate::{Error, ErrorKind, TokenId};
 
 /// Logits per block: small enough that the k-th largest block maximum bounds a usual top-k well,
 /// large enough that the reduction at the end of a block does not matter.
-const BLOCK: usize = 256;
+pub(super) const BLOCK: usize = 256;
 /// Bits per word of a mask.
 const WORD: usize = 32;
 const LANES: usize = 16;
@@ -35,6 +35,23 @@ enum Source {
 pub(super) struct Peak {
     pub(super) max: f32,
     block: usize,
+}
+
+/// The least likely token that may be drawn; of the tokens with its logit, those up to its position may.
+#[derive(Debug, Clone, Copy)]
+pub(super) struct Cutoff {
+    pub(super) logit: f32,
+    pub(super) position: u32,
+}
+
+impl Cutoff {
+    /// Cuts nothing.
+    pub(super) const NONE: Self = Self { logit: f32::NEG_INFINITY, position: u32::MAX };
+
+    #[inline]
+    fn keeps(self, position: u32, logit: f32) -> bool {
+        logit > self.logit || (logit == self.logit && position <= self.position)
+    }
 }
 
 /// The row being sampled from. Positions are indices of the row; [`Row::token`] maps them to tokens.
@@ -207,33 +224,55 @@ impl Row {
         &self.maxima
     }
 
-    /// Calls `take` with the position and logit of every logit of at least `bound`, ascending.
-    /// Minus infinity is never taken.
-    pub(super) fn at_least(&self, logits: &[f32], bound: f32, mut take: impl FnMut(usize, f32)) {
+    /// Calls `take` with the position and logit of every logit of at least `bound`, ascending, until it
+    /// answers false; returns whether that did not happen. Minus infinity is never taken.
+    pub(super) fn at_least(
+        &self,
+        logits: &[f32],
+        bound: f32,
+        mut take: impl FnMut(usize, f32) -> bool,
+    ) -> bool {
         let bound = bound.max(f32::MIN);
         for (index, &max) in self.maxima.iter().enumerate() {
             if max < bound {
                 continue;
             }
             for (offset, &logit) in self.block(logits, index).iter().enumerate() {
-                if logit >= bound {
-                    take(index * BLOCK + offset, logit);
+                if logit >= bound && !take(index * BLOCK + offset, logit) {
+                    return false;
                 }
+            }
+        }
+        true
+    }
+
+    /// Calls `take` with the logits of every block that holds a finite one.
+    pub(super) fn each_block(&self, logits: &[f32], mut take: impl FnMut(&[f32])) {
+        for (index, &max) in self.maxima.iter().enumerate() {
+            if max > f32::NEG_INFINITY {
+                take(self.block(logits, index));
             }
         }
     }
 
-    /// Sum of `exp((logit - max) * scale)`.
-    pub(super) fn sum(&mut self, logits: &[f32], peak: Peak, scale: f32) -> f64 {
+    /// Sum of `exp((logit - max) * scale)` over what `cutoff` keeps.
+    pub(super) fn sum(&mut self, logits: &[f32], peak: Peak, scale: f32, cutoff: Cutoff) -> f64 {
         let mut sums = std::mem::take(&mut self.sums);
         sums.clear();
         let mut total = 0.0;
         for (index, &max) in self.maxima.iter().enumerate() {
+            let block = || self.block(logits, index);
             // At low temperatures most blocks weigh nothing.
-            let sum = if (max - peak.max) * scale < LOWEST {
+            let sum = if (max - peak.max) * scale < LOWEST || max < cutoff.logit {
                 0.0
+            } else if cutoff.logit == f32::NEG_INFINITY {
+                block_sum(block(), |_, logit| weight(logit, peak.max, scale))
             } else {
-                block_sum(self.block(logits, index), peak.max, scale)
+                let first = (index * BLOCK) as u32;
+                block_sum(block(), |offset, logit| {
+                    let weight = weight(logit, peak.max, scale);
+                    if cutoff.keeps(first + offset, logit) { weight } else { 0.0 }
+                })
             };
             total += f64::from(sum);
             sums.push(sum);
@@ -242,9 +281,17 @@ impl Row {
         total
     }
 
-    /// A position drawn with probability proportional to its weight; `unit` is uniform in [0, 1).
-    pub(super) fn draw(&mut self, logits: &[f32], peak: Peak, scale: f32, unit: f64) -> usize {
-        let mut target = unit * self.sum(logits, peak, scale);
+    /// A position that `cutoff` keeps, drawn with probability proportional to its weight; `unit` is uniform
+    /// in [0, 1).
+    pub(super) fn draw(
+        &mut self,
+        logits: &[f32],
+        peak: Peak,
+        scale: f32,
+        cutoff: Cutoff,
+        unit: f64,
+    ) -> usize {
+        let mut target = unit * self.sum(logits, peak, scale, cutoff);
         let mut chosen = peak.block;
         for (index, &sum) in self.sums.iter().enumerate().filter(|(_, sum)| **sum > 0.0) {
             chosen = index;
@@ -257,9 +304,10 @@ impl Row {
         // target: then it is the last token with any weight.
         let mut position = chosen * BLOCK;
         for (offset, &logit) in self.block(logits, chosen).iter().enumerate() {
+            let here = chosen * BLOCK + offset;
             let weight = weight(logit, peak.max, scale);
-            if weight > 0.0 {
-                position = chosen * BLOCK + offset;
+            if weight > 0.0 && cutoff.keeps(here as u32, logit) {
+                position = here;
                 if target < f64::from(weight) {
                     break;
                 }
@@ -292,18 +340,20 @@ fn block_max(values: &[f32]) -> (f32, bool) {
     (max.into_iter().fold(f32::NEG_INFINITY, f32::max), nan.into_iter().fold(0, |a, b| a | b) != 0)
 }
 
-/// Sum of the weights, in a fixed order.
-fn block_sum(values: &[f32], max: f32, scale: f32) -> f32 {
+/// Sum of the weights, in a fixed order; `weigh` gets the offset in the block and the logit.
+#[inline]
+fn block_sum(values: &[f32], weigh: impl Fn(u32, f32) -> f32) -> f32 {
     let mut sums = [0.0_f32; LANES];
     let chunks = values.chunks_exact(LANES);
     let rest = chunks.remainder();
-    for chunk in chunks {
+    for (index, chunk) in chunks.enumerate() {
         for lane in 0..LANES {
-            sums[lane] += weight(chunk[lane], max, scale);
+            sums[lane] += weigh((index * LANES + lane) as u32, chunk[lane]);
         }
     }
+    let first = values.len() - rest.len();
     for (lane, &value) in rest.iter().enumerate() {
-        sums[lane] += weight(value, max, scale);
+        sums[lane] += weigh((first + lane) as u32, value);
     }
     sums.into_iter().sum()
 }
@@ -312,7 +362,7 @@ fn block_sum(values: &[f32], max: f32, scale: f32) -> f32 {
 ///
 /// Relative error below 2e-7. Only additions, multiplications and integer operations, so that it becomes
 /// vector code and rounds alike everywhere.
-#[inline(always)]
+#[inline]
 pub(super) fn weight(logit: f32, max: f32, scale: f32) -> f32 {
     // Adding 1.5 * 2^23 rounds to an integer and leaves it in the low bits.
     const ROUND: f32 = 12_582_912.0;

@@ -1,27 +1,31 @@
 //! top-k, top-p and min-p without sorting the row. Owned by the thread's scratch memory.
 //!
-//! The block maxima bound the k-th largest logit, so few candidates are gathered; a nucleus is looked for
-//! among the likely tokens first. Equal logits are ordered by token, so the result is unique.
+//! The block maxima bound the k-th largest logit, and the nucleus of most rows is within a small distance of the
+//! largest logit, so a few candidates are gathered. A row too flat for that goes to [`super::flat`]. Equal logits
+//! are ordered by token, so the result is unique.
 
 use std::cmp::Ordering;
 
+use super::flat::Buckets;
 use super::row::{Peak, Row, weight};
 use crate::{SamplingParams, TokenId};
 
-/// Where a nucleus, or more than the first few hundred tokens, is looked for: differences to the largest
-/// logit after temperature. `exp(-5)` holds the nucleus of most rows of a language model.
-const DEPTHS: [f32; 4] = [5.0, 10.0, 20.0, f32::INFINITY];
+/// Distance to the largest logit, after temperature, in which candidates are looked for: `exp(-5)` holds
+/// the nucleus of most rows of a language model.
+const DEPTH: f32 = 5.0;
+/// More candidates than this are not gathered: counting them in buckets is faster.
+const MANY: usize = 4096;
 
 #[derive(Clone, Copy)]
-struct Candidate {
-    position: u32,
-    logit: f32,
-    weight: f32,
+pub(super) struct Candidate {
+    pub(super) position: u32,
+    pub(super) logit: f32,
+    pub(super) weight: f32,
 }
 
 impl Candidate {
     /// Best first.
-    fn order(&self, other: &Self) -> Ordering {
+    pub(super) fn order(&self, other: &Self) -> Ordering {
         other.logit.total_cmp(&self.logit).then(self.position.cmp(&other.position))
     }
 }
@@ -31,6 +35,7 @@ impl Candidate {
 pub(super) struct Candidates {
     list: Vec<Candidate>,
     maxima: Vec<f32>,
+    buckets: Buckets,
 }
 
 impl Candidates {
@@ -39,12 +44,12 @@ impl Candidates {
         &'a mut self,
         row: &'a Row,
         logits: &[f32],
-        peak: Peak,
         count: usize,
     ) -> impl Iterator<Item = (TokenId, f32)> + 'a {
         self.list.clear();
         if count > 0 {
-            self.gather_top(row, logits, peak, 1.0, count, f32::NEG_INFINITY);
+            let bound = self.top_bound(row, count).unwrap_or(f32::NEG_INFINITY);
+            self.gather(row, logits, bound, usize::MAX);
             if self.list.len() > count {
                 self.list.select_nth_unstable_by(count - 1, Candidate::order);
                 self.list.truncate(count);
@@ -67,6 +72,7 @@ impl Candidates {
         let scale = 1.0 / temperature;
         let top_k = params.top_k as usize;
         let top_p = f64::from(params.top_p);
+        let depth = peak.max - DEPTH * temperature;
         // Rounded down a little: the weights decide.
         let floor = if params.min_p > 0.0 {
             peak.max + (params.min_p.min(1.0).ln() - 1e-3) * temperature
@@ -75,25 +81,27 @@ impl Candidates {
         };
 
         let total = if top_k > 0 && top_k < row.len() {
-            self.gather_top(row, logits, peak, temperature, top_k, floor);
-            if self.list.len() > top_k {
-                let (_, kth, _) = self.list.select_nth_unstable_by(top_k - 1, Candidate::order);
-                let kth = kth.logit;
-                self.list.retain(|c| c.logit >= kth);
-            }
-            self.weigh(peak, scale, params.min_p)
-        } else if params.min_p > 0.0 {
-            self.gather(row, logits, floor);
-            self.weigh(peak, scale, params.min_p)
-        } else {
-            let total = row.sum(logits, peak, scale);
-            for depth in DEPTHS {
-                self.gather(row, logits, peak.max - depth * temperature);
-                if self.weigh(peak, scale, 0.0) >= top_p * total {
-                    break;
+            let bound = self.top_bound(row, top_k);
+            let gathered = self.gather(row, logits, bound.unwrap_or(depth).max(floor), MANY);
+            // Without a bound it is only known that enough were found, or all above the floor.
+            (gathered && (bound.is_some() || self.list.len() >= top_k || floor > depth)).then(|| {
+                if self.list.len() > top_k {
+                    let (_, kth, _) = self.list.select_nth_unstable_by(top_k - 1, Candidate::order);
+                    let kth = kth.logit;
+                    self.list.retain(|c| c.logit >= kth);
                 }
-            }
-            total
+                self.weigh(peak, scale, params.min_p)
+            })
+        } else if params.min_p > 0.0 {
+            self.gather(row, logits, floor, MANY).then(|| self.weigh(peak, scale, params.min_p))
+        } else {
+            let total = row.sum(logits, peak, scale, super::row::Cutoff::NONE);
+            let gathered = self.gather(row, logits, depth, MANY);
+            (gathered && self.weigh(peak, scale, 0.0) >= top_p * total).then_some(total)
+        };
+        let Some(total) = total else {
+            let cutoff = self.buckets.cutoff(row, logits, peak, params);
+            return row.draw(logits, peak, scale, cutoff, unit);
         };
         if top_p < 1.0 {
             let kept = nucleus(&mut self.list, top_p * total);
@@ -104,40 +112,24 @@ impl Candidates {
         self.pick(unit)
     }
 
-    /// Every logit of at least `bound`.
-    fn gather(&mut self, row: &Row, logits: &[f32], bound: f32) {
+    /// Gathers every logit of at least `bound`; false if there are more than `most`.
+    fn gather(&mut self, row: &Row, logits: &[f32], bound: f32, most: usize) -> bool {
         let list = &mut self.list;
         list.clear();
         row.at_least(logits, bound, |position, logit| {
             list.push(Candidate { position: position as u32, logit, weight: 0.0 });
-        });
+            list.len() <= most
+        })
     }
 
-    /// A superset of the `count` largest logits that are at least `floor`.
-    fn gather_top(
-        &mut self,
-        row: &Row,
-        logits: &[f32],
-        peak: Peak,
-        temperature: f32,
-        count: usize,
-        floor: f32,
-    ) {
-        if count <= row.maxima().len() {
-            // At least `count` blocks hold a logit as large as the `count`-th largest maximum.
-            self.maxima.clear();
-            self.maxima.extend_from_slice(row.maxima());
-            let (_, &mut bound, _) = self.maxima.select_nth_unstable_by(count - 1, |a, b| b.total_cmp(a));
-            self.gather(row, logits, bound.max(floor));
-            return;
+    /// A bound that at least `count` logits reach: so many blocks have a maximum above it.
+    fn top_bound(&mut self, row: &Row, count: usize) -> Option<f32> {
+        if count > row.maxima().len() {
+            return None;
         }
-        for depth in DEPTHS {
-            let bound = peak.max - depth * temperature;
-            self.gather(row, logits, bound.max(floor));
-            if self.list.len() >= count || bound < floor {
-                return;
-            }
-        }
+        self.maxima.clear();
+        self.maxima.extend_from_slice(row.maxima());
+        Some(*self.maxima.select_nth_unstable_by(count - 1, |a, b| b.total_cmp(a)).1)
     }
 
     /// Sets the weights, drops those below `min_p` of the best, and returns their sum.
@@ -166,13 +158,13 @@ impl Candidates {
     }
 }
 
-fn sum(list: &[Candidate]) -> f64 {
+pub(super) fn sum(list: &[Candidate]) -> f64 {
     list.iter().map(|c| f64::from(c.weight)).sum()
 }
 
 /// Moves to the front the best candidates whose predecessors weigh less than `target`; returns how many.
 /// Halves the range in question each time, so it costs a constant number of passes.
-fn nucleus(list: &mut [Candidate], target: f64) -> usize {
+pub(super) fn nucleus(list: &mut [Candidate], target: f64) -> usize {
     let (mut low, mut high) = (0, list.len());
     let mut mass = 0.0;
     while high - low > 32 {

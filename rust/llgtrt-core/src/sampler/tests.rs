@@ -235,6 +235,43 @@ proptest! {
     }
 }
 
+#[test]
+fn flat_rows_follow_the_definition() {
+    let logits: Vec<f32> =
+        (0..20_000_u32).map(|i| (i.wrapping_mul(2_654_435_761) >> 20) as f32 / 700.0).collect();
+    let flat = SamplingParams { temperature: 2.0, ..SamplingParams::default() };
+    let cases = [
+        SamplingParams { top_p: 0.5, ..flat.clone() },
+        SamplingParams { top_p: 0.999, ..flat.clone() },
+        SamplingParams { min_p: 0.1, ..flat.clone() },
+        SamplingParams { min_p: 0.1, top_p: 0.97, ..flat.clone() },
+        SamplingParams { top_k: 9000, ..flat.clone() },
+        SamplingParams { top_k: 9000, top_p: 0.8, ..flat.clone() },
+        SamplingParams { top_k: 9000, min_p: 0.5, top_p: 0.8, ..flat },
+    ];
+    for params in cases {
+        for seed in 0..8 {
+            let params = SamplingParams { seed, ..params.clone() };
+            let case = Case {
+                params,
+                prompt: Vec::new(),
+                generated: Vec::new(),
+                logits: logits.clone(),
+                mask: None,
+            };
+            let token = case.sampler().sample(&logits, None).unwrap().token as usize;
+            let (distribution, unit) = (case.distribution(), case.unit());
+            let before: f64 = distribution[..token].iter().sum();
+            assert!(distribution[token] > 0.0, "{:?}", case.params);
+            assert!(
+                before <= unit + 1e-5 && unit <= before + distribution[token] + 1e-5,
+                "{:?}",
+                case.params
+            );
+        }
+    }
+}
+
 fn sample(params: SamplingParams, logits: &[f32], mask: Option<&[u32]>) -> crate::Result<TokenId> {
     Sampler::new(params, &[], &[EOS], &[STOP]).sample(logits, mask).map(|s| s.token)
 }

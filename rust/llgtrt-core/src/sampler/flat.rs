@@ -1,0 +1,144 @@
+//! top-k, top-p and min-p of flat rows, where thousands of tokens stay in the race. Owned by the thread's
+//! scratch memory.
+//!
+//! One pass counts and weighs the tokens in buckets of their distance to the largest logit. The bucket in which a
+//! limit falls is gathered and sorted out exactly; the others are wholly in or out. What stays is described by
+//! one [`Cutoff`], so nothing is collected: a request cannot make a row much more expensive than a plain draw.
+
+use super::row::{BLOCK, Cutoff, Peak, Row, weight};
+use super::select::{Candidate, nucleus, sum};
+use crate::SamplingParams;
+
+/// Buckets per unit of distance, and in all: beyond a distance of 86 a token weighs nothing.
+const FINENESS: f32 = 16.0;
+const BUCKETS: usize = 86 * 16 + 1;
+
+#[derive(Default)]
+pub(super) struct Buckets {
+    counts: Vec<u32>,
+    masses: Vec<f64>,
+    list: Vec<Candidate>,
+}
+
+/// What is needed to find a token's bucket.
+#[derive(Clone, Copy)]
+struct Distance {
+    peak: Peak,
+    scale: f32,
+    min_weight: f32,
+}
+
+impl Distance {
+    /// Falls with the logit, in floating point too.
+    fn bucket(self, logit: f32) -> u32 {
+        (((self.peak.max - logit) * self.scale * FINENESS) as u32).min(BUCKETS as u32 - 1)
+    }
+
+    fn weight(self, logit: f32) -> f32 {
+        weight(logit, self.peak.max, self.scale)
+    }
+}
+
+impl Buckets {
+    /// The least likely token that `params` keep.
+    pub(super) fn cutoff(
+        &mut self,
+        row: &Row,
+        logits: &[f32],
+        peak: Peak,
+        params: &SamplingParams,
+    ) -> Cutoff {
+        let distance = Distance {
+            peak,
+            scale: 1.0 / params.temperature,
+            min_weight: params.min_p.clamp(f32::MIN_POSITIVE, 1.0),
+        };
+        self.count(row, logits, distance);
+
+        let mut kept = Cutoff::NONE;
+        let mut total: f64 = self.masses.iter().sum();
+        let all: u64 = self.counts.iter().map(|count| u64::from(*count)).sum();
+        let top_k = u64::from(params.top_k);
+        if top_k > 0 && top_k < all {
+            let (bucket, before) = locate(&self.counts, |count| u64::from(*count), top_k);
+            self.gather(row, logits, distance, bucket, kept);
+            let index = (top_k - before) as usize - 1;
+            kept.logit = self.list.select_nth_unstable_by(index, Candidate::order).1.logit;
+            self.list.retain(|c| c.logit >= kept.logit);
+            total = self.masses[..bucket].iter().sum::<f64>() + sum(&self.list);
+        } else if params.min_p > 0.0
+            && let Some(bucket) = self.counts.iter().rposition(|count| *count > 0)
+        {
+            self.gather(row, logits, distance, bucket, kept);
+            kept.logit = self.list.iter().map(|c| c.logit).fold(f32::INFINITY, f32::min);
+        }
+        if params.top_p < 1.0 {
+            let target = f64::from(params.top_p) * total;
+            let (bucket, before) = locate(&self.masses, |mass| *mass, target);
+            self.gather(row, logits, distance, bucket, kept);
+            let count = nucleus(&mut self.list, target - before);
+            if let Some(worst) = self.list[..count].iter().max_by(|a, b| a.order(b)) {
+                kept = Cutoff { logit: worst.logit, position: worst.position };
+            }
+        }
+        kept
+    }
+
+    fn count(&mut self, row: &Row, logits: &[f32], distance: Distance) {
+        self.counts.clear();
+        self.counts.resize(BUCKETS, 0);
+        self.masses.clear();
+        self.masses.resize(BUCKETS, 0.0);
+        let (counts, masses) = (&mut self.counts[..BUCKETS], &mut self.masses[..BUCKETS]);
+        let (mut weights, mut buckets) = ([0.0; BLOCK], [0; BLOCK]);
+        row.each_block(logits, |block| {
+            // Vector code first, then the additions, which cannot be.
+            for ((&logit, weight), bucket) in block.iter().zip(&mut weights).zip(&mut buckets) {
+                *weight = distance.weight(logit);
+                *bucket = distance.bucket(logit);
+            }
+            for (&weight, &bucket) in weights[..block.len()].iter().zip(&buckets) {
+                // Buckets are many enough for every weight above 0.
+                if weight >= distance.min_weight {
+                    let bucket = (bucket as usize).min(BUCKETS - 1);
+                    counts[bucket] += 1;
+                    masses[bucket] += f64::from(weight);
+                }
+            }
+        });
+    }
+
+    /// The tokens of a bucket, of those that `kept` keeps.
+    fn gather(&mut self, row: &Row, logits: &[f32], distance: Distance, bucket: usize, kept: Cutoff) {
+        // A little below the bucket's end, for rounding; the exact test follows.
+        let bound = distance.peak.max - (bucket as f32 + 1.01) / (FINENESS * distance.scale);
+        let list = &mut self.list;
+        list.clear();
+        row.at_least(logits, bound.max(kept.logit), |position, logit| {
+            let weight = distance.weight(logit);
+            if distance.bucket(logit) as usize == bucket && weight >= distance.min_weight {
+                list.push(Candidate { position: position as u32, logit, weight });
+            }
+            true
+        });
+    }
+}
+
+/// The bucket in which the running sum reaches `target`, and the sum before it.
+fn locate<T, N>(buckets: &[T], value: impl Fn(&T) -> N, target: N) -> (usize, N)
+where
+    N: Copy + Default + PartialOrd + std::ops::Add<Output = N>,
+{
+    let (mut before, mut last) = (N::default(), (0, N::default()));
+    for (index, bucket) in buckets.iter().enumerate() {
+        let value = value(bucket);
+        if value > N::default() {
+            last = (index, before);
+            if before + value >= target {
+                break;
+            }
+        }
+        before = before + value;
+    }
+    last
+}
