@@ -16,7 +16,7 @@ from starlette.types import Message, Receive, Scope, Send
 
 from llgtrt.api.errors import RequestTimeoutError, error_event, error_response
 from llgtrt.api.metrics import HttpMetrics
-from llgtrt.engine import StreamCancelledError
+from llgtrt.engine import Sink, StreamCancelledError
 from llgtrt.serving import Generation
 
 PING = b": ping\n\n"
@@ -87,6 +87,16 @@ class GenerationResponse(Response):
         self._sending = True
         await send(message)
         self._sending = False
+
+    def _sink(self, write: Sink) -> Sink:
+        """What the server offers for writing without a coroutine, with the time of the last chunk noted."""
+        now = self._loop.time
+
+        def sink(body: bytes) -> bool:
+            self._active_at = now()
+            return write(body)
+
+        return sink
 
     async def _watch(self, receive: Receive) -> None:
         while (await receive())["type"] != "http.disconnect":
@@ -181,6 +191,9 @@ class SseGenerationResponse(GenerationResponse):
                         send, {"type": "http.response.start", "status": 200, "headers": list(SSE_HEADERS)}
                     )
                     send = scope.get("llgtrt.send", send)
+                    write = scope.get("extensions", {}).get("llgtrt.write")
+                    if write is not None:
+                        stream.pipe(self._sink(write))
                 await self._write(
                     send, {"type": "http.response.body", "body": body, "more_body": not stream.finished}
                 )

@@ -7,10 +7,11 @@ the HTTP syntax are answered in OpenAI's form too.
 from __future__ import annotations
 
 import asyncio
+import functools
 from typing import Any
 
 from pydantic_core import to_json
-from uvicorn.protocols.http.httptools_impl import STATUS_LINE, HttpToolsProtocol
+from uvicorn.protocols.http.httptools_impl import STATUS_LINE, HttpToolsProtocol, RequestResponseCycle
 
 from llgtrt.api.errors import INVALID_REQUEST, error_object
 
@@ -21,6 +22,14 @@ MOST_DISCARDED_BYTES = 64 * 1024 * 1024
 once would lose the answer: the kernel resets a connection that is closed with unread data."""
 
 DEFAULT_HEADER_TIMEOUT_S = 30.0
+
+
+def _write_chunk(cycle: RequestResponseCycle, body: bytes) -> bool:
+    """Writes a part of a streamed response's body without a coroutine; false, and nothing, if it cannot be now."""
+    if not cycle.chunked_encoding or cycle.response_complete or cycle.disconnected or cycle.flow.write_paused:
+        return False
+    cycle.transport.write(b"%x\r\n%b\r\n" % (len(body), body))
+    return True
 
 
 class LimitedHttpProtocol(HttpToolsProtocol):
@@ -86,8 +95,10 @@ class LimitedHttpProtocol(HttpToolsProtocol):
         self._in_head = False
         self._unparsed_bytes = 0
         self._stop_head_timer()
-        self.scope["extensions"] = {"llgtrt.abort": self.transport.abort}  # type: ignore[dict-item]
+        extensions: dict[str, Any] = {"llgtrt.abort": self.transport.abort}
+        self.scope["extensions"] = extensions
         super().on_headers_complete()
+        extensions["llgtrt.write"] = functools.partial(_write_chunk, self.cycle)
 
     def on_body(self, body: bytes) -> None:
         """A part of the body."""

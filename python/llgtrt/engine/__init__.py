@@ -15,7 +15,7 @@ from llgtrt.engine.errors import (
     ShuttingDownError,
     new_error,
 )
-from llgtrt.engine.stream import Payload, Stream, StreamCancelledError
+from llgtrt.engine.stream import Payload, Sink, Stream, StreamCancelledError
 
 __all__ = [
     "AsyncEngine",
@@ -36,6 +36,7 @@ __all__ = [
     "Payload",
     "Permit",
     "ShuttingDownError",
+    "Sink",
     "Stream",
     "StreamCancelledError",
     "Usage",

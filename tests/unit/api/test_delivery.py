@@ -57,6 +57,38 @@ async def test_chunks_are_written_as_the_core_made_them(
     assert [message["more_body"] for message in call.messages[1:]] == [True, False]
 
 
+async def test_chunks_go_straight_to_the_connection_where_the_server_offers_it(
+    make_app: AppFactory, native: FakeNativeEngine
+) -> None:
+    written: list[bytes] = []
+    paused = False
+
+    def write(body: bytes) -> bool:
+        if not paused:
+            written.append(body)
+        return not paused
+
+    async with AsgiCall(make_app(), ROUTE, STREAM, extensions={"llgtrt.write": write}) as call:
+        handle = await submitted(native)
+        handle.put(b"1")
+        await call.until(2)
+        await settle()
+        handle.put(b"2")
+        await settle()
+        paused = True
+        handle.put(b"3")
+        await call.until(3)
+        await settle()
+        paused = False
+        handle.put(b"4")
+        await settle()
+        handle.put(b"5", last=True)
+        await call.done()
+    assert written == [b"2", b"4"]
+    assert call.body == b"135"
+    assert call.complete
+
+
 async def test_p19_headers_wait_for_the_first_payload(make_app: AppFactory, native: FakeNativeEngine) -> None:
     async with AsgiCall(make_app(), ROUTE, STREAM) as call:
         handle = await submitted(native)

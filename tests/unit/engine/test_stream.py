@@ -84,6 +84,57 @@ async def test_wake_without_a_waiter_does_nothing(engine: AsyncEngine, native: F
     assert await stream.next() == b"text"
 
 
+async def test_a_sink_gets_bytes_without_waking_the_consumer(
+    engine: AsyncEngine, native: FakeNativeEngine
+) -> None:
+    stream, handle = submit(engine, native)
+    written: list[bytes] = []
+    stream.pipe(lambda body: written.append(body) is None)
+    wait = asyncio.ensure_future(stream.next())
+    await settle()
+    handle.put(b"1")
+    handle.put(b"2")
+    await settle()
+    assert written == [b"1", b"2"]
+    assert not wait.done()
+    handle.put(b"3")
+    await settle()
+    assert written == [b"1", b"2", b"3"]
+    handle.put(b"4", last=True)
+    assert await wait == b"4"
+    assert stream.finished
+
+
+async def test_what_a_sink_refuses_comes_from_next(engine: AsyncEngine, native: FakeNativeEngine) -> None:
+    stream, handle = submit(engine, native)
+    written: list[bytes] = []
+
+    def sink(body: bytes) -> bool:
+        written.append(body)
+        return len(written) == 1
+
+    stream.pipe(sink)
+    wait = asyncio.ensure_future(stream.next())
+    await settle()
+    handle.put(b"1")
+    handle.put(b"2")
+    handle.put(b"3")
+    assert await wait == b"2"
+    # Nothing goes to the sink while the consumer does not wait.
+    assert written == [b"1", b"2"]
+    assert await stream.next() == b"3"
+
+
+async def test_a_sink_does_not_get_deltas(engine: AsyncEngine, native: FakeNativeEngine) -> None:
+    stream, handle = submit(engine, native)
+    stream.pipe(lambda _: pytest.fail("not bytes"))
+    wait = asyncio.ensure_future(stream.next())
+    await settle()
+    delta = FakeDelta(error=new_error(GrammarError, "bad"))
+    handle.put(delta, last=True)
+    assert await wait is delta  # type: ignore[comparison-overlap]
+
+
 async def test_cancel_ends_the_request_and_its_waiter(engine: AsyncEngine, native: FakeNativeEngine) -> None:
     stream, handle = submit(engine, native)
     wait = asyncio.ensure_future(stream.next())
