@@ -123,8 +123,8 @@ impl Bench {
                 times.push(started.elapsed().as_nanos() as f64 / 1e3);
                 assert_eq!(*batch.verdict(0), MaskVerdict::Mask, "a valid instance");
             }
+            self.pool.remove(id);
         }
-        self.pool.remove(id);
         times
     }
 

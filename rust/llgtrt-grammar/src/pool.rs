@@ -56,9 +56,22 @@ struct Shared {
     cost: AtomicU32,
 }
 
+/// A slot whose mask is to be computed. The cost is read once: workers change it, and sorting by
+/// a key that changes panics.
+struct Job {
+    cost: u32,
+    shared: Arc<Shared>,
+}
+
+impl Job {
+    fn new(shared: Arc<Shared>) -> Self {
+        Self { cost: shared.cost.load(Ordering::Relaxed), shared }
+    }
+}
+
 thread_local! {
     /// Kept between steps so that a step allocates nothing here.
-    static SCRATCH: Cell<Vec<Arc<Shared>>> = const { Cell::new(Vec::new()) };
+    static SCRATCH: Cell<Vec<Job>> = const { Cell::new(Vec::new()) };
 }
 
 impl MaskPool {
@@ -128,12 +141,12 @@ impl MaskPool {
             };
             let mut slot = shared.slot.lock();
             self.advance_slot(&mut slot, request, fast_forward);
-            let (forced, state) = slot.outcome();
-            out.push(forced, state);
+            let (forced, next) = slot.outcome();
+            out.push(forced, next);
             let is_stale = slot.is_stale();
             drop(slot);
             if is_stale {
-                stale.push(shared);
+                stale.push(Job::new(shared));
             }
         }
         let forward_pass = self.gap.load(Ordering::Relaxed) > FORWARD_NANOS;
@@ -152,16 +165,16 @@ impl MaskPool {
 
     /// Wakes workers for these slots, if they are worth it. With `early` nobody waits yet, so
     /// everything is worth it.
-    fn start(&self, stale: &mut Vec<Arc<Shared>>, early: bool) {
+    fn start(&self, stale: &mut [Job], early: bool) {
         let Some(workers) = &self.workers else { return };
-        stale.sort_unstable_by_key(|shared| Reverse(shared.cost.load(Ordering::Relaxed)));
-        let expected: u64 = stale.iter().map(|shared| u64::from(shared.cost.load(Ordering::Relaxed))).sum();
+        let expected: u64 = stale.iter().map(|job| u64::from(job.cost)).sum();
         let threads = workers.current_num_threads().min(stale.len());
         let wake = if early { threads } else { threads.min((expected / WAKE_NANOS) as usize) };
         if wake == 0 {
             return;
         }
-        let work: Arc<[Arc<Shared>]> = stale.iter().cloned().collect();
+        stale.sort_unstable_by_key(|job| Reverse(job.cost));
+        let work: Arc<[Arc<Shared>]> = stale.iter().map(|job| Arc::clone(&job.shared)).collect();
         for _ in 0..wake {
             let work = Arc::clone(&work);
             let metrics = Arc::clone(&self.metrics);
@@ -188,11 +201,11 @@ impl MaskPool {
                 *verdict = MaskVerdict::Failed(unknown());
                 continue;
             };
-            open.push(Row { request: *request, shared, words, verdict });
+            open.push(Row { request: *request, job: Job::new(shared), words, verdict });
         }
         // What is ready is copied; the rest is computed, here and by the workers, expensive first.
         open.retain_mut(|row| {
-            let Some(mut slot) = row.shared.slot.try_lock() else { return true };
+            let Some(mut slot) = row.job.shared.slot.try_lock() else { return true };
             self.catch_up(&mut slot, &row.request);
             if slot.is_stale() {
                 return true;
@@ -201,19 +214,20 @@ impl MaskPool {
             false
         });
         if open.len() > 1 {
-            open.sort_unstable_by_key(|row| Reverse(row.shared.cost.load(Ordering::Relaxed)));
-            let mut stale: Vec<Arc<Shared>> = open[1..].iter().map(|row| Arc::clone(&row.shared)).collect();
+            open.sort_unstable_by_key(|row| Reverse(row.job.cost));
+            let mut stale: Vec<Job> =
+                open[1..].iter().map(|row| Job::new(Arc::clone(&row.job.shared))).collect();
             self.start(&mut stale, false);
         }
         open.retain_mut(|row| {
-            let shared = Arc::clone(&row.shared);
+            let shared = Arc::clone(&row.job.shared);
             let Some(mut slot) = shared.slot.try_lock() else { return true };
             self.finish(row, &mut slot);
             false
         });
         // What is left is being computed by a worker.
         for row in &mut open {
-            let shared = Arc::clone(&row.shared);
+            let shared = Arc::clone(&row.job.shared);
             self.finish(row, &mut shared.slot.lock());
         }
         self.metrics.wait_seconds.observe((self.now() - started) as f64 * 1e-9);
@@ -228,7 +242,7 @@ impl MaskPool {
 
     fn finish(&self, row: &mut Row<'_>, slot: &mut Slot) {
         self.catch_up(slot, &row.request);
-        compute(slot, &row.shared, &self.metrics);
+        compute(slot, &row.job.shared, &self.metrics);
         *row.verdict = slot.write(row.request.tokens.len(), row.words);
     }
 }
@@ -236,7 +250,7 @@ impl MaskPool {
 /// A row to be filled.
 struct Row<'a> {
     request: MaskSlot<'a>,
-    shared: Arc<Shared>,
+    job: Job,
     words: &'a mut [u32],
     verdict: &'a mut MaskVerdict,
 }

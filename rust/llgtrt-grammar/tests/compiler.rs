@@ -106,10 +106,7 @@ fn a_late_grammar_is_an_error_and_takes_one_slot() {
     let late = slow(1);
     let mut rounds = 0;
     while metric(&bench.registry, "llgtrt_grammar_compile_seconds") < 1.0 {
-        let error = match bench.compiler.compile(&late) {
-            Err(error) => error,
-            Ok(_) => break,
-        };
+        let Err(error) = bench.compiler.compile(&late) else { break };
         assert_eq!(error.kind, ErrorKind::Grammar);
         assert!(error.message.contains("5 ms"), "{}", error.message);
         rounds += 1;

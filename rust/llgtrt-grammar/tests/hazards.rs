@@ -86,7 +86,7 @@ fn deep_json() {
         refused(&bench, &schema(&constant), "nested too deeply");
         refused(&bench, &GrammarSpec::Llguidance(r#"{"a":"#.repeat(levels + 10)), "nested too deeply");
     }
-    let nested = format!(r#"{}true{}"#, r#"{"type":"array","items":"#.repeat(90), "}".repeat(90));
+    let nested = format!("{}true{}", r#"{"type":"array","items":"#.repeat(90), "}".repeat(90));
     bench.compile(&schema(&nested));
 }
 

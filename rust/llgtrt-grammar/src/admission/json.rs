@@ -1,11 +1,13 @@
 //! Reading JSON with a depth limit of our own and a clear message for it; JSON paths in messages.
 
+use std::fmt::Write;
+
 use llgtrt_core::Error;
 use serde_json::Value;
 
 use crate::text::{first_line, grammar_error};
 
-/// serde_json stops at 128 levels with a message that does not help a client.
+/// `serde_json` stops at 128 levels with a message that does not help a client.
 const SERDE_DEPTH: usize = 127;
 
 /// Parses `text`, refusing more than `max_depth` levels. `what` starts the message.
@@ -49,7 +51,7 @@ pub(super) fn push_key(path: &mut String, key: &str) {
     let plain = !key.is_empty() && key.chars().all(|c| c.is_alphanumeric() || matches!(c, '_' | '-' | '$'));
     if !plain {
         let key = crate::text::truncate(key, 80);
-        path.push_str(&format!("[{}]", Value::String(key)));
+        let _ = write!(path, "[{}]", Value::String(key));
         return;
     }
     if !path.is_empty() {

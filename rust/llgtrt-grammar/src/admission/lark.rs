@@ -148,8 +148,8 @@ mod tests {
 
     #[test]
     fn rules_and_nesting_are_bounded() {
-        let chain: String = (0..5000).map(|i| format!("r{i}: r{}\n", i + 1)).collect();
-        assert!(check_text(&chain).unwrap_err().message.contains("5000 rules"));
+        let chain: Vec<String> = (0..5000).map(|i| format!("r{i}: r{}", i + 1)).collect();
+        assert!(check_text(&chain.join("\n")).unwrap_err().message.contains("5000 rules"));
         let deep = format!("start: {}\"a\"{}", "(".repeat(100_000), ")".repeat(100_000));
         assert!(check_text(&deep).unwrap_err().message.contains("nested too deeply"));
         let regex = format!("start: /{}a{}/", "(".repeat(3000), ")".repeat(3000));

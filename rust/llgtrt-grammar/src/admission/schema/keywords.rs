@@ -77,11 +77,10 @@ pub(super) fn wrong_type(keyword: &str, value: &Value) -> Option<&'static str> {
     let (right, expected) = match keyword {
         "properties" | "patternProperties" => (value.is_object(), "an object"),
         "enum" => (value.is_array(), "an array"),
-        "allOf" => (value.is_array(), "an array of schemas"),
         "anyOf" | "oneOf" => {
             (value.as_array().is_some_and(|list| !list.is_empty()), "an array of at least one schema")
         }
-        "prefixItems" => (value.is_array(), "an array of schemas"),
+        "allOf" | "prefixItems" => (value.is_array(), "an array of schemas"),
         "required" => {
             (value.as_array().is_some_and(|list| list.iter().all(Value::is_string)), "an array of strings")
         }

@@ -1,5 +1,7 @@
 //! Paths inside a schema, stored as links to their parents so that a walk copies no text.
 
+use std::fmt::Write;
+
 use super::super::json::push_key;
 
 /// One step of a path.
@@ -39,7 +41,7 @@ impl<'a> Paths<'a> {
             match segment {
                 Segment::Key(key) => push_key(&mut text, key),
                 Segment::Owned(key) => push_key(&mut text, key),
-                Segment::Index(index) => text.push_str(&format!("[{index}]")),
+                Segment::Index(index) => _ = write!(text, "[{index}]"),
             }
         }
         text
