@@ -25,7 +25,7 @@ DEFAULT_HEADER_TIMEOUT_S = 30.0
 
 
 def _write_chunk(cycle: RequestResponseCycle, body: bytes) -> bool:
-    """Writes a part of a streamed response's body without a coroutine; false, and nothing, if it cannot be now."""
+    """Writes a part of a streamed body without a coroutine; false, and nothing, if it cannot be now."""
     if not cycle.chunked_encoding or cycle.response_complete or cycle.disconnected or cycle.flow.write_paused:
         return False
     cycle.transport.write(b"%x\r\n%b\r\n" % (len(body), body))

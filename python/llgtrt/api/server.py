@@ -73,6 +73,8 @@ class HttpServer:
     """Serves an application on a bound socket until a signal comes or the engine fails."""
 
     def __init__(self, application: ASGIApp, config: ServerConfig, listener: socket.socket) -> None:
+        # uvicorn warns of every connection that does not speak HTTP; the metrics are the place for those.
+        logging.getLogger("uvicorn.error").setLevel(logging.ERROR)
         self._config = config
         self._listener = listener
         self._uvicorn = _Uvicorn(

@@ -92,7 +92,7 @@ class Stream:
         raise self._error or StreamCancelledError
 
     def pipe(self, sink: Sink) -> None:
-        """Hands later bytes straight to ``sink`` while :meth:`next` waits; that saves a task switch per chunk.
+        """Hands later bytes straight to ``sink`` while :meth:`next` waits: no task switch per chunk.
 
         What the sink refuses, the last payload and errors still come from :meth:`next`.
         """

@@ -45,7 +45,7 @@ class CompletionService:
         info = self._engine.model_info
         _refuse_unsupported(request)
         arguments = generation_arguments(request, info.vocab_size)
-        prompts = prompts_of(request.prompt, self._max_n, info.vocab_size)
+        prompts = prompts_of(request.prompt, self._max_n, info.vocab_size, info.max_sequence_tokens)
         sequences = check_choices(arguments["n"], len(prompts), self._max_n)
         max_tokens = request.max_tokens or self._default_max_tokens
         check_token_counts(request, max_tokens, "max_tokens")

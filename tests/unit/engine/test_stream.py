@@ -89,7 +89,12 @@ async def test_a_sink_gets_bytes_without_waking_the_consumer(
 ) -> None:
     stream, handle = submit(engine, native)
     written: list[bytes] = []
-    stream.pipe(lambda body: written.append(body) is None)
+
+    def sink(body: bytes) -> bool:
+        written.append(body)
+        return True
+
+    stream.pipe(sink)
     wait = asyncio.ensure_future(stream.next())
     await settle()
     handle.put(b"1")

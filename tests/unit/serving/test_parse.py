@@ -193,7 +193,7 @@ def test_stop_is_always_a_list() -> None:
     [("a", ["a"]), (["a", "b"], ["a", "b"]), ([1, 2], [[1, 2]]), ([[1], [2, 3]], [[1], [2, 3]])],
 )
 def test_prompts_in_every_form(prompt: Any, prompts: Any) -> None:
-    assert prompts_of(prompt, 4, 10) == prompts
+    assert prompts_of(prompt, 4, 10, 100) == prompts
 
 
 @pytest.mark.parametrize(
@@ -219,5 +219,17 @@ def test_prompts_in_every_form(prompt: Any, prompts: Any) -> None:
 )
 def test_bad_prompts(prompt: Any, param: str) -> None:
     with pytest.raises(RequestError) as caught:
-        prompts_of(prompt, 4, 10)
+        prompts_of(prompt, 4, 10, 100)
     assert caught.value.param == param
+
+
+def test_more_tokens_than_the_context_are_not_looked_at() -> None:
+    for prompt in ([1] * 101, [[1], ["x"] * 101]):
+        with pytest.raises(RequestError) as caught:
+            prompts_of(prompt, 4, 10, 100)
+        assert caught.value.code == "context_length_exceeded"
+
+
+def test_the_number_of_fields_is_bounded() -> None:
+    with pytest.raises(RequestError):
+        chat(**{f"x{index}": 1 for index in range(300)})

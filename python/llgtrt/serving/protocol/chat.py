@@ -9,6 +9,9 @@ from pydantic import Field
 from llgtrt.serving.protocol.constraint import ConstraintFields
 from llgtrt.serving.protocol.fields import MAX_COUNT
 
+MAX_MESSAGES = 16_384
+"""Each takes a few tokens: more would not fit any context."""
+
 
 class ChatRequest(ConstraintFields):
     """A conversation to continue.
@@ -17,7 +20,7 @@ class ChatRequest(ConstraintFields):
     """
 
     messages: list[dict[str, Any]] = Field(
-        min_length=1, fail_fast=True, description="The conversation so far."
+        min_length=1, max_length=MAX_MESSAGES, fail_fast=True, description="The conversation so far."
     )
     max_completion_tokens: int | None = Field(
         default=None, ge=1, le=MAX_COUNT, description="Most tokens of an answer; wins over max_tokens."

@@ -37,8 +37,14 @@ class CompletionRequest(ConstraintFields):
     suffix: str | None = Field(default=None, description="Not supported.")
 
 
-def prompts_of(prompt: Any, most: int, vocab_size: int) -> list[str | list[int]]:
+def prompts_of(prompt: Any, most: int, vocab_size: int, most_tokens: int) -> list[str | list[int]]:
     """The prompts of a request as a list.
+
+    Args:
+        prompt: what the request holds.
+        most: how many prompts a request may have.
+        vocab_size: token ids are below it.
+        most_tokens: the context; a longer list of tokens is refused before its members are looked at.
 
     Checked by hand, not by pydantic: the members of a long list of the wrong type would each be an error.
 
@@ -52,12 +58,14 @@ def prompts_of(prompt: Any, most: int, vocab_size: int) -> list[str | list[int]]
     if not prompt:
         raise RequestError("prompt is empty.", "prompt")
     if _is_int(prompt[0]):
-        return [_tokens(prompt, "prompt", vocab_size)]
+        return [_tokens(prompt, "prompt", vocab_size, most_tokens)]
     if len(prompt) > most:
         raise RequestError(f"prompt may hold at most {most} prompts.", "prompt")
     if isinstance(prompt[0], str):
         return [_text(text, f"prompt[{index}]") for index, text in enumerate(prompt)]
-    return [_tokens(tokens, f"prompt[{index}]", vocab_size) for index, tokens in enumerate(prompt)]
+    return [
+        _tokens(tokens, f"prompt[{index}]", vocab_size, most_tokens) for index, tokens in enumerate(prompt)
+    ]
 
 
 def _is_int(value: Any) -> bool:
@@ -72,11 +80,17 @@ def _text(value: Any, param: str) -> str:
     return value
 
 
-def _tokens(value: Any, param: str, vocab_size: int) -> list[int]:
+def _tokens(value: Any, param: str, vocab_size: int, most_tokens: int) -> list[int]:
     if not isinstance(value, list):
         raise RequestError(f"{param} must be a string or an array of token ids.", param)
     if not value:
         raise RequestError(f"{param} is empty.", param)
+    if len(value) > most_tokens:
+        raise RequestError(
+            f"{param} holds {len(value)} tokens; the context of the model is {most_tokens}.",
+            param,
+            "context_length_exceeded",
+        )
     for index, token in enumerate(value):
         if not _is_int(token) or not 0 <= token < vocab_size:
             raise RequestError(

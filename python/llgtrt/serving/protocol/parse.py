@@ -25,6 +25,8 @@ REFUSED_FIELDS = {
 }
 """Fields that are no constraint, but without which a client would get something else than it asked for."""
 
+MAX_FIELDS = 256
+"""Far more than exist; a body of a million unknown fields would take a second to look at."""
 MAX_REPORTED = 5
 MAX_LOGGED_FIELDS = 1000
 
@@ -54,6 +56,8 @@ def validate_request(model: type[Model], value: dict[str, Any]) -> Model:
     Raises:
         RequestError: a field is wrong; the message lists the first few.
     """
+    if len(value) > MAX_FIELDS:
+        raise RequestError(f"The body may hold at most {MAX_FIELDS} fields.")
     try:
         request = model.model_validate(value)
     except ValidationError as error:
