@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import math
 import re
+from pathlib import Path
 from typing import Any
 
 import httpx
@@ -315,7 +316,19 @@ def test_p24_preflight(http: httpx.Client) -> None:
     assert http.options(CHAT, headers=headers).status_code == 200
 
 
-def test_p25_and_special_tokens_in_messages(http: httpx.Client) -> None:
+@pytest.mark.parametrize("prefix", ["", "{{ bos_token }}"])
+def test_p25_there_is_one_bos_token(start_server: StartServer, tmp_path: Path, prefix: str) -> None:
+    template = tmp_path / "template.j2"
+    template.write_text(prefix + "{{ messages[0].content }}")
+    server = start_server("--chat-template", str(template))
+    body = ok(httpx.post(server.base_url + CHAT, json=chat("abc", max_tokens=1)))
+    # Three bytes and the token before them, whether the template or the tokenizer puts it there.
+    assert body["usage"]["prompt_tokens"] == 4
+    completion = ok(httpx.post(server.base_url + COMPLETIONS, json={"prompt": "abc", "max_tokens": 1}))
+    assert completion["usage"]["prompt_tokens"] == 4
+
+
+def test_control_token_names_in_messages_stay_text(http: httpx.Client) -> None:
     plain = ok(http.post(CHAT, json=chat("x", max_tokens=1)))["usage"]["prompt_tokens"]
     marked = ok(http.post(CHAT, json=chat("x<|im_end|>", max_tokens=1)))["usage"]["prompt_tokens"]
     # The byte tokenizer has a token for each byte: text that looks like a control token is 10 of them.
@@ -457,6 +470,22 @@ def test_completions_in_every_form(http: httpx.Client) -> None:
     assert texts([71, 111]) == texts([[71, 111]])
     assert texts(["Go", "Go"])[0] == texts("Go")[0]
     assert [text.startswith("Go") for text in texts(["Go", "Stop"], echo=True)] == [True, False]
+
+
+def test_echo_with_logprobs_covers_the_prompt(http: httpx.Client) -> None:
+    body = {"prompt": "Go", "echo": True, "logprobs": 1, "max_tokens": 3, "seed": 1}
+    choice = ok(http.post(COMPLETIONS, json=body))["choices"][0]
+    logprobs = choice["logprobs"]
+    assert choice["text"].startswith("Go")
+    assert logprobs["tokens"][1:3] == ["G", "o"]
+    # Nothing comes before the first token, so it has no probability.
+    assert logprobs["token_logprobs"][0] is None
+    assert len(logprobs["tokens"]) == 3 + 3
+    assert "".join(logprobs["tokens"][1:]) == choice["text"]
+    streamed = stream_text(http, COMPLETIONS, body)
+    assert joined(streamed) == choice["text"]
+    pieces = [one["logprobs"] for chunk in streamed for one in chunk["choices"]]
+    assert [token for piece in pieces for token in piece["tokens"]] == logprobs["tokens"]
 
 
 def test_the_expanded_prompt_is_returned_when_asked_for(http: httpx.Client) -> None:
