@@ -141,9 +141,11 @@ def _suggestion(model: type[BaseModel], location: Sequence[str | int]) -> str:
 def _parse(path: Path) -> Any:
     text = read_text(path)
     try:
-        return json5.loads(text, allow_duplicate_keys=False)
+        return _joined(json5.loads(text, allow_duplicate_keys=False))
     except RecursionError as error:
         raise ConfigError(f"{path}: nested too deeply") from error
+    except UnicodeError as error:
+        raise ConfigError(f"{path}: a \\u escape is half of a surrogate pair") from error
     except ValueError as error:
         match = _SYNTAX_ERROR.fullmatch(str(error))
         if match is None:
@@ -151,3 +153,18 @@ def _parse(path: Path) -> Any:
         line, message, column = match.groups()
         place = f"{path}:{line}" + (f":{column}" if column else "")
         raise ConfigError(f"{place}: {message[:1].lower()}{message[1:]}") from error
+
+
+def _joined(value: Any) -> Any:
+    """The value with surrogate pairs in its texts joined: the parser leaves ``"\\ud83d\\udc69"`` as two halves.
+
+    Raises:
+        UnicodeError: a text holds half of a pair.
+    """
+    if isinstance(value, str):
+        return value.encode("utf-16", "surrogatepass").decode("utf-16")
+    if isinstance(value, list):
+        return [_joined(item) for item in value]
+    if isinstance(value, dict):
+        return {_joined(key): _joined(item) for key, item in value.items()}
+    return value

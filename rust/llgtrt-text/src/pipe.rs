@@ -80,7 +80,7 @@ impl TextPipe {
     /// Takes the next token and adds to `out` what may be sent now.
     ///
     /// `is_text` is false for the token that ended the sequence (end of sequence, stop token): its bytes are
-    /// not text. Returns the index of the stop string once one was found; what comes later is ignored.
+    /// not text and it has no entry, as in OpenAI's answers. Returns the index of the stop string once one was found; what comes later is ignored.
     /// Tokens that begin at or after the end of the text then have no entry.
     pub fn push(
         &mut self,
@@ -111,7 +111,7 @@ impl TextPipe {
             }
         }
         self.released += (out.text.len() - before) as u64;
-        if self.keeps_logprobs {
+        if self.keeps_logprobs && is_text {
             let end = (!self.detokenizer.has_tail()).then_some(self.produced);
             if self.produced > start || end.is_some() {
                 // What was incomplete before this token ended within it.
@@ -242,14 +242,13 @@ mod tests {
     }
 
     #[test]
-    fn the_token_that_ends_the_sequence_has_an_entry_and_no_text() {
+    fn the_token_that_ends_the_sequence_has_neither_text_nor_entry() {
         let tokenizer = ByteTokenizer::new();
         let mut pipe = pipe(&[]);
         let mut out = TextOutput::default();
         pipe.push(tokenizer.vocabulary(), &output(97), true, &mut out);
         pipe.push(tokenizer.vocabulary(), &output(98), false, &mut out);
-        assert_eq!(plain(&out), ("a".to_owned(), vec![97, 98]));
-        assert_eq!(out.logprobs.iter().map(|entry| entry.characters).collect::<Vec<_>>(), [1, 0]);
+        assert_eq!(plain(&out), ("a".to_owned(), vec![97]));
     }
 
     #[test]

@@ -75,6 +75,15 @@ def test_a_syntax_error_names_the_place(tmp_path: Path, text: str, place: str) -
     assert "\n" not in str(caught.value)
 
 
+def test_surrogate_pairs_are_joined(tmp_path: Path) -> None:
+    path = tmp_path / "pair.json5"
+    path.write_text(r'{sim: {script: "\ud83d\udc69"}}')
+    assert read_config_file(path) == {"sim": {"script": "\U0001f469"}}
+    path.write_text(r'{sim: {script: "\ud83d"}}')
+    with pytest.raises(ConfigError, match="surrogate"):
+        read_config_file(path)
+
+
 def test_unreadable_files(tmp_path: Path) -> None:
     with pytest.raises(ConfigError, match="No such file"):
         read_config_file(tmp_path / "missing.json5")
