@@ -202,7 +202,10 @@ class RequestHandle:
     @property
     def id(self) -> int: ...
     def take(self) -> tuple[Payload, bool] | None:
-        """Everything ready now, and whether it is the last; ``None`` asks ``Engine.drain`` to deliver the next."""
+        """Everything ready now, and whether it is the last.
+
+        ``None`` asks ``Engine.drain`` to deliver the next.
+        """
     def cancel(self) -> None:
         """Ends the request; nothing is delivered any more. Idempotent."""
 
@@ -226,7 +229,8 @@ class Engine:
     def model_info(self) -> str:
         """JSON: ``backend``, ``max_sequence_tokens``, ``max_batch_size``, ``vocab_size``, ``fast_forward``,
         ``prompt_logprobs``, ``chat_template`` (from the model file, or null), ``bos_token``, ``eos_token``
-        (texts or null), ``special_tokens`` (every control token's text), ``metadata`` (object of strings)."""
+        (texts or null), ``special_tokens`` (every control token's text), ``metadata`` (object of strings).
+        """
     @property
     def event_fd(self) -> int:
         """Becomes readable when ``drain`` has something; ``drain`` resets it."""
@@ -259,8 +263,14 @@ class Engine:
         """Cancels what runs and stops every thread. Releases the GIL. Idempotent."""
 
 def config_fields() -> str:
-    """JSON: the fields of every configuration section as Rust reads them, for the test that compares both sides."""
+    """JSON: the fields of every configuration section as Rust reads them.
+
+    For the test that compares both sides.
+    """
 
 def init_logging(level: str) -> None:
-    """Sends the core's log to standard error. Levels: ``error``, ``warn``, ``info``, ``debug``, ``trace``, ``off``,
-    or the directives of tracing's filter. The first call wins."""
+    """Sends the core's log to standard error.
+
+    Levels: ``error``, ``warn``, ``info``, ``debug``, ``trace``, ``off``, or the directives of tracing's
+    filter. The first call wins.
+    """

@@ -156,7 +156,7 @@ def _parse(path: Path) -> Any:
 
 
 def _joined(value: Any) -> Any:
-    """The value with surrogate pairs in its texts joined: the parser leaves ``"\\ud83d\\udc69"`` as two halves.
+    """The value with surrogate pairs in its texts joined, which the parser leaves as two halves.
 
     Raises:
         UnicodeError: a text holds half of a pair.
