@@ -31,7 +31,7 @@ pub(crate) enum DecodeError {
 
 /// One llama.cpp context with a batch being built. Slot numbers are llama.cpp's sequence ids.
 pub(crate) struct Context {
-    context: NonNull<sys::llama_context>,
+    raw: NonNull<sys::llama_context>,
     memory: sys::llama_memory_t,
     pools: Vec<NonNull<sys::ggml_threadpool>>,
     batch: sys::llama_batch,
@@ -61,7 +61,7 @@ impl Context {
         let slot_tokens = config.max_sequence_tokens.unwrap_or(trained.min(4096));
         let slots = config.max_batch_size;
         let cells = slot_tokens.next_multiple_of(256).checked_mul(slots);
-        let cells = cells.filter(|&cells| cells <= i32::MAX as u32).ok_or_else(|| {
+        let cells = cells.filter(|&cells| i32::try_from(cells).is_ok()).ok_or_else(|| {
             Error::configuration("max_sequence_tokens times max_batch_size is too large")
                 .with_param("max_sequence_tokens")
         })?;
@@ -100,7 +100,7 @@ impl Context {
             (sys::llama_get_memory(context.as_ptr()), sys::llama_batch_init(capacity as i32, 0, 1))
         };
         let mut this = Self {
-            context,
+            raw: context,
             memory,
             pools: Vec::new(),
             batch,
@@ -143,7 +143,7 @@ impl Context {
             batch = pool;
         }
         // SAFETY: context and pools are alive; `drop` frees the context first.
-        unsafe { sys::llama_attach_threadpool(self.context.as_ptr(), single.as_ptr(), batch.as_ptr()) };
+        unsafe { sys::llama_attach_threadpool(self.raw.as_ptr(), single.as_ptr(), batch.as_ptr()) };
     }
 
     /// Positions of one slot that may be used.
@@ -205,7 +205,7 @@ impl Context {
     /// Evaluates the batch.
     pub(crate) fn decode(&mut self) -> Result<(), DecodeError> {
         // SAFETY: the batch is filled up to `n_tokens`, within the limits the context was made with.
-        match unsafe { sys::llama_decode(self.context.as_ptr(), self.batch) } {
+        match unsafe { sys::llama_decode(self.raw.as_ptr(), self.batch) } {
             0 => Ok(()),
             1 => Err(DecodeError::NoRoom),
             -1 => Err(DecodeError::Refused),
@@ -218,7 +218,7 @@ impl Context {
         // SAFETY: an index without output answers null; a row has `vocab_size` columns and lives until the
         // next call that takes `&mut self`.
         unsafe {
-            let row = sys::llama_get_logits_ith(self.context.as_ptr(), index as i32);
+            let row = sys::llama_get_logits_ith(self.raw.as_ptr(), index as i32);
             (!row.is_null()).then(|| std::slice::from_raw_parts(row, self.vocab_size))
         }
     }
@@ -233,7 +233,7 @@ impl Context {
     /// Replaces everything of slot `to` by a copy of slot `from`. False if that failed, `to` is then empty.
     pub(crate) fn copy(&mut self, from: usize, to: usize) -> bool {
         assert!(from < self.slots && to < self.slots, "slot out of range");
-        let context = self.context.as_ptr();
+        let context = self.raw.as_ptr();
         // llama.cpp's own `seq_cp` copies a whole stream of `max_sequence_tokens` cells; this copies the
         // used ones.
         // SAFETY: the buffer has the length passed, and llama.cpp checks what it reads from it.
@@ -258,7 +258,7 @@ impl Drop for Context {
         // SAFETY: each was made by llama.cpp, is freed once, and the context goes before its pools.
         unsafe {
             sys::llama_batch_free(self.batch);
-            sys::llama_free(self.context.as_ptr());
+            sys::llama_free(self.raw.as_ptr());
             for pool in &self.pools {
                 sys::ggml_threadpool_free(pool.as_ptr());
             }

@@ -10,11 +10,11 @@ use llama_cpp_sys_2 as sys;
 struct Pending {
     line: String,
     level: sys::ggml_log_level,
-    last_error: Option<String>,
+    error: Option<String>,
 }
 
 static PENDING: Mutex<Pending> =
-    Mutex::new(Pending { line: String::new(), level: sys::GGML_LOG_LEVEL_DEBUG, last_error: None });
+    Mutex::new(Pending { line: String::new(), level: sys::GGML_LOG_LEVEL_DEBUG, error: None });
 
 /// Installs the redirection; later calls do nothing.
 pub(crate) fn install() {
@@ -23,9 +23,13 @@ pub(crate) fn install() {
     INSTALLED.call_once(|| unsafe { sys::llama_log_set(Some(on_line), std::ptr::null_mut()) });
 }
 
-/// The last error llama.cpp logged since the last call: it says why a null pointer came back.
+/// The first error llama.cpp logged since the last call: it says why a null pointer came back, and the later
+/// ones only that it did. Without the C++ names in front.
 pub(crate) fn take_error() -> Option<String> {
-    PENDING.lock().unwrap_or_else(PoisonError::into_inner).last_error.take()
+    let line = PENDING.lock().unwrap_or_else(PoisonError::into_inner).error.take()?;
+    let plain = line.trim_start_matches(|c: char| c.is_alphanumeric() || c == '_').trim_start_matches(": ");
+    let plain = plain.strip_prefix("error loading model: ").unwrap_or(plain);
+    Some(if plain.is_empty() { line } else { plain.to_owned() })
 }
 
 unsafe extern "C" fn on_line(level: sys::ggml_log_level, text: *const c_char, _: *mut c_void) {
@@ -46,7 +50,7 @@ unsafe extern "C" fn on_line(level: sys::ggml_log_level, text: *const c_char, _:
     let (line, level) = (std::mem::take(&mut pending.line), pending.level);
     let line = line.trim_end();
     if level == sys::GGML_LOG_LEVEL_ERROR {
-        pending.last_error = Some(line.to_owned());
+        pending.error.get_or_insert_with(|| line.to_owned());
     }
     drop(pending);
     match level {
@@ -61,13 +65,15 @@ mod tests {
     use super::*;
 
     #[test]
-    fn an_error_in_pieces_is_remembered_once() {
-        // SAFETY: both strings are NUL-terminated literals.
-        unsafe {
-            on_line(sys::GGML_LOG_LEVEL_ERROR, c"load: bad ".as_ptr(), std::ptr::null_mut());
-            on_line(sys::GGML_LOG_LEVEL_CONT, c"magic\n".as_ptr(), std::ptr::null_mut());
-        }
-        assert_eq!(take_error().as_deref(), Some("load: bad magic"));
+    fn the_first_error_is_remembered_once_and_in_plain_words() {
+        let say = |level, text: &CStr| {
+            // SAFETY: the string is NUL-terminated.
+            unsafe { on_line(level, text.as_ptr(), std::ptr::null_mut()) };
+        };
+        say(sys::GGML_LOG_LEVEL_ERROR, c"llama_model_load: error loading model: bad ");
+        say(sys::GGML_LOG_LEVEL_CONT, c"magic\n");
+        say(sys::GGML_LOG_LEVEL_ERROR, c"llama_load: failed\n");
+        assert_eq!(take_error().as_deref(), Some("bad magic"));
         assert_eq!(take_error(), None);
     }
 }

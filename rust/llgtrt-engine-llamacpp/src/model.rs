@@ -16,6 +16,9 @@ use crate::config::LlamaCppConfig;
 use crate::tokenizer::GgufTokenizer;
 use crate::{gguf, log};
 
+/// Loads take turns, so that an error found in the log belongs to this load.
+static LOADING: Mutex<()> = Mutex::new(());
+
 /// What a model file says about itself.
 #[derive(Debug, Clone, Default)]
 pub struct ModelInfo {
@@ -61,8 +64,6 @@ impl LlamaCppModel {
         if let Some(layers) = config.gpu_layers {
             params = params.with_n_gpu_layers(layers.min(i32::MAX as u32));
         }
-        // Loads take turns, so that an error found in the log belongs to this load.
-        static LOADING: Mutex<()> = Mutex::new(());
         let turn = LOADING.lock().unwrap_or_else(PoisonError::into_inner);
         log::take_error();
         let model = LlamaModel::load_from_file(backend()?, &path, &params).map_err(|error| {

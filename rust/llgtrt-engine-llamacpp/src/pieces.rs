@@ -1,8 +1,8 @@
 //! Cuts runs of text that are too long for llama.cpp's tokenizer. Pure functions.
 //!
-//! llama.cpp splits text into words with `std::regex`, which recurses once per character of a match and
-//! throws, or overflows the stack, on a long one; its merge step then takes superlinear time on a long
-//! word. A text of ordinary words is never cut, so its tokens are exactly llama.cpp's.
+//! For most vocabularies llama.cpp splits text into words with `std::regex`, which recurses once per
+//! character of a match: 64 000 letters without a space overflow a stack of 8 MB. A text of ordinary words is
+//! never cut, so its tokens are exactly llama.cpp's.
 
 /// Bytes of one run (of whitespace, or of anything else) that are tokenized together.
 pub(crate) const MAX_RUN_BYTES: usize = 16 << 10;

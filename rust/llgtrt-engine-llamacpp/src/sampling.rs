@@ -1,6 +1,6 @@
 //! Samples under the masks and tells the mask source what was sampled. Runs in a poll, on the engine's thread.
 
-use llgtrt_core::{AdvanceState, Error, Finish, MaskSlot, MaskVerdict, StopCause};
+use llgtrt_core::{Error, Finish, MaskSlot, MaskVerdict, StopCause};
 
 use crate::engine::LlamaCppEngine;
 use crate::forward::Output;
@@ -70,21 +70,14 @@ impl LlamaCppEngine {
         let mut answer = 0;
         for (slot, sequence) in self.running.iter_mut().enumerate() {
             let Some(sequence) = sequence.as_deref_mut().filter(|s| unseen(s)) else { continue };
-            sequence.unseen = false;
             if answer >= self.advances.len() {
+                sequence.unseen = false;
                 sequence.closing = Some(Finish::Failed(Error::internal("the mask source gave no answer")));
                 continue;
             }
             let (forced, state) = self.advances.get(answer);
             answer += 1;
-            let open = forced.iter().all(|&token| sequence.append_forced(token, &self.eos, end));
-            match state {
-                AdvanceState::Failed(error) => sequence.closing = Some(Finish::Failed(error.clone())),
-                AdvanceState::Stop if open => {
-                    sequence.closing = Some(Finish::Stop(StopCause::GrammarComplete));
-                }
-                AdvanceState::Stop | AdvanceState::Sample => {}
-            }
+            sequence.follow(forced, state, &self.eos, end);
             sequence.release(self.slots[slot].tokens.len());
         }
     }

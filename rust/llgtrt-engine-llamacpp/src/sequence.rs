@@ -2,7 +2,7 @@
 //! engine.
 
 use llgtrt_core::sampler::Sampler;
-use llgtrt_core::{Finish, SequenceSpec, StopCause, TokenId, TokenLogprobs, TokenOutput};
+use llgtrt_core::{AdvanceState, Finish, SequenceSpec, StopCause, TokenId, TokenLogprobs, TokenOutput};
 
 /// A sequence that holds a slot. Its tokens are the prompt, then the generated ones; the slot knows how many
 /// of them have been evaluated.
@@ -92,9 +92,11 @@ impl Sequence {
         let count = self.generated.len() as u32;
         let sampling = &self.spec.sampling;
         let may_stop = count > sampling.min_tokens;
+        // A grammar gives the end only where it allows nothing else, or as one choice among others.
+        let may_end = self.spec.constrained || (may_stop && !sampling.ignore_eos);
         self.closing = if may_stop && self.spec.stop_token_ids.contains(&token) {
             Some(Finish::Stop(StopCause::StopToken(token)))
-        } else if may_stop && !sampling.ignore_eos && eos.contains(&token) {
+        } else if may_end && eos.contains(&token) {
             Some(Finish::Stop(StopCause::EndOfSequence))
         } else if count >= self.spec.max_tokens || self.len() >= context {
             Some(Finish::Length)
@@ -115,16 +117,35 @@ impl Sequence {
         self.append(token, eos, context);
         self.outbox.push(TokenOutput { token, forced: false, logprobs });
         self.reported = self.generated.len();
-        self.unseen = self.spec.constrained && self.closing.is_none();
+        // At its length limit, too: the grammar may be complete right there.
+        self.unseen = self.spec.constrained && matches!(self.closing, None | Some(Finish::Length));
     }
 
-    /// Adds a token that the grammar forces. False once the sequence is at its end.
-    pub(crate) fn append_forced(&mut self, token: TokenId, eos: &[TokenId], context: usize) -> bool {
-        if self.closing.is_none() {
+    /// Follows the grammar's answer to [`advance`](llgtrt_core::MaskSource::advance): adds the tokens it forces,
+    /// up to the end of the sequence, then takes its state.
+    pub(crate) fn follow(
+        &mut self,
+        forced: &[TokenId],
+        state: &AdvanceState,
+        eos: &[TokenId],
+        context: usize,
+    ) {
+        self.unseen = false;
+        let mut left = forced.iter();
+        while self.closing.is_none()
+            && let Some(&token) = left.next()
+        {
             self.sampler.accept(token);
             self.append(token, eos, context);
         }
-        self.closing.is_none()
+        match (&self.closing, state) {
+            (None, AdvanceState::Failed(error)) => self.closing = Some(Finish::Failed(error.clone())),
+            // Complete exactly at the length limit is complete.
+            (None | Some(Finish::Length), AdvanceState::Stop) if left.len() == 0 => {
+                self.closing = Some(Finish::Stop(StopCause::GrammarComplete));
+            }
+            _ => {}
+        }
     }
 
     /// Notes that `evaluated` tokens are in the cache, and puts forced tokens that wait for nothing into the
@@ -186,10 +207,7 @@ mod tests {
     #[test]
     fn a_forced_run_is_cut_at_its_end() {
         let mut sequence = sequence(3, SamplingParams::default());
-        assert_eq!(
-            [11, 12, 13, 14].map(|token| sequence.append_forced(token, EOS, 100)),
-            [true, true, false, false]
-        );
+        sequence.follow(&[11, 12, 13, 14], &AdvanceState::Stop, EOS, 100);
         assert_eq!(sequence.generated, [11, 12, 13]);
         assert_eq!(sequence.closing, Some(Finish::Length));
         assert_eq!(sequence.target(), 3);
@@ -200,11 +218,17 @@ mod tests {
     }
 
     #[test]
+    fn a_grammar_complete_at_the_limit_is_complete() {
+        let mut sequence = sequence(3, SamplingParams::default());
+        sequence.follow(&[11, 12, 13], &AdvanceState::Stop, EOS, 100);
+        assert_eq!(sequence.closing, Some(Finish::Stop(StopCause::GrammarComplete)));
+    }
+
+    #[test]
     fn with_logprobs_forced_tokens_wait_for_their_logits() {
         let params = SamplingParams { logprobs: Some(0), ..SamplingParams::default() };
         let mut sequence = sequence(8, params);
-        sequence.append_forced(11, EOS, 100);
-        sequence.append_forced(9, EOS, 100);
+        sequence.follow(&[11, 9, 12], &AdvanceState::Sample, EOS, 100);
         assert_eq!(sequence.closing, Some(Finish::Stop(StopCause::StopToken(9))));
         assert_eq!(sequence.target(), 4);
         assert_eq!([1, 2, 3, 4].map(|position| sequence.wants_output(position)), [false, true, true, false]);
@@ -220,13 +244,17 @@ mod tests {
     fn ends_respect_min_tokens_and_ignore_eos() {
         let params = SamplingParams { min_tokens: 1, ..SamplingParams::default() };
         let mut early = sequence(8, params);
-        assert!(early.append_forced(2, EOS, 100));
-        assert!(!early.append_forced(2, EOS, 100));
+        early.spec.constrained = false;
+        early.append_sampled(2, None, EOS, 100);
+        assert_eq!(early.closing, None);
+        early.append_sampled(2, None, EOS, 100);
         assert_eq!(early.closing, Some(Finish::Stop(StopCause::EndOfSequence)));
         let params = SamplingParams { ignore_eos: true, ..SamplingParams::default() };
         let mut ignoring = sequence(8, params);
-        assert!(ignoring.append_forced(2, EOS, 100));
-        assert!(!ignoring.append_forced(4, EOS, 5));
+        ignoring.spec.constrained = false;
+        ignoring.append_sampled(2, None, EOS, 100);
+        assert_eq!(ignoring.closing, None);
+        ignoring.append_sampled(4, None, EOS, 5);
         assert_eq!(ignoring.closing, Some(Finish::Length));
     }
 }

@@ -9,8 +9,15 @@ use llgtrt_core::{EncodeOptions, Error, Result, TokenId, Tokenizer, Vocabulary, 
 
 use crate::pieces::pieces;
 
-/// Texts beyond this are refused: llama.cpp counts bytes in 32 bits.
-const MAX_TEXT_BYTES: usize = 1 << 30;
+/// Texts beyond this are refused: no context holds them, and their tokenization would take half a minute.
+const MAX_TEXT_BYTES: usize = 16 << 20;
+
+/// Texts up to this are tokenized on the caller's stack, which may be 2 MB.
+const MAX_BYTES_ON_THIS_STACK: usize = 2 << 10;
+
+/// Stack per byte of text, for a match that covers all of it. `std::regex` was measured to take 318 bytes
+/// per character (tekken, gpt-4o, falcon). Address space only: cut runs keep the part that is used small.
+const STACK_PER_BYTE: usize = 1 << 10;
 
 pub(crate) struct GgufTokenizer {
     model: Arc<LlamaModel>,
@@ -50,6 +57,20 @@ impl GgufTokenizer {
     }
 }
 
+impl GgufTokenizer {
+    /// The text's tokens and nothing else: BOS is the caller's business, and EOS is never added, because
+    /// the text is there to be continued.
+    fn tokenize(&self, text: &str, parse_special: bool) -> Vec<LlamaToken> {
+        let vocab = self.model.vocab();
+        let whole = if parse_special { self.special_texts.as_slice() } else { &[] };
+        let mut tokens = Vec::with_capacity(text.len() / 2 + 16);
+        for piece in pieces(text, whole) {
+            vocab.tokenize_into(piece.as_bytes(), &mut tokens, false, parse_special);
+        }
+        tokens
+    }
+}
+
 impl Tokenizer for GgufTokenizer {
     fn vocabulary(&self) -> &Vocabulary {
         &self.vocabulary
@@ -59,13 +80,18 @@ impl Tokenizer for GgufTokenizer {
         if text.len() > MAX_TEXT_BYTES {
             return Err(Error::invalid("prompt", "the text is too long to tokenize"));
         }
-        let vocab = self.model.vocab();
-        let whole = if options.parse_special { self.special_texts.as_slice() } else { &[] };
-        let mut buffer = Vec::with_capacity(text.len() / 2 + 16);
-        for piece in pieces(text, whole) {
-            // BOS is added below, and EOS not at all: the text is there to be continued.
-            vocab.tokenize_into(piece.as_bytes(), &mut buffer, false, options.parse_special);
-        }
+        let buffer = if text.len() <= MAX_BYTES_ON_THIS_STACK {
+            self.tokenize(text, options.parse_special)
+        } else {
+            let stack = (4 << 20) + text.len() * STACK_PER_BYTE;
+            let thread = std::thread::Builder::new().name("tokenize".into()).stack_size(stack);
+            std::thread::scope(|scope| {
+                let tokens =
+                    thread.spawn_scoped(scope, || self.tokenize(text, options.parse_special)).ok()?;
+                tokens.join().ok()
+            })
+            .ok_or_else(|| Error::internal("no thread could be started to tokenize the text"))?
+        };
         let bos = self.vocabulary.bos().filter(|_| options.add_special && self.add_bos);
         let missing = bos.filter(|&bos| buffer.first().map(|token| token.0 as TokenId) != Some(bos));
         Ok(missing.into_iter().chain(buffer.iter().map(|token| token.0 as TokenId)).collect())

@@ -27,9 +27,7 @@ fn run_line(model: &LlamaCppModel, line: Line, spec: SequenceSpec) -> (Answer, A
     (answer, script, engine.stats().forward_passes)
 }
 
-fn complete() -> Option<Finish> {
-    Some(Finish::Stop(StopCause::GrammarComplete))
-}
+const COMPLETE: Option<Finish> = Some(Finish::Stop(StopCause::GrammarComplete));
 
 #[test]
 fn forced_runs_give_what_masks_alone_give_in_fewer_passes() {
@@ -38,13 +36,13 @@ fn forced_runs_give_what_masks_alone_give_in_fewer_passes() {
     let length = encode(model, LINE).len();
     let (masked, _, slow) = run_line(model, line(model, &[]), constrained(1, prompt.clone(), 100));
     assert_eq!(decode(model, &masked.ids()), LINE);
-    assert_eq!(masked.finish, complete());
+    assert_eq!(masked.finish, COMPLETE);
     assert!(masked.tokens.iter().all(|token| !token.forced));
 
     let (forced, _, fast) =
         run_line(model, line(model, &[(0, 4), (6, 3), (9, 5)]), constrained(1, prompt, 100));
     assert_eq!(forced.ids(), masked.ids());
-    assert_eq!(forced.finish, complete());
+    assert_eq!(forced.finish, COMPLETE);
     let flags: Vec<bool> = forced.tokens.iter().map(|token| token.forced).collect();
     // After the run at 6 comes a sampled token: the next advance is at 10.
     let expected: Vec<bool> = (0..length).map(|i| i < 4 || (6..9).contains(&i)).collect();
@@ -79,7 +77,7 @@ fn a_grammar_may_force_everything() {
     let (answer, script, passes) =
         run_line(model, line(model, &[(0, 1000)]), constrained(1, encode(model, "Go."), 100));
     assert_eq!(decode(model, &answer.ids()), LINE);
-    assert_eq!((answer.finish.clone(), passes), (complete(), 1));
+    assert_eq!((answer.finish.clone(), passes), (COMPLETE, 1));
     assert!(script.calls.lock().unwrap().iter().all(|call| call.0 == "advance"), "nothing is sampled");
 }
 
@@ -127,7 +125,7 @@ fn forced_tokens_have_logprobs_when_asked_for() {
     let (masked, ..) = run_line(model, line(model, &[]), spec(1));
     let (forced, ..) = run_line(model, line(model, &[(0, 5), (7, 1000)]), spec(2));
     assert_eq!(forced.ids(), masked.ids());
-    assert_eq!(forced.finish, complete());
+    assert_eq!(forced.finish, COMPLETE);
     assert_eq!(forced.tokens.iter().filter(|token| !token.forced).count(), 2);
     for (forced, masked) in forced.tokens.iter().zip(&masked.tokens) {
         let difference =
@@ -151,7 +149,7 @@ fn eight_ragged_scripts_and_free_neighbours_do_not_disturb_each_other() {
     let answers = run(&mut engine, specs);
     for id in 0..5 {
         assert_eq!(decode(model, &answers[&id].ids()), LINE);
-        assert_eq!(answers[&id].finish, complete());
+        assert_eq!(answers[&id].finish, COMPLETE);
     }
     for id in 5..8 {
         let alone = run(&mut engine, vec![spec(id, prompt(id), 30)]);
