@@ -3,5 +3,6 @@
 set -euo pipefail
 cd "$(dirname "$0")/.."
 
+.venv/bin/python benches/masks.py
 .venv/bin/python benches/serve.py
 .venv/bin/python benches/frontend.py
