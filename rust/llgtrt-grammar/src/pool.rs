@@ -9,7 +9,7 @@ use std::cell::Cell;
 use std::cmp::Reverse;
 use std::collections::HashMap;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicU32, AtomicU64, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, Ordering};
 use std::time::Instant;
 
 use llgtrt_core::{
@@ -25,12 +25,19 @@ use crate::config::GrammarConfig;
 use crate::metrics::MaskMetrics;
 use crate::slot::Slot;
 
-/// Expected work for which waking one more thread pays, in nanoseconds: a hand-off takes 10 to 30 us.
-const WAKE_NANOS: u64 = 60_000;
+/// Expected work for which waking one more thread pays, in nanoseconds. The hand-off takes 10 to
+/// 30 us, and masks take half as long again where two threads compute them (measured on 2 cores:
+/// 8 masks of 12 us were slower with a second thread, 32 about equal, 128 faster by half).
+const WAKE_NANOS: u64 = 150_000;
 
 /// Time between `advance` and `fill` from which on a forward pass runs in between, in nanoseconds.
 /// Then masks are always started early.
 const FORWARD_NANOS: u64 = 200_000;
+
+/// Masks expected to take longer are computed first, so that none of them is left for the end. The
+/// others are computed in an order that gives each thread the same slots at every step: their
+/// matchers stay in its cache.
+const EXPENSIVE_NANOS: u32 = 100_000;
 
 /// Assumed cost of a mask that was never computed, in nanoseconds.
 const FIRST_COST_NANOS: u32 = 20_000;
@@ -46,6 +53,8 @@ pub struct MaskPool {
     advanced_at: AtomicU64,
     /// Typical time from `advance` to `fill`, in nanoseconds.
     gap: AtomicU64,
+    /// Whether workers were woken since the last tokens became known.
+    started: AtomicBool,
     metrics: Arc<MaskMetrics>,
 }
 
@@ -66,6 +75,11 @@ struct Job {
 impl Job {
     fn new(shared: Arc<Shared>) -> Self {
         Self { cost: shared.cost.load(Ordering::Relaxed), shared }
+    }
+
+    /// Sorts the expensive ones first and keeps the order of the others.
+    fn rank(&self) -> Reverse<u32> {
+        Reverse(if self.cost < EXPENSIVE_NANOS { 0 } else { self.cost })
     }
 }
 
@@ -92,6 +106,7 @@ impl MaskPool {
             clock: Instant::now(),
             advanced_at: AtomicU64::new(0),
             gap: AtomicU64::new(0),
+            started: AtomicBool::new(false),
             metrics: Arc::new(MaskMetrics::new(registry)),
         })
     }
@@ -166,6 +181,7 @@ impl MaskPool {
     /// Wakes workers for these slots, if they are worth it. With `early` nobody waits yet, so
     /// everything is worth it.
     fn start(&self, stale: &mut [Job], early: bool) {
+        self.started.store(false, Ordering::Relaxed);
         let Some(workers) = &self.workers else { return };
         let expected: u64 = stale.iter().map(|job| u64::from(job.cost)).sum();
         let threads = workers.current_num_threads().min(stale.len());
@@ -173,13 +189,18 @@ impl MaskPool {
         if wake == 0 {
             return;
         }
-        stale.sort_unstable_by_key(|job| Reverse(job.cost));
+        self.started.store(true, Ordering::Relaxed);
+        stale.sort_by_key(Job::rank);
+        let expensive = stale.iter().take_while(|job| job.cost >= EXPENSIVE_NANOS).count();
         let work: Arc<[Arc<Shared>]> = stale.iter().map(|job| Arc::clone(&job.shared)).collect();
-        for _ in 0..wake {
+        for worker in 1..=wake {
             let work = Arc::clone(&work);
             let metrics = Arc::clone(&self.metrics);
             workers.spawn(move || {
-                for shared in &*work {
+                // The calling thread begins at the front, each worker at its own share.
+                let (first, cheap) = work.split_at(expensive);
+                let (others, own) = cheap.split_at(cheap.len() * worker / (wake + 1));
+                for shared in first.iter().chain(own).chain(others) {
                     // Somebody else is at it, or was.
                     if let Some(mut slot) = shared.slot.try_lock() {
                         compute(&mut slot, shared, &metrics);
@@ -203,7 +224,7 @@ impl MaskPool {
             };
             open.push(Row { request: *request, job: Job::new(shared), words, verdict });
         }
-        // What is ready is copied; the rest is computed, here and by the workers, expensive first.
+        // What is ready is copied; the rest is computed, here and by the workers.
         open.retain_mut(|row| {
             let Some(mut slot) = row.job.shared.slot.try_lock() else { return true };
             self.catch_up(&mut slot, &row.request);
@@ -214,10 +235,12 @@ impl MaskPool {
             false
         });
         if open.len() > 1 {
-            open.sort_unstable_by_key(|row| Reverse(row.job.cost));
-            let mut stale: Vec<Job> =
-                open[1..].iter().map(|row| Job::new(Arc::clone(&row.job.shared))).collect();
-            self.start(&mut stale, false);
+            open.sort_by_key(|row| row.job.rank());
+            if !self.started.load(Ordering::Relaxed) {
+                let mut stale: Vec<Job> =
+                    open.iter().map(|row| Job::new(Arc::clone(&row.job.shared))).collect();
+                self.start(&mut stale, false);
+            }
         }
         open.retain_mut(|row| {
             let shared = Arc::clone(&row.job.shared);
