@@ -76,7 +76,8 @@ $(REQUIREMENTS_DONE): $(BIN)/python requirements/dev.txt requirements/data.txt
 
 $(PACKAGE_DONE): $(REQUIREMENTS_DONE) $(PACKAGE_SOURCES)
 	@echo "Compiling llama.cpp and the Rust core (the first time about 5 minutes on 2 cores)"
-	@$(BUILD_ENV) VIRTUAL_ENV="$(CURDIR)/$(VENV)" $(BIN)/maturin develop --release --locked \
+	@$(BUILD_ENV) export VIRTUAL_ENV="$(CURDIR)/$(VENV)" PATH="$$PATH:$(CURDIR)/$(BIN)" PIP_QUIET=1; \
+		$(BIN)/maturin develop --release --locked \
 		$(if $(FEATURES),--features $(FEATURES))
 	@rm -f $(VENV)/.done-package*
 	@touch $@
