@@ -79,6 +79,14 @@ fn every_kind_over_longer_tokens() {
 }
 
 #[test]
+fn keywords_that_mean_nothing_are_no_reason_to_refuse() {
+    let bench = Bench::bytes();
+    let map = r#"{"type":"object","propertyNames":{"type":"string"},
+        "additionalProperties":{"type":"array","items":{"type":"integer"},"uniqueItems":false}}"#;
+    check(&bench, &schema(map), &[r#"{"a":[1,1]}"#, "{}"], &[r#"{"a":1}"#]);
+}
+
+#[test]
 fn whitespace_is_bounded() {
     let bench = Bench::bytes();
     let spec = schema(r#"{"type":"object","properties":{"a":{"type":"integer"}},"required":["a"]}"#);

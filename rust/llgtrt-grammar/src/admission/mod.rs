@@ -77,7 +77,8 @@ pub(crate) fn admit(spec: &GrammarSpec, config: &GrammarConfig) -> Result<Admitt
 }
 
 fn admit_schema(schema: Value, config: &GrammarConfig, at: &str, clues: &mut Clues) -> Result<Value, Error> {
-    let schema = with_server_options(schema, config, at)?;
+    let mut schema = with_server_options(schema, config, at)?;
+    schema::noops::remove(&mut schema);
     schema::check(&schema, config, at, clues)?;
     Ok(schema)
 }

@@ -4,6 +4,7 @@
 //! refers to are not looked at. Every schema is visited once; cycles are fine.
 
 mod keywords;
+pub(super) mod noops;
 mod paths;
 mod refs;
 
