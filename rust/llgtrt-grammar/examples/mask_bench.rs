@@ -18,6 +18,10 @@ use llgtrt_grammar::{CompiledGrammar, GrammarCompiler, GrammarConfig, MaskPool, 
 use serde::Deserialize;
 use toktrie_tiktoken::TikTokenBPE;
 
+/// The server's allocator.
+#[global_allocator]
+static ALLOCATOR: mimalloc::MiMalloc = mimalloc::MiMalloc;
+
 #[derive(Deserialize)]
 struct Header {
     pattern: String,

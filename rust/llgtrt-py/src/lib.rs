@@ -11,6 +11,10 @@ mod start;
 
 use pyo3::prelude::*;
 
+/// Masks on several threads allocate at the same time, which glibc's allocator makes them wait for.
+#[global_allocator]
+static ALLOCATOR: mimalloc::MiMalloc = mimalloc::MiMalloc;
+
 /// JSON: the fields of every configuration section as Rust reads them.
 #[pyfunction]
 fn config_fields() -> String {
