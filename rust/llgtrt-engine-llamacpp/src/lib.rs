@@ -22,6 +22,7 @@ mod sampling;
 mod schedule;
 mod sequence;
 mod slot;
+mod threads;
 mod tokenizer;
 
 pub use config::{FlashAttention, KvCacheType, LlamaCppConfig};
