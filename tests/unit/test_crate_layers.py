@@ -1,4 +1,4 @@
-"""Which crate may depend on which, and where ``unsafe`` and PyO3 may stand, read from Cargo and the sources."""
+"""Which crate may depend on which, and where ``unsafe`` and PyO3 may stand, read from Cargo and sources."""
 
 from __future__ import annotations
 
