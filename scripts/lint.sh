@@ -34,7 +34,7 @@ if have_component clippy clippy; then
 fi
 
 step "stubtest"
-$bin/python -m mypy.stubtest --allowlist scripts/stubtest-allowlist.txt llgtrt._native
+$bin/python -m mypy.stubtest --concise --allowlist scripts/stubtest-allowlist.txt llgtrt._native
 
 step "shellcheck"
 git ls-files -z -- '*.sh' .ci/run | xargs -0 $bin/shellcheck
