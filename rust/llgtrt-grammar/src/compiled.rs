@@ -12,6 +12,7 @@ use toktrie::SimpleVob;
 use crate::TokenEnv;
 use crate::admission::{self, Clues};
 use crate::config::GrammarConfig;
+use crate::lexer_guard::create_parser;
 use crate::text::{first_line, grammar_error};
 
 /// Lexer fuel that a sequence has to spend before what it learned is kept.
@@ -137,8 +138,7 @@ pub(crate) fn build(
     on_cancellable: impl FnOnce(CancellationHandle),
 ) -> Result<CompiledGrammar, Failure> {
     let admitted = admission::admit(spec, config)?;
-    let parser = factory
-        .create_parser(admitted.grammar)
+    let parser = create_parser(factory, admitted.grammar)
         .map_err(|error| locate(factory, &admitted.clues, &error.to_string()))?;
     let lexer_bytes = parser.parser.lexer_stats().num_bytes;
     let mut matcher = Matcher::new(Ok(parser));
@@ -218,7 +218,7 @@ fn refused_pattern(factory: &ParserFactory, clues: &Clues) -> Option<String> {
         .take(MAX_PROBES)
         .find(|(_, pattern)| {
             let schema = serde_json::json!({"type": "string", "pattern": pattern});
-            factory.create_parser(llguidance::api::TopLevelGrammar::from_json_schema(schema)).is_err()
+            create_parser(factory, llguidance::api::TopLevelGrammar::from_json_schema(schema)).is_err()
         })
         .map(|(path, _)| path.clone())
 }

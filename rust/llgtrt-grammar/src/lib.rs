@@ -17,6 +17,7 @@ mod cache;
 mod compiled;
 mod compiler;
 mod config;
+mod lexer_guard;
 mod metrics;
 mod pool;
 mod slot;

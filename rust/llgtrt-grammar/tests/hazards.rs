@@ -145,6 +145,21 @@ fn exponential_schemas() {
 }
 
 #[test]
+fn intersections_that_are_hard_to_prove_empty() {
+    let bench = Bench::bytes();
+    // After an `a` nothing is left, because one character cannot be two; to see that, the lexer would visit
+    // two to the power of `n` states. `b` keeps the whole from being empty.
+    for n in [4, 12, 24, 40] {
+        let [c, d] = ["c", "d"].map(|letter| format!("b|a(?s:.*){letter}(?s:.{{{n}}})"));
+        survives(&bench, &GrammarSpec::Lark(format!("start: T\nT: /{c}/ & /{d}/")));
+        survives(&bench, &GrammarSpec::Lark(format!("start: T\nT: /{c}/ & ~/(?s:.*)c(?s:.{{{n}}})/")));
+        let schema =
+            format!(r#"{{"type":"string","allOf":[{{"pattern":"^({c})$"}},{{"pattern":"^({d})$"}}]}}"#);
+        survives(&bench, &GrammarSpec::JsonSchema(schema));
+    }
+}
+
+#[test]
 fn lark_chains_and_parentheses() {
     let bench = Bench::bytes();
     let chain = |count: usize| {

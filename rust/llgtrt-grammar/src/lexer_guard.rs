@@ -1,0 +1,38 @@
+//! Bounds the one part of llguidance's compilation that it does not bound itself. Runs on a compile thread.
+//!
+//! Before a parser exists, llguidance computes the lexer's first transitions, and for each whether the
+//! rest of a regular expression can match anything, without fuel: an intersection of a few patterns was
+//! measured to take minutes and more than 16 GB. Here the same transitions are computed first, on a lexer
+//! of our own that has fuel; what they cost there they cost again, which for usual grammars is little.
+
+use llguidance::api::{GrammarInit, ParserLimits, TopLevelGrammar};
+use llguidance::earley::lexerspec::LexerSpec;
+use llguidance::{ParserFactory, TokenParser};
+
+/// Creates a parser, unless its lexer cannot start within the limits.
+///
+/// # Errors
+/// llguidance refuses the grammar, or its lexer needs more than `initial_lexer_fuel`.
+pub(crate) fn create_parser(
+    factory: &ParserFactory,
+    grammar: TopLevelGrammar,
+) -> anyhow::Result<TokenParser> {
+    let limits = factory.limits();
+    let (grammar, lexer) =
+        GrammarInit::Serialized(grammar).to_internal(Some(factory.tok_env().clone()), limits.clone())?;
+    check_start(&lexer, limits)?;
+    factory.create_parser_from_init_default(GrammarInit::Internal(grammar, lexer))
+}
+
+fn check_start(lexer: &LexerSpec, limits: &ParserLimits) -> anyhow::Result<()> {
+    let mut regexes = lexer.to_regex_vec(&mut limits.clone())?;
+    regexes.set_fuel(limits.initial_lexer_fuel);
+    let start = regexes.initial_state(&lexer.all_lexemes());
+    for byte in 0..=u8::MAX {
+        regexes.transition(start, byte);
+        if regexes.has_error() {
+            anyhow::bail!("the regular expressions are too complex to intersect");
+        }
+    }
+    Ok(())
+}
