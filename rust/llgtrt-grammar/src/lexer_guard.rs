@@ -5,6 +5,8 @@
 //! measured to take minutes and more than 16 GB. Here the same transitions are computed first, on a lexer
 //! of our own that has fuel; what they cost there they cost again, which for usual grammars is little.
 
+use std::panic::{AssertUnwindSafe, catch_unwind};
+
 use llguidance::api::{GrammarInit, ParserLimits, TopLevelGrammar};
 use llguidance::earley::lexerspec::LexerSpec;
 use llguidance::{ParserFactory, TokenParser};
@@ -17,10 +19,15 @@ pub(crate) fn create_parser(
     factory: &ParserFactory,
     grammar: TopLevelGrammar,
 ) -> anyhow::Result<TokenParser> {
-    let limits = factory.limits();
-    let (grammar, lexer) =
-        GrammarInit::Serialized(grammar).to_internal(Some(factory.tok_env().clone()), limits.clone())?;
-    check_start(&lexer, limits)?;
+    // llguidance catches its own panics in the call below; this part of it has to be caught here.
+    let checked = catch_unwind(AssertUnwindSafe(|| {
+        let limits = factory.limits();
+        let (grammar, lexer) =
+            GrammarInit::Serialized(grammar).to_internal(Some(factory.tok_env().clone()), limits.clone())?;
+        check_start(&lexer, limits)?;
+        anyhow::Ok((grammar, lexer))
+    }));
+    let (grammar, lexer) = checked.unwrap_or_else(|_| anyhow::bail!("the grammar cannot be read"))?;
     factory.create_parser_from_init_default(GrammarInit::Internal(grammar, lexer))
 }
 
