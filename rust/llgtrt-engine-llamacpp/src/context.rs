@@ -13,7 +13,6 @@ use llama_cpp_sys_2 as sys;
 use llgtrt_core::{Error, Result, TokenId};
 
 use crate::config::{FlashAttention, KvCacheType, LlamaCppConfig};
-use crate::threads::Threads;
 use crate::{log, model};
 
 /// Output rows of one forward pass are memory: 64 rows of a vocabulary of 128 000 are 32 MB.
@@ -43,8 +42,6 @@ pub(crate) struct Context {
     vocab_size: usize,
     slot_tokens: u32,
     copy_buffer: Vec<u8>,
-    threads: Threads,
-    thread_counts: (u32, u32),
     /// The context points into it.
     _weights: Arc<LlamaModel>,
 }
@@ -71,8 +68,6 @@ impl Context {
         let capacity = config.max_num_tokens.min(cells);
         let max_outputs = MIN_OUTPUT_ROWS.max(2 * slots).min(capacity);
         let (threads, batch_threads) = config.thread_counts();
-        // SAFETY: it only looks at what was built in.
-        let gpu = unsafe { sys::llama_supports_gpu_offload() } && config.gpu_layers != Some(0);
 
         // SAFETY: plain data.
         let mut params = unsafe { sys::llama_context_default_params() };
@@ -116,9 +111,6 @@ impl Context {
             vocab_size: weights.n_vocab().max(0) as usize,
             slot_tokens,
             copy_buffer: Vec::new(),
-            // A thread that waits for a GPU looks like one that waits for a core.
-            threads: Threads::new(threads.max(batch_threads), !gpu),
-            thread_counts: (threads, batch_threads),
             _weights: Arc::clone(weights),
         };
         if memory.is_null() {
@@ -212,16 +204,8 @@ impl Context {
 
     /// Evaluates the batch.
     pub(crate) fn decode(&mut self) -> Result<(), DecodeError> {
-        let pass = Threads::begin();
         // SAFETY: the batch is filled up to `n_tokens`, within the limits the context was made with.
-        let code = unsafe { sys::llama_decode(self.raw.as_ptr(), self.batch) };
-        if self.threads.end(&pass) {
-            let (single, batch) = self.thread_counts;
-            let (single, batch) = (self.threads.of(single) as i32, self.threads.of(batch) as i32);
-            // SAFETY: the context is alive, and its pools have at least as many threads.
-            unsafe { sys::llama_set_n_threads(self.raw.as_ptr(), single, batch) };
-        }
-        match code {
+        match unsafe { sys::llama_decode(self.raw.as_ptr(), self.batch) } {
             0 => Ok(()),
             1 => Err(DecodeError::NoRoom),
             -1 => Err(DecodeError::Refused),

@@ -33,12 +33,6 @@ impl LlamaCppEngine {
         plan(&self.demands, limits, &mut self.shares);
         self.fill_batch();
         if self.context.batch_len() == 0 {
-            // Not expected; but a sequence that waits for nothing would keep the loop turning for ever.
-            for slot in 0..self.running.len() {
-                if self.running[slot].as_ref().is_some_and(|sequence| !sequence.is_done()) {
-                    self.fail(slot, Error::internal("a sequence has nothing to evaluate"));
-                }
-            }
             return Ok(false);
         }
         match self.context.decode() {

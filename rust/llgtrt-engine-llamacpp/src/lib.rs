@@ -22,7 +22,6 @@ mod sampling;
 mod schedule;
 mod sequence;
 mod slot;
-mod threads;
 mod tokenizer;
 
 pub use config::{FlashAttention, KvCacheType, LlamaCppConfig};
