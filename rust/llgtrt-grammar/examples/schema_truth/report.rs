@@ -8,6 +8,8 @@ use serde_json::{Value, json};
 pub(crate) struct Verdict {
     pub(crate) valid: bool,
     pub(crate) accepted: bool,
+    /// Bytes that were allowed, if not all.
+    pub(crate) at: Option<usize>,
 }
 
 /// What one compiler did with one schema.
@@ -35,7 +37,7 @@ impl Record {
 
     pub(crate) fn to_json(&self) -> Value {
         let verdicts: Vec<Value> =
-            self.verdicts.iter().map(|v| json!({"valid": v.valid, "accepted": v.accepted})).collect();
+            self.verdicts.iter().map(|v| json!({"valid": v.valid, "accepted": v.accepted, "at": v.at})).collect();
         json!({
             "refused": self.refused,
             "path": self.path,

@@ -1,5 +1,6 @@
 //! The measurement: data, both compilers, verdicts. Runs on one thread with a large stack.
 
+use std::cell::RefCell;
 use std::collections::BTreeMap;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
@@ -8,7 +9,7 @@ use llgtrt_core::{
     AdvanceBatch, AdvanceState, GrammarSpec, MaskBatch, MaskSlot, MaskSource, MaskVerdict, SequenceId,
     TokenId, Tokenizer,
 };
-use llgtrt_grammar::{GrammarCompiler, GrammarConfig, MaskPool};
+use llgtrt_grammar::{CompiledGrammar, GrammarCompiler, GrammarConfig, MaskPool};
 use llguidance::api::TopLevelGrammar;
 use llguidance::earley::SlicedBiasComputer;
 use llguidance::{Matcher, ParserFactory};
@@ -19,6 +20,7 @@ use crate::report::{Record, Verdict, report};
 use crate::words::Words;
 
 /// What to measure.
+#[derive(Default)]
 pub(crate) struct Options {
     file: String,
     json: Option<String>,
@@ -26,12 +28,13 @@ pub(crate) struct Options {
     masks: bool,
     verbose: bool,
     plain: bool,
+    show: bool,
 }
 
 impl Options {
     pub(crate) fn from_args(args: impl Iterator<Item = String>) -> Result<Self, String> {
         let mut options =
-            Self { file: String::new(), json: None, only: None, masks: true, verbose: false, plain: true };
+            Self { plain: true, masks: true, ..Self::default() };
         let mut args = args;
         while let Some(arg) = args.next() {
             match arg.as_str() {
@@ -39,6 +42,7 @@ impl Options {
                 "--only" => options.only = args.next(),
                 "--no-masks" => options.masks = false,
                 "--no-plain" => options.plain = false,
+                "--show" => options.show = true,
                 "--verbose" => options.verbose = true,
                 _ => options.file = arg,
             }
@@ -66,6 +70,14 @@ pub(crate) fn run(options: &Options) -> Result<bool, String> {
     let bench = Bench::new(&words)?;
     let mut records = Vec::new();
     for case in &cases {
+        if options.show {
+            let limits = llgtrt_grammar::normalize::NormalizeLimits::default();
+            println!("{}\n{}", case.id, case.schema);
+            match llgtrt_grammar::normalize::normalize(&case.schema, &limits) {
+                Ok(found) => println!("{}\n{:?}", found.schema, found.rules),
+                Err(error) => println!("{error:?}"),
+            }
+        }
         let ours = bench.ours(case, options.masks);
         let plain = if options.plain { bench.plain(case, options.masks) } else { Record::default() };
         if options.verbose {
@@ -122,6 +134,8 @@ struct Bench {
     pool: Arc<MaskPool>,
     factory: ParserFactory,
     eos: TokenId,
+    /// The grammar that is walked.
+    grammars: RefCell<Option<CompiledGrammar>>,
 }
 
 impl Bench {
@@ -148,7 +162,7 @@ impl Bench {
         .map_err(|e| e.to_string())?;
         factory.quiet();
         factory.limits_mut().max_items_in_row = 50_000;
-        Ok(Self { words: Arc::clone(words), vocab_size, compiler, pool, factory, eos })
+        Ok(Self { words: Arc::clone(words), vocab_size, compiler, pool, factory, eos, grammars: RefCell::new(None) })
     }
 
     fn ours(&self, case: &Case, masks: bool) -> Record {
@@ -165,17 +179,28 @@ impl Bench {
                 return record;
             }
         };
+        *self.grammars.borrow_mut() = Some(grammar.clone());
         for (index, (valid, text)) in case.tests.iter().enumerate() {
             let id = SequenceId(index as u64);
             self.pool.register(id, &grammar);
-            let accepted = self.walk(id, &self.words.encode_text(text), masks, &mut record.masks);
+            let tokens = self.words.encode_text(text);
+            let stopped = self.walk(id, &tokens, masks, &mut record.masks);
             self.pool.remove(id);
-            record.verdicts.push(Verdict { valid: *valid, accepted });
+            let vocabulary = self.words.vocabulary();
+            let at = stopped.map(|count| tokens[..count].iter().map(|&t| vocabulary.bytes(t).len()).sum());
+            record.verdicts.push(Verdict { valid: *valid, accepted: at.is_none(), at });
         }
         record
     }
 
-    fn walk(&self, id: SequenceId, tokens: &[TokenId], masks: bool, times: &mut Vec<Duration>) -> bool {
+    /// The number of tokens that were allowed, unless all were and the text may end there.
+    fn walk(
+        &self,
+        id: SequenceId,
+        tokens: &[TokenId],
+        masks: bool,
+        times: &mut Vec<Duration>,
+    ) -> Option<usize> {
         let mut out = AdvanceBatch::default();
         let mut batch = MaskBatch::default();
         let first = if masks { 0 } else { tokens.len() };
@@ -184,22 +209,42 @@ impl Bench {
             self.pool.advance(&slots, false, &mut out);
             match out.get(0).1 {
                 AdvanceState::Sample => {}
-                AdvanceState::Stop => return count == tokens.len(),
-                AdvanceState::Failed(_) => return false,
+                AdvanceState::Stop => return (count < tokens.len()).then_some(count),
+                AdvanceState::Failed(_) => return Some(self.prefix(id, tokens)),
             }
             batch.reset(1, self.vocab_size);
             let started = Instant::now();
             self.pool.fill(&slots, &mut batch);
             times.push(started.elapsed());
             if *batch.verdict(0) != MaskVerdict::Mask {
-                return false;
+                return Some(if masks { count } else { self.prefix(id, tokens) });
             }
             let next = tokens.get(count).copied().unwrap_or(self.eos);
             if batch.row(0)[next as usize / 32] >> (next % 32) & 1 == 0 {
-                return false;
+                return Some(if masks { count } else { self.prefix(id, tokens) });
             }
         }
-        true
+        None
+    }
+
+    /// How many tokens the grammar takes, found one by one.
+    fn prefix(&self, failed: SequenceId, tokens: &[TokenId]) -> usize {
+        let Some(grammar) = self.grammars.borrow().clone() else { return 0 };
+        let id = SequenceId(failed.0 + 1_000_000);
+        self.pool.register(id, &grammar);
+        let mut out = AdvanceBatch::default();
+        let mut batch = MaskBatch::default();
+        let fits = (0..tokens.len()).take_while(|&count| {
+            let slots = [MaskSlot { sequence: id, tokens: &tokens[..count] }];
+            self.pool.advance(&slots, false, &mut out);
+            batch.reset(1, self.vocab_size);
+            self.pool.fill(&slots, &mut batch);
+            let next = tokens[count] as usize;
+            *batch.verdict(0) == MaskVerdict::Mask && batch.row(0)[next / 32] >> (next % 32) & 1 == 1
+        });
+        let count = fits.count();
+        self.pool.remove(id);
+        count
     }
 
     fn plain(&self, case: &Case, masks: bool) -> Record {
@@ -226,7 +271,7 @@ impl Bench {
             let mut matcher = matcher.deep_clone();
             let tokens = self.words.encode_text(text);
             let accepted = self.walk_plain(&mut matcher, &tokens, masks, &mut record.masks);
-            record.verdicts.push(Verdict { valid: *valid, accepted });
+            record.verdicts.push(Verdict { valid: *valid, accepted, at: None });
         }
         record
     }

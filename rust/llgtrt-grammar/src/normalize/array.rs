@@ -24,6 +24,8 @@ pub(crate) struct Somewhere {
     f: F,
     min: u64,
     max: Option<u64>,
+    /// It comes from `items` that are not satisfied.
+    negated: bool,
 }
 
 /// A conjunction of constraints on arrays.
@@ -69,7 +71,7 @@ impl Normalizer<'_> {
     pub(super) fn array_shapes(&mut self, lit: &Lit, negated: bool, path: &Rc<str>) -> Vec<Array> {
         let any = Array::default();
         let some = |from: usize, f: F, min: u64, max: Option<u64>| Array {
-            somewhere: vec![Somewhere { from, f, min, max }],
+            somewhere: vec![Somewhere { from, f, min, max, negated }],
             path: Some(Rc::clone(path)),
             ..Array::default()
         };
@@ -271,7 +273,11 @@ impl Normalizer<'_> {
                             "contains",
                             "an item that must occur somewhere in a list without a small `maxItems`",
                             "give the list a `maxItems` of at most 24, or make `items` say what all items are",
-                        )?;
+                        )
+                        .map_err(|mut error| {
+                            error.negated = some.negated;
+                            error
+                        })?;
                         a.path = Some(path);
                         open.push(a);
                     }
@@ -350,7 +356,12 @@ impl Normalizer<'_> {
             a.unique = false;
         }
         if a.repeated {
-            self.residue(a.path.as_ref(), "not", "a list with a repetition", "leave it out")?;
+            self.residue(a.path.as_ref(), "not", "a list with a repetition", "leave it out").map_err(
+                |mut error| {
+                    error.negated = true;
+                    error
+                },
+            )?;
         }
         let mut object = Map::new();
         object.insert("type".to_owned(), json!("array"));

@@ -18,7 +18,16 @@ const INLINE_NODES: usize = 6;
 pub(crate) struct Emitter {
     state: HashMap<F, State>,
     defs: Vec<(F, Value)>,
+    /// Formulas in the order in which they were started.
+    log: Vec<F>,
     nodes: usize,
+}
+
+/// A state of the emitter to go back to.
+#[derive(Debug, Clone, Copy)]
+struct Mark {
+    defs: usize,
+    log: usize,
 }
 
 #[derive(Debug, Clone)]
@@ -96,6 +105,7 @@ impl Normalizer<'_> {
             None => {}
         }
         self.emitter.state.insert(f, State::Open);
+        self.emitter.log.push(f);
         self.enter()?;
         let value = self.write(f);
         self.leave();
@@ -120,30 +130,29 @@ impl Normalizer<'_> {
                 plain.push(t);
                 continue;
             }
+            let from = (options.len(), points.len(), plain.len());
+            let mut left_out = None;
             for shape in &shapes {
-                match shape {
-                    Shape::Null => plain.push(t),
-                    Shape::Boolean { yes, .. } => points.push(Value::Bool(*yes)),
-                    Shape::Number(number) => match number.write() {
-                        Ok(value) => options.push(value),
-                        Err((keyword, why)) => {
-                            let path = self.forms.path(f).cloned();
-                            self.residue(path.as_ref(), keyword, why, "use ranges and `multipleOf`")?;
-                            options.push(json!({ "type": "number" }));
-                        }
-                    },
-                    Shape::Text(text) => match text.write(&mut self.langs) {
-                        Ok(value) => options.push(value),
-                        Err((keyword, why)) => {
-                            let path = self.forms.path(f).cloned();
-                            self.residue(path.as_ref(), keyword, why, "write a pattern that says what is allowed")?;
-                            options.push(json!({ "type": "string" }));
-                        }
-                    },
-                    Shape::Array(array) => options.extend(self.write_array(array)?),
-                    Shape::Object(object) => options.extend(self.write_object(object)?),
-                    Shape::Fixed(values) => points.extend(values.iter().cloned()),
+                let mark = Mark { defs: self.emitter.defs.len(), log: self.emitter.log.len() };
+                match self.write_shape(f, shape, &mut points) {
+                    Ok(list) => options.extend(list),
+                    // One way not to satisfy something; others may be enough.
+                    Err(error) if error.negated => {
+                        self.go_back(mark);
+                        left_out.get_or_insert(error);
+                    }
+                    Err(error) => return Err(error),
                 }
+                if matches!(shape, Shape::Null) {
+                    plain.push(t);
+                }
+            }
+            if let Some(error) = left_out {
+                if from == (options.len(), points.len(), plain.len()) {
+                    return Err(error);
+                }
+                let path: Rc<str> = error.param().into();
+                self.rule("narrowed", &path);
             }
         }
         let mut merged: Vec<Value> = Vec::new();
@@ -183,6 +192,45 @@ impl Normalizer<'_> {
             return Err(self.too_large(f));
         }
         Ok(value)
+    }
+
+    fn write_shape(&mut self, f: F, shape: &Shape, points: &mut Vec<Value>) -> Result<Vec<Value>, SchemaError> {
+        let written = match shape {
+            Shape::Null => return Ok(Vec::new()),
+            Shape::Boolean { yes, .. } => {
+                points.push(Value::Bool(*yes));
+                return Ok(Vec::new());
+            }
+            Shape::Fixed(values) => {
+                points.extend(values.iter().cloned());
+                return Ok(Vec::new());
+            }
+            Shape::Array(array) => return self.write_array(array),
+            Shape::Object(object) => return self.write_object(object),
+            Shape::Number(number) => number.write().map_err(|why| (why, "number", "use ranges and `multipleOf`")),
+            Shape::Text(text) => text
+                .write(&mut self.langs)
+                .map_err(|why| (why, "string", "write a pattern that says what is allowed")),
+        };
+        match written {
+            Ok(value) => Ok(vec![value]),
+            Err(((keyword, why), name, hint)) => {
+                let path = self.forms.path(f).cloned();
+                self.residue(path.as_ref(), keyword, why, hint).map_err(|mut error| {
+                    error.negated = keyword == "not";
+                    error
+                })?;
+                Ok(vec![json!({ "type": name })])
+            }
+        }
+    }
+
+    /// Forgets what was written since, and what was begun.
+    fn go_back(&mut self, mark: Mark) {
+        self.emitter.defs.truncate(mark.defs);
+        for f in self.emitter.log.drain(mark.log..) {
+            self.emitter.state.remove(&f);
+        }
     }
 
     /// Drops shapes that are part of another one.

@@ -120,7 +120,11 @@ impl Normalizer<'_> {
                     "not",
                     "some key must have a value that others need not have",
                     "name the key in `required`",
-                )?;
+                )
+                .map_err(|mut error| {
+                    error.negated = true;
+                    error
+                })?;
                 open.push((object, None));
                 return Ok(());
             }
@@ -154,8 +158,12 @@ impl Normalizer<'_> {
         };
         let regions = self.regions(object, closed, only.filter(|_| restrict), None)?;
         let mut named = Vec::new();
-        let order = object.named.iter().filter(|(_, n)| n.placed).chain(object.named.iter().filter(|(_, n)| !n.placed));
-        let order: Vec<Rc<str>> = order.map(|(key, _)| Rc::clone(key)).collect();
+        let mut order: Vec<Rc<str>> =
+            object.named.iter().filter(|(_, n)| n.placed).map(|(key, _)| Rc::clone(key)).collect();
+        let mut others: Vec<Rc<str>> =
+            object.named.iter().filter(|(_, n)| !n.placed).map(|(key, _)| Rc::clone(key)).collect();
+        others.sort_by_key(|key| self.ranks.get(key).copied().unwrap_or(usize::MAX));
+        order.extend(others);
         for key in order {
             let mut f = self.value_at(object, &key)?;
             if f != FALSE && self.is_empty(f)? {

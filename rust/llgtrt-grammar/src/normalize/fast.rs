@@ -117,8 +117,10 @@ impl Scan {
         if (strict("exclusiveMinimum") || strict("exclusiveMaximum")) && applies {
             return false;
         }
-        // A type that llguidance would look for in the wrong place.
-        !(has("multipleOf") && applies)
+        // Whole multiples of a fraction are computed exactly only here.
+        let fraction = object.get("multipleOf").and_then(Value::as_f64).is_some_and(|n| n.fract() != 0.0);
+        let number = object.get("type").and_then(Value::as_str) == Some("number");
+        !(has("multipleOf") && applies) && (!fraction || number)
     }
 
     fn keyword(&mut self, key: &str, value: &mut Value, gone: &mut Vec<&'static str>) -> bool {

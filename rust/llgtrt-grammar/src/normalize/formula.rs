@@ -166,10 +166,6 @@ impl Formulas {
         formulas
     }
 
-    pub(crate) fn len(&self) -> usize {
-        self.nodes.len()
-    }
-
     pub(crate) fn node(&self, f: F) -> &Node {
         &self.nodes[f as usize]
     }

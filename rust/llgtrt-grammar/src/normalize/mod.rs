@@ -120,6 +120,8 @@ pub struct SchemaError {
     pub message: String,
     /// What to write instead.
     pub hint: String,
+    /// It comes from a complement, of which other parts may be enough.
+    negated: bool,
 }
 
 impl SchemaError {
@@ -129,6 +131,7 @@ impl SchemaError {
             keyword: keyword.to_owned(),
             message: message.into(),
             hint: hint.into(),
+            negated: false,
         }
     }
 
@@ -207,6 +210,8 @@ pub(crate) struct Normalizer<'a> {
     empties: HashMap<F, bool>,
     testing: HashSet<F>,
     emitter: emit::Emitter,
+    /// Keys in the order in which the schema first mentions them.
+    ranks: HashMap<Rc<str>, usize>,
     rules: Vec<RuleUse>,
     used: HashSet<(&'static str, Rc<str>)>,
     residue: Vec<Residue>,
@@ -229,6 +234,7 @@ impl<'a> Normalizer<'a> {
             empties: HashMap::new(),
             testing: HashSet::new(),
             emitter: emit::Emitter::default(),
+            ranks: HashMap::new(),
             rules: Vec::new(),
             used: HashSet::new(),
             residue: Vec::new(),
@@ -242,6 +248,13 @@ impl<'a> Normalizer<'a> {
     fn rule(&mut self, rule: &'static str, path: &Rc<str>) {
         if self.used.insert((rule, Rc::clone(path))) {
             self.rules.push(RuleUse { rule, path: path.to_string() });
+        }
+    }
+
+    /// Notes that the schema mentions a key.
+    fn mention(&mut self, key: &str) {
+        if !self.ranks.contains_key(key) {
+            self.ranks.insert(key.into(), self.ranks.len());
         }
     }
 

@@ -146,10 +146,21 @@ impl Ratio {
         Some(num.top == 0 || num.is_multiple_of(self))
     }
 
+    /// Whether the automaton of its multiples, which has a state per remainder, stays small.
+    fn is_light(digits: u64) -> bool {
+        let mut rest = digits;
+        for factor in [2, 5] {
+            while rest > 0 && rest % factor == 0 {
+                rest /= factor;
+            }
+        }
+        digits <= 50_000 || (rest == 1 && digits <= u64::from(u32::MAX))
+    }
+
     /// As llguidance reads it: a double of few digits.
     pub(crate) fn to_value(self) -> Option<Value> {
         if self.bottom == 1 {
-            return (self.top <= u64::from(u32::MAX)).then(|| Value::from(self.top));
+            return Self::is_light(self.top).then(|| Value::from(self.top));
         }
         let number = self.top as f64 / self.bottom as f64;
         // What llguidance does to get the digits back.
@@ -161,6 +172,7 @@ impl Ratio {
         let exact = Self::of(Num::from_f64(number)) == Some(self)
             && scaled.fract() == 0.0
             && scaled <= f64::from(u32::MAX)
+            && Self::is_light(scaled as u64)
             && Self::reduced(scaled as u64, 10_u64.pow(digits)) == self;
         exact.then(|| Value::from(number))
     }

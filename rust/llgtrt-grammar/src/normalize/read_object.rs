@@ -82,6 +82,7 @@ impl<'a> Normalizer<'a> {
                 let members = value.as_object().ok_or_else(|| bad(place, keyword, "an object"))?;
                 let outer = place.child(value, keyword);
                 for (key, schema) in members {
+                    self.mention(key);
                     let f = self.read(&outer.child(schema, key))?;
                     // A property that may be anything still has its place in the order.
                     let f = self.forms.property(key, f);
@@ -112,6 +113,7 @@ impl<'a> Normalizer<'a> {
                     return Err(bad(place, keyword, "an array of strings"));
                 }
                 for key in names(place, keyword, value)? {
+                    self.mention(key);
                     let f = self.forms.lit(Lit::Required(key.into()));
                     parts.last.push(f);
                 }
@@ -134,8 +136,10 @@ impl<'a> Normalizer<'a> {
                 self.rule("dependencies", &place.path);
                 let outer = place.child(value, keyword);
                 for (key, dependent) in members {
+                    self.mention(key);
                     let needs = if dependent.is_array() || keyword == "dependentRequired" {
                         let keys = names(place, keyword, dependent)?;
+                        keys.iter().for_each(|key| self.mention(key));
                         let list: Vec<F> =
                             keys.into_iter().map(|key| self.forms.lit(Lit::Required(key.into()))).collect();
                         self.forms.and(list)

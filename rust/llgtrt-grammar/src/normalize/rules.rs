@@ -107,6 +107,13 @@ pub const RULES: &[Rule] = &[
               `additionalProperties` or `items`.",
     },
     Rule {
+        name: "narrowed",
+        keywords: &["oneOf", "not", "if"],
+        doc: "One of several ways not to satisfy a schema that no grammar can hold (some item of a long list \
+              is wrong, some key without a name is) is left out, if there are others. Every answer is still \
+              valid; a few exotic valid ones are not offered.",
+    },
+    Rule {
         name: "dynamic-ref",
         keywords: &["$dynamicRef", "$recursiveRef"],
         doc: "A dynamic reference with a single possible target is a plain reference.",

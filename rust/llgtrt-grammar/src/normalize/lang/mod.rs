@@ -46,7 +46,7 @@ impl Languages {
         }
         let parsed = ecma::parse(source).and_then(|ast| {
             let language = self.search(&ast)?;
-            let text = (!ast.looks_ahead()).then(|| print::rewrite(source, &ast));
+            let text = (!ast.looks_ahead() && !anchors_inside(&ast, true, true)).then(|| print::rewrite(source, &ast));
             Ok(Pattern { language, text })
         });
         self.patterns.insert(source.to_owned(), parsed.clone());
@@ -100,10 +100,26 @@ impl Languages {
                         self.exprs.or([once, after])
                     }
                     (1, Some(1)) => self.lang(inner, after, start)?,
+                    _ if only_end(inner) => self.repeat_to_end(inner, *min, *max, after)?,
                     _ => return Err("anchors and look-ahead inside a repetition are not supported".to_owned()),
                 }
             }
         })
+    }
+
+    /// A repetition whose body may contain `$`: all rounds but the last are without it.
+    fn repeat_to_end(&mut self, body: &Ast, min: u32, max: Option<u32>, after: X) -> Result<X, String> {
+        let inside = self.lang(&without_end(body), EMPTY, false)?;
+        let last = self.lang(body, EMPTY, false)?;
+        // Rounds that match nothing fill up the count.
+        let min = if self.exprs.nullable(last) { 0 } else { min };
+        let rounds = self.exprs.repeat(inside, min, max);
+        let plain = self.exprs.concat(rounds, after);
+        let rest = self.exprs.and([EMPTY, after]);
+        let last = self.lang(body, rest, false)?;
+        let rounds = self.exprs.repeat(inside, min.saturating_sub(1), max.map(|max| max.saturating_sub(1)));
+        let ended = self.exprs.concat(rounds, last);
+        Ok(self.exprs.or([plain, ended]))
     }
 
     fn sequence(&mut self, list: &[Ast], after: X, start: bool) -> Result<X, String> {
@@ -208,6 +224,43 @@ fn width(ast: &Ast) -> Width {
     }
 }
 
+/// Whether `^` or `$` stands where llguidance does not take it: anywhere but at the outer ends.
+fn anchors_inside(ast: &Ast, first: bool, last: bool) -> bool {
+    match ast {
+        Ast::Start => !first,
+        Ast::End => !last,
+        Ast::Alt(list) => list.iter().any(|x| anchors_inside(x, first, last)),
+        Ast::Concat(list) => {
+            let head = list.iter().position(|x| !matches!(x, Ast::Start)).unwrap_or(list.len());
+            let tail = list.iter().rposition(|x| !matches!(x, Ast::End)).map_or(0, |at| at + 1);
+            list.iter().enumerate().any(|(i, x)| anchors_inside(x, first && i <= head, last && i + 1 >= tail))
+        }
+        Ast::Repeat(inner, _, _) | Ast::Look { inner, .. } => inner.asserts(),
+        Ast::Empty | Ast::Class(_) => false,
+    }
+}
+
+/// Whether `$` is the only assertion inside.
+fn only_end(ast: &Ast) -> bool {
+    match ast {
+        Ast::Start | Ast::Look { .. } => false,
+        Ast::Concat(list) | Ast::Alt(list) => list.iter().all(only_end),
+        Ast::Repeat(inner, _, _) => only_end(inner),
+        Ast::Empty | Ast::Class(_) | Ast::End => true,
+    }
+}
+
+/// The same pattern where `$` never holds.
+fn without_end(ast: &Ast) -> Ast {
+    match ast {
+        Ast::End => Ast::Alt(Vec::new()),
+        Ast::Concat(list) => Ast::Concat(list.iter().map(without_end).collect()),
+        Ast::Alt(list) => Ast::Alt(list.iter().map(without_end).collect()),
+        Ast::Repeat(inner, min, max) => Ast::Repeat(Box::new(without_end(inner)), *min, *max),
+        other => other.clone(),
+    }
+}
+
 fn has_start(ast: &Ast) -> bool {
     match ast {
         Ast::Start => true,
@@ -221,7 +274,7 @@ fn has_start(ast: &Ast) -> bool {
 /// if it cannot be written directly (look-ahead).
 pub(crate) fn translate(source: &str) -> Result<Option<String>, String> {
     let ast = ecma::parse(source)?;
-    if ast.looks_ahead() {
+    if ast.looks_ahead() || anchors_inside(&ast, true, true) {
         return Err("look-ahead".to_owned());
     }
     let text = print::rewrite(source, &ast);
