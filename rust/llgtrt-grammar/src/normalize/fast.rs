@@ -97,7 +97,7 @@ impl Scan {
         if HARD.iter().any(|key| has(key)) || (has("$schema") && self.depth > 0) {
             return false;
         }
-        if has("$ref") && self.dialect.lone_ref() && object.keys().any(|key| is_constraint(key)) {
+        if has("$ref") && self.dialect.lone_ref() && object.keys().any(|key| is_constraint(key) || key == "$id") {
             return false;
         }
         let tuple = has("additionalItems") || object.get("items").is_some_and(Value::is_array);
@@ -199,6 +199,12 @@ impl Scan {
             Some(format) => {
                 if object.contains_key("pattern") {
                     return false;
+                }
+                if let Some(max) = format.max_length {
+                    if object.contains_key("maxLength") {
+                        return false;
+                    }
+                    object.insert("maxLength".to_owned(), Value::from(max));
                 }
                 let Ok(text) = lang::translate(format.pattern) else { return false };
                 let text = text.unwrap_or_else(|| format.pattern.to_owned());

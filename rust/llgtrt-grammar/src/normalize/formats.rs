@@ -8,8 +8,10 @@ pub(crate) const MARK: char = '\u{1}';
 pub(crate) struct Format {
     /// Anchored, in the syntax of JSON Schema patterns.
     pub(crate) pattern: &'static str,
-    /// Whether llguidance knows the format by name.
+    /// Whether llguidance knows the format by name, and means the same.
     pub(crate) native: bool,
+    /// Longest string, in characters, where the pattern does not tell.
+    pub(crate) max_length: Option<u64>,
 }
 
 macro_rules! octet {
@@ -33,9 +35,14 @@ macro_rules! ipv6 {
     };
 }
 
+/// A label of a host name. Those with hyphens in the third and fourth place carry an encoding with
+/// rules of its own; they are left out.
 macro_rules! label {
     () => {
-        "[a-zA-Z0-9](?:[a-zA-Z0-9-]{0,61}[a-zA-Z0-9])?"
+        concat!(
+            "(?:[a-zA-Z0-9](?:[a-zA-Z0-9-]?[a-zA-Z0-9])?|[a-zA-Z0-9][a-zA-Z0-9-]{2}[a-zA-Z0-9]|",
+            "[a-zA-Z0-9][a-zA-Z0-9-](?:[a-zA-Z0-9][a-zA-Z0-9-]|-[a-zA-Z0-9])[a-zA-Z0-9-]{0,58}[a-zA-Z0-9])"
+        )
     };
 }
 
@@ -43,7 +50,8 @@ macro_rules! full_date {
     () => {
         concat!(
             "[0-9]{4}-(?:(?:0[13578]|1[02])-(?:0[1-9]|[12][0-9]|3[01])|",
-            "(?:0[469]|11)-(?:0[1-9]|[12][0-9]|30)|02-(?:0[1-9]|1[0-9]|2[0-9]))"
+            "(?:0[469]|11)-(?:0[1-9]|[12][0-9]|30)|02-(?:0[1-9]|1[0-9]|2[0-8]))|",
+            "(?:[0-9]{2}(?:0[48]|[2468][048]|[13579][26])|(?:[02468][048]|[13579][26])00)-02-29"
         )
     };
 }
@@ -51,8 +59,10 @@ macro_rules! full_date {
 macro_rules! full_time {
     () => {
         concat!(
-            "(?:[01][0-9]|2[0-3]):[0-5][0-9]:(?:[0-5][0-9]|60)(?:\\.[0-9]+)?",
-            "(?:[zZ]|[+-](?:[01][0-9]|2[0-3]):[0-5][0-9])"
+            "(?:[01][0-9]|2[0-3]):[0-5][0-9]:[0-5][0-9](?:\\.[0-9]+)?",
+            "(?:[zZ]|[+-](?:[01][0-9]|2[0-3]):[0-5][0-9])|",
+            // A leap second comes at the end of a day, in UTC.
+            "23:59:60(?:\\.[0-9]+)?(?:[zZ]|[+-]00:00)"
         )
     };
 }
@@ -67,7 +77,7 @@ macro_rules! uri_host {
     () => {
         concat!(
             "(?:(?:[A-Za-z0-9._~!$&'()*+,;=:-]|%[0-9A-Fa-f]{2})*@)?",
-            "(?:\\[[0-9A-Fa-f:.]+\\]|\\[v[0-9A-Fa-f]+\\.[A-Za-z0-9._~!$&'()*+,;=:-]+\\]|",
+            "(?:\\[", ipv6!(), "\\]|\\[v[0-9A-Fa-f]+\\.[A-Za-z0-9._~!$&'()*+,;=:-]+\\]|",
             "(?:[A-Za-z0-9._~!$&'()*+,;=-]|%[0-9A-Fa-f]{2})*)(?::[0-9]*)?"
         )
     };
@@ -89,7 +99,7 @@ macro_rules! iri_host {
     () => {
         concat!(
             "(?:(?:[A-Za-z0-9._~!$&'()*+,;=:\\u00A0-\\uD7FF\\uF900-\\uFDCF\\uFDF0-\\uFFEF-]|%[0-9A-Fa-f]{2})*@)?",
-            "(?:\\[[0-9A-Fa-f:.]+\\]|",
+            "(?:\\[", ipv6!(), "\\]|",
             "(?:[A-Za-z0-9._~!$&'()*+,;=\\u00A0-\\uD7FF\\uF900-\\uFDCF\\uFDF0-\\uFFEF-]|%[0-9A-Fa-f]{2})*)(?::[0-9]*)?"
         )
     };
@@ -162,14 +172,68 @@ macro_rules! hours {
     };
 }
 
+macro_rules! variable {
+    () => {
+        concat!(
+            "(?:[A-Za-z0-9_]|%[0-9A-Fa-f]{2})+(?:\\.(?:[A-Za-z0-9_]|%[0-9A-Fa-f]{2})+)*",
+            "(?:\\*|:[1-9][0-9]{0,3})?"
+        )
+    };
+}
+
+macro_rules! plain_label {
+    () => {
+        concat!(
+            "[a-z0-9\\u00E0-\\u00F6\\u00F8-\\u00FE\\u03B1-\\u03C9\\u0430-\\u044F",
+            "\\u3041-\\u3096\\u4E00-\\u9FA5\\uAC00-\\uD7A3]{1,14}"
+        )
+    };
+}
+
+/// A character, an escape or a character class, perhaps repeated.
+macro_rules! regex_unit {
+    () => {
+        concat!(
+            "(?:[^\\\\()\\[\\]{}*+?|^$]|\\\\[dDwWsSnrtfv^$\\\\.*+?()\\[\\]{}|/]|",
+            "\\[\\^?(?:[^\\\\\\]\\[^-]|\\\\[dDwWsSnrtfv^$\\\\.*+?()\\[\\]{}|/-]|a-z|A-Z|0-9|a-f|A-F)+-?\\])",
+            "(?:(?:[*+?]|\\{[0-9]{1,3},?\\})\\??)?|[$^]"
+        )
+    };
+}
+
+macro_rules! regex0 {
+    () => {
+        concat!("(?:", regex_unit!(), "|\\|)*")
+    };
+}
+
+macro_rules! regex1 {
+    () => {
+        concat!("(?:", regex_unit!(), "|\\||\\((?:\\?:)?", regex0!(), "\\)[*+?]?|\\(\\?[=!]", regex0!(), "\\))*")
+    };
+}
+
+macro_rules! regex2 {
+    () => {
+        concat!("(?:", regex_unit!(), "|\\||\\((?:\\?:)?", regex1!(), "\\)[*+?]?|\\(\\?[=!]", regex1!(), "\\))*")
+    };
+}
+
+/// Regular expressions with groups up to three deep: correct nesting without end is not regular.
+macro_rules! regex3 {
+    () => {
+        concat!("(?:", regex_unit!(), "|\\||\\((?:\\?:)?", regex2!(), "\\)[*+?]?)*")
+    };
+}
+
 const IPV6: &str = concat!("^", ipv6!(), "$");
 
 /// The format, if a draft defines it.
 pub(crate) fn lookup(name: &str) -> Option<Format> {
     let (pattern, native) = match name {
-        "date-time" => (concat!("^", full_date!(), "[tT]", full_time!(), "$"), true),
-        "date" => (concat!("^", full_date!(), "$"), true),
-        "time" => (concat!("^", full_time!(), "$"), true),
+        "date-time" => (concat!("^(?:", full_date!(), ")[tT](?:", full_time!(), ")$"), false),
+        "date" => (concat!("^(?:", full_date!(), ")$"), false),
+        "time" => (concat!("^(?:", full_time!(), ")$"), false),
         "duration" => (concat!("^P(?:", days!(), "(?:", hours!(), ")?|", hours!(), "|[0-9]+W)$"), true),
         "email" => (
             concat!(
@@ -179,7 +243,7 @@ pub(crate) fn lookup(name: &str) -> Option<Format> {
             ),
             true,
         ),
-        "hostname" => (concat!("^", label!(), "(?:\\.", label!(), ")*$"), true),
+        "hostname" => (concat!("^", label!(), "(?:\\.", label!(), ")*$"), false),
         "ipv4" => (concat!("^", ipv4!(), "$"), true),
         "ipv6" => (IPV6, true),
         "uuid" => ("^[0-9a-fA-F]{8}(?:-[0-9a-fA-F]{4}){3}-[0-9a-fA-F]{12}$", true),
@@ -190,8 +254,7 @@ pub(crate) fn lookup(name: &str) -> Option<Format> {
         "uri-template" => (
             concat!(
                 "^(?:[!#$&(-;=?-Z_a-z~\\[\\]\\u00A0-\\uD7FF]|%[0-9A-Fa-f]{2}|",
-                "\\{[+#./;?&=,!@|]?[A-Za-z0-9_%][A-Za-z0-9_%.]*(?:\\*|:[1-9][0-9]{0,3})?",
-                "(?:,[A-Za-z0-9_%][A-Za-z0-9_%.]*(?:\\*|:[1-9][0-9]{0,3})?)*\\})*$"
+                "\\{[+#./;?&=,!@|]?", variable!(), "(?:,", variable!(), ")*\\})*$"
             ),
             false,
         ),
@@ -205,14 +268,13 @@ pub(crate) fn lookup(name: &str) -> Option<Format> {
             false,
         ),
         "idn-hostname" => (
-            concat!(
-                "^[a-zA-Z0-9\\u00B7\\u00C0-\\uD7FF](?:[a-zA-Z0-9\\u00B7\\u00C0-\\uD7FF-]{0,61}",
-                "[a-zA-Z0-9\\u00C0-\\uD7FF])?(?:\\.[a-zA-Z0-9\\u00C0-\\uD7FF]",
-                "(?:[a-zA-Z0-9\\u00B7\\u00C0-\\uD7FF-]{0,61}[a-zA-Z0-9\\u00C0-\\uD7FF])?)*$"
-            ),
+            // Lower-case letters of scripts without rules of context or direction.
+            concat!("^(?:", label!(), "|", plain_label!(), ")(?:\\.(?:", label!(), "|", plain_label!(), "))*$"),
             false,
         ),
+        "regex" => (concat!("^", regex3!(), "$"), false),
         _ => return None,
     };
-    Some(Format { pattern, native })
+    let max_length = name.ends_with("hostname").then_some(253);
+    Some(Format { pattern, native, max_length })
 }

@@ -243,6 +243,12 @@ impl<'a> Normalizer<'a> {
                     return Ok(None);
                 };
                 let pattern = self.pattern(place, keyword, format.pattern)?;
+                if let Some(max) = format.max_length {
+                    self.rule("format-pattern", &place.path);
+                    let limit = self.forms.lit(Lit::MaxLength(max));
+                    let own = self.forms.lit(Lit::Match(pattern.language, pattern.text.map(Into::into)));
+                    return Ok(Some(self.forms.and([own, limit])));
+                }
                 if format.native {
                     Lit::Match(pattern.language, Some(format!("{}{name}", formats::MARK).into()))
                 } else {

@@ -31,6 +31,17 @@ pub(crate) struct Index<'a> {
     recursive: Vec<Place<'a>>,
 }
 
+/// Keywords whose members are schemas.
+const NAMED: [&str; 6] =
+    ["properties", "patternProperties", "$defs", "definitions", "dependencies", "dependentSchemas"];
+
+/// Keywords that hold schemas.
+const SCHEMAS: [&str; 23] = [
+    "properties", "patternProperties", "$defs", "definitions", "dependencies", "dependentSchemas", "allOf", "anyOf",
+    "oneOf", "not", "if", "then", "else", "items", "prefixItems", "additionalItems", "additionalProperties",
+    "contains", "propertyNames", "unevaluatedItems", "unevaluatedProperties", "components", "schemas",
+];
+
 /// The identifier of a document that has none.
 const ROOT: &str = "json-schema:///";
 
@@ -52,16 +63,12 @@ impl<'a> Index<'a> {
             match place.schema {
                 Value::Object(object) => {
                     for (key, value) in object {
-                        // Inside `properties` and the like, keys are names.
-                        let names = is_schema
-                            && matches!(
-                                key.as_str(),
-                                "properties" | "patternProperties" | "$defs" | "definitions" | "dependencies"
-                                    | "dependentSchemas"
-                            );
-                        if is_schema && matches!(key.as_str(), "enum" | "const" | "default" | "examples" | "example") {
+                        // Only where schemas are: an identifier in anything else is data.
+                        if is_schema && !SCHEMAS.contains(&key.as_str()) {
                             continue;
                         }
+                        // Inside `properties` and the like, keys are names.
+                        let names = is_schema && NAMED.contains(&key.as_str());
                         if value.is_object() || value.is_array() {
                             let child = place.child(value, key);
                             open.push((child, value.is_object() && !names));
