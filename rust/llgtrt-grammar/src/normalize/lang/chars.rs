@@ -71,8 +71,20 @@ impl Chars {
         Self::new(self.0.iter().chain(&other.0).copied())
     }
 
-    /// Writes the set in the syntax of the regex crates.
+    /// Whether llguidance's quoting of strings gets the set wrong: for a set with all control
+    /// characters it allows `\\"` and `\\\\` even if quote and backslash are not in the set.
+    pub(crate) fn is_misquoted(&self) -> bool {
+        let controls = (0..32).all(|c| c == 10 || self.contains(c));
+        controls && !(self.contains('"' as u32) && self.contains('\\' as u32))
+    }
+
+    /// Writes the set in the syntax of the regex crates. U+0000 is left out of sets that would be
+    /// misquoted with it.
     pub(crate) fn write(&self, out: &mut String) {
+        if self.is_misquoted() {
+            let without = self.negate().union(&Self::one('\0')).negate();
+            return without.write(out);
+        }
         if let [(from, to)] = self.0[..] {
             if from == to {
                 write_char(from, out);

@@ -51,12 +51,21 @@ fn is_common(source: &str) -> bool {
 
 /// The pattern itself if both dialects read it alike, otherwise the tree written out.
 pub(super) fn rewrite(source: &str, ast: &Ast) -> String {
-    if is_common(source) {
+    if is_common(source) && !has_misquoted(ast) {
         return source.to_owned();
     }
     let mut out = String::new();
     write(ast, &mut out, Level::Top);
     out
+}
+
+fn has_misquoted(ast: &Ast) -> bool {
+    match ast {
+        Ast::Class(set) => set.is_misquoted(),
+        Ast::Concat(list) | Ast::Alt(list) => list.iter().any(has_misquoted),
+        Ast::Repeat(inner, _, _) | Ast::Look { inner, .. } => has_misquoted(inner),
+        Ast::Empty | Ast::Start | Ast::End => false,
+    }
 }
 
 #[derive(Clone, Copy, PartialEq)]
