@@ -30,13 +30,13 @@ impl Normalizer<'_> {
         let mut object = object.clone();
         let closed = self.name_keys(&mut object)?;
         let mut flats = Vec::new();
-        let mut open = vec![(object, None)];
-        while let Some((mut object, only)) = open.pop() {
+        let mut open: Vec<(Object, Vec<(Keys, F)>)> = vec![(object, Vec::new())];
+        while let Some((mut object, wishes)) = open.pop() {
             self.step(TRUE)?;
             let path = object.path.clone();
             match object.somewhere.pop() {
-                Some(wanted) => self.somewhere(object, closed, wanted, &mut open)?,
-                None => self.flatten(&object, closed, only.as_ref(), &mut flats)?,
+                Some(wanted) => self.somewhere(object, closed, wanted, &wishes, &mut open)?,
+                None => self.flatten(&object, closed, &wishes, &mut flats)?,
             }
             if open.len() + flats.len() > self.limits.max_alternatives {
                 return Err(self.refuse(
@@ -87,13 +87,15 @@ impl Normalizer<'_> {
         Ok(closed)
     }
 
-    /// Some key of a set has a certain value: a named one, or one without a name.
+    /// Some key of a set has a certain value: a named one, or one without a name. The wishes are what
+    /// unnamed keys have to be already.
     fn somewhere(
         &mut self,
         object: Object,
         closed: bool,
         wanted: (Keys, F),
-        open: &mut Vec<(Object, Option<(Keys, F)>)>,
+        wishes: &[(Keys, F)],
+        open: &mut Vec<(Object, Vec<(Keys, F)>)>,
     ) -> Result<(), SchemaError> {
         let (keys, f) = &wanted;
         let mut options = Vec::new();
@@ -108,10 +110,10 @@ impl Normalizer<'_> {
                 named.f = self.forms.and([named.f, *f]);
             }
             if option.max.is_none_or(|max| option.required.len() as u64 <= max) {
-                options.extend(self.prune_object(option)?.map(|option| (option, None)));
+                options.extend(self.prune_object(option)?.map(|option| (option, wishes.to_vec())));
             }
         }
-        let regions = self.regions(&object, closed, None, Some(&wanted))?;
+        let regions = self.regions(&object, closed, &[], Some(&wanted))?;
         if regions.some_inside && object.max.is_none_or(|max| (object.required.len() as u64) < max) {
             let single = object.max.is_some_and(|max| max == object.required.len() as u64 + 1);
             if !(regions.all_inside || single) {
@@ -125,7 +127,7 @@ impl Normalizer<'_> {
                     error.negated = true;
                     error
                 })?;
-                open.push((object, None));
+                open.push((object, wishes.to_vec()));
                 return Ok(());
             }
             let mut option = object;
@@ -135,7 +137,9 @@ impl Normalizer<'_> {
                 }
             }
             // Kept as a wish for the counts below.
-            options.push((option, Some(wanted)));
+            let mut wishes = wishes.to_vec();
+            wishes.push(wanted);
+            options.push((option, wishes));
         }
         open.extend(options.into_iter().rev());
         Ok(())
@@ -145,18 +149,17 @@ impl Normalizer<'_> {
         &mut self,
         object: &Object,
         closed: bool,
-        only: Option<&(Keys, F)>,
+        wishes: &[(Keys, F)],
         out: &mut Vec<Flat>,
     ) -> Result<(), SchemaError> {
-        // With `only`, at least one unnamed key is there; where values differ, it is the only one.
-        let restrict = match only {
-            Some(wanted) => {
-                let about = self.regions(object, closed, None, Some(wanted))?;
-                !about.all_inside
+        // With wishes, at least one unnamed key is there; where values differ, it is the only one.
+        let mut only = Vec::new();
+        for wish in wishes {
+            if !self.regions(object, closed, &[], Some(wish))?.all_inside {
+                only.push(wish.clone());
             }
-            None => false,
-        };
-        let regions = self.regions(object, closed, only.filter(|_| restrict), None)?;
+        }
+        let regions = self.regions(object, closed, &only, None)?;
         let mut named = Vec::new();
         let mut order: Vec<Rc<str>> =
             object.named.iter().filter(|(_, n)| n.placed).map(|(key, _)| Rc::clone(key)).collect();
@@ -175,7 +178,7 @@ impl Normalizer<'_> {
             }
             named.push((key, f, required));
         }
-        let least = u64::from(only.is_some());
+        let least = u64::from(!wishes.is_empty());
         let flat = Flat { named, regions, unnamed: (least, None), native: (0, None) };
         self.count(object, flat, out)
     }

@@ -52,7 +52,7 @@ impl Normalizer<'_> {
         &mut self,
         object: &Object,
         closed: bool,
-        only: Option<&(Keys, F)>,
+        only: &[(Keys, F)],
         about: Option<&(Keys, F)>,
     ) -> Result<Regions, SchemaError> {
         if closed {
@@ -89,10 +89,10 @@ impl Normalizer<'_> {
                 }
             })
         };
-        let only = match only {
-            Some((keys, f)) => Some((set_of(self, keys)?, *f)),
-            None => None,
-        };
+        let mut limits = Vec::new();
+        for (keys, f) in only {
+            limits.push((set_of(self, keys)?, *f));
+        }
         let about = match about {
             Some((keys, f)) => Some((set_of(self, keys)?, *f)),
             None => None,
@@ -121,7 +121,7 @@ impl Normalizer<'_> {
             if names.iter().any(|&i| bits >> i & 1 == 0) {
                 parts.push(FALSE);
             }
-            if let Some((set, f)) = &only {
+            for (set, f) in &limits {
                 parts.push(if inside(set, bits) { *f } else { FALSE });
             }
             let mut f = self.forms.and(parts);
