@@ -130,9 +130,10 @@ fn on_big_stack(schema: &Value) -> Result<Vec<&'static str>, String> {
     .expect("no panic")
 }
 
-/// Runs a strategy with a fixed seed and asks that at least `share` of the schemas are dealt with.
+/// Runs a strategy with a fixed seed (`LLGTRT_TEST_SCALE` times as often) and asks that at least `share` of the schemas are dealt with.
 fn run(cases: u32, share: f64, schemas: impl Strategy<Value = Value>) {
-    let config = Config { cases, max_shrink_iters: 2000, failure_persistence: None, ..Config::default() };
+    let scale = std::env::var("LLGTRT_TEST_SCALE").ok().and_then(|text| text.parse().ok()).unwrap_or(1);
+    let config = Config { cases: cases * scale, max_shrink_iters: 2000, failure_persistence: None, ..Config::default() };
     let mut runner = TestRunner::new_with_rng(
         config,
         proptest::test_runner::TestRng::deterministic_rng(proptest::test_runner::RngAlgorithm::ChaCha),

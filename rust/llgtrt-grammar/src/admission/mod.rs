@@ -77,8 +77,7 @@ pub(crate) fn admit(spec: &GrammarSpec, config: &GrammarConfig) -> Result<Admitt
         }
         GrammarSpec::Choice(choices) => TopLevelGrammar::from_lark(choice_to_lark(choices)),
         GrammarSpec::Lark(text) => {
-            lark::check(text, config)?;
-            TopLevelGrammar::from_lark(text.clone())
+            TopLevelGrammar::from_lark(lark::prepare(text, config)?)
         }
         GrammarSpec::Llguidance(text) => admit_llguidance(text, config, &mut clues)?,
     };
@@ -214,8 +213,7 @@ fn choice_to_lark(choices: &[String]) -> String {
 /// A list of grammars as JSON (`{"grammars": [{"json_schema": ..., "lark_grammar": ...}]}`), or Lark.
 fn admit_llguidance(text: &str, config: &GrammarConfig, clues: &mut Clues) -> Result<TopLevelGrammar, Error> {
     if !text.trim_start().starts_with('{') {
-        lark::check(text, config)?;
-        return Ok(TopLevelGrammar::from_lark(text.to_owned()));
+        return Ok(TopLevelGrammar::from_lark(lark::prepare(text, config)?));
     }
     let value = json::parse(text, config.max_depth.saturating_add(4), "the grammar")?;
     if value.get("max_tokens").is_some_and(|limit| !limit.is_null()) {
@@ -239,7 +237,7 @@ fn admit_llguidance(text: &str, config: &GrammarConfig, clues: &mut Clues) -> Re
                 .with_param(at.clone())
         })?;
         let mut parsed = parsed;
-        match (parsed.json_schema.take(), &parsed.lark_grammar) {
+        match (parsed.json_schema.take(), parsed.lark_grammar.take()) {
             (Some(schema), None) => {
                 let at = format!("{at}.json_schema");
                 parsed.json_schema = Some(
@@ -248,7 +246,8 @@ fn admit_llguidance(text: &str, config: &GrammarConfig, clues: &mut Clues) -> Re
                 );
             }
             (None, Some(lark)) => {
-                lark::check(lark, config).map_err(|e| e.with_param(format!("{at}.lark_grammar")))?;
+                let lark = lark::prepare(&lark, config);
+                parsed.lark_grammar = Some(lark.map_err(|e| e.with_param(format!("{at}.lark_grammar")))?);
             }
             _ => {
                 return Err(

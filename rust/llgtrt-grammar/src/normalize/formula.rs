@@ -180,6 +180,23 @@ impl Formulas {
         self.paths.get(&f)
     }
 
+    /// The path of the formula, or of one of its parts.
+    pub(crate) fn path_near(&self, f: F) -> Option<&Rc<str>> {
+        let mut open = std::collections::VecDeque::from([f]);
+        for _ in 0..200 {
+            let f = open.pop_front()?;
+            if let Some(path) = self.paths.get(&f).filter(|path| !path.is_empty()) {
+                return Some(path);
+            }
+            match self.node(f) {
+                Node::Not(inner) => open.push_back(*inner),
+                Node::And(list) | Node::Or(list) | Node::One(list) => open.extend(list.iter()),
+                _ => {}
+            }
+        }
+        None
+    }
+
     fn intern(&mut self, node: Node) -> F {
         if let Some(&id) = self.ids.get(&node) {
             return id;

@@ -286,7 +286,7 @@ impl<'a> Normalizer<'a> {
     }
 
     fn too_large(&self, f: F) -> SchemaError {
-        let place = self.forms.path(f).map_or("", |path| path);
+        let place = self.forms.path_near(f).map_or("", |path| path);
         let (path, keyword) = split_keyword(place);
         SchemaError::new(
             path,

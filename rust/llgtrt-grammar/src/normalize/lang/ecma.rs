@@ -135,6 +135,8 @@ impl Parser {
             '(' => self.group(),
             '[' => self.class(),
             '\\' => self.escape(),
+            // Two braces are a template's placeholder that was not filled in.
+            '{' if self.peek() == Some('{') => Err(format!("nothing to repeat at character {}", self.at - 1)),
             '*' | '+' | '?' => Err(format!("nothing to repeat at character {}", self.at - 1)),
             c => Ok(Ast::Class(self.literal(c))),
         }
@@ -184,27 +186,24 @@ impl Parser {
     }
 
     fn quantified(&mut self, item: Ast) -> Result<Ast, String> {
-        let mut item = item;
-        loop {
-            let bounds = match self.peek() {
-                Some('*') => (0, None, 1),
-                Some('+') => (1, None, 1),
-                Some('?') => (0, Some(1), 1),
-                Some('{') => match self.counts()? {
-                    Some(bounds) => bounds,
-                    None => return Ok(item),
-                },
-                _ => return Ok(item),
-            };
-            let (min, max, length) = bounds;
-            self.at += length;
-            // Lazy or greedy: the same strings match.
-            self.eat("?");
-            if max.is_some_and(|max| max < min) || min.max(max.unwrap_or(0)) > MAX_REPEAT {
-                return Err(format!("bad repetition counts at character {}", self.at));
-            }
-            item = Ast::Repeat(Box::new(item), min, max);
+        let bounds = match self.peek() {
+            Some('*') => (0, None, 1),
+            Some('+') => (1, None, 1),
+            Some('?') => (0, Some(1), 1),
+            Some('{') => match self.counts()? {
+                Some(bounds) => bounds,
+                None => return Ok(item),
+            },
+            _ => return Ok(item),
+        };
+        let (min, max, length) = bounds;
+        self.at += length;
+        // Lazy or greedy: the same strings match.
+        self.eat("?");
+        if max.is_some_and(|max| max < min) || min.max(max.unwrap_or(0)) > MAX_REPEAT {
+            return Err(format!("bad repetition counts at character {}", self.at));
         }
+        Ok(Ast::Repeat(Box::new(item), min, max))
     }
 
     /// `{m}`, `{m,}`, `{m,n}`; any other brace is a literal.
@@ -261,6 +260,8 @@ impl Parser {
             'f' => Chars::one('\u{c}'),
             'v' => Chars::one('\u{b}'),
             '0' => Chars::one('\0'),
+            // Not ECMA-262, but what is written here must be readable here.
+            'x' if self.peek() == Some('{') => self.unicode()?,
             'x' => self.hex(2)?,
             'u' => self.unicode()?,
             'c' => {

@@ -46,6 +46,8 @@ fn unsupported_patterns_say_why() {
         ("[a", "unclosed"),
         ("a)", "unopened"),
         ("*a", "nothing to repeat"),
+        ("a**", "nothing to repeat"),
+        ("{{...}}", "nothing to repeat"),
         ("(?:(?=a)b)*", "repetition"),
     ] {
         let error = Languages::new().pattern(pattern).map(|_| ()).unwrap_err();
