@@ -152,7 +152,8 @@ impl Normalizer<'_> {
         }
         let mut patterns = Vec::new();
         for (f, list) in groups.iter().filter(|(f, _)| *f != others) {
-            let text = self.region_text(&atoms, list, &groups).ok_or_else(|| {
+            let named = self.loose_names(object, &atoms, list, *f)?;
+            let text = self.region_text(&atoms, list, &groups, &named).ok_or_else(|| {
                 self.refuse(
                     &object.path,
                     "patternProperties",
@@ -184,8 +185,49 @@ impl Normalizer<'_> {
         self.langs.is_empty(language) == Some(true)
     }
 
-    /// A pattern for the union of the regions.
-    fn region_text(&mut self, atoms: &[Atom], list: &[u32], groups: &[(F, Vec<u32>)]) -> Option<String> {
+    /// Named keys inside of the regions whose values need not satisfy the formula. A pattern applies
+    /// to named keys as well, so it must not match these.
+    fn loose_names(
+        &mut self,
+        object: &Object,
+        atoms: &[Atom],
+        list: &[u32],
+        f: F,
+    ) -> Result<Vec<Rc<str>>, SchemaError> {
+        if f == TRUE || object.named.is_empty() {
+            return Ok(Vec::new());
+        }
+        let parts: Vec<X> = list.iter().map(|&bits| self.region(atoms, bits)).collect();
+        let union = self.langs.or(parts);
+        let mut loose = Vec::new();
+        for key in object.named.keys() {
+            if self.langs.matches(union, key) {
+                let value = self.value_at(object, key)?;
+                if value != FALSE && self.forms.and([value, f]) != value {
+                    loose.push(Rc::clone(key));
+                }
+            }
+        }
+        Ok(loose)
+    }
+
+    /// A pattern for the union of the regions without the names.
+    fn region_text(
+        &mut self,
+        atoms: &[Atom],
+        list: &[u32],
+        groups: &[(F, Vec<u32>)],
+        names: &[Rc<str>],
+    ) -> Option<String> {
+        if !names.is_empty() {
+            let words: Vec<X> = names.iter().map(|name| self.langs.literal(name)).collect();
+            let words = self.langs.or(words);
+            let parts: Vec<X> = list.iter().map(|&bits| self.region(atoms, bits)).collect();
+            let union = self.langs.or(parts);
+            let others = self.langs.not(words);
+            let union = self.langs.and([union, others]);
+            return self.langs.print(union, MAX_PATTERN);
+        }
         for (i, atom) in atoms.iter().enumerate() {
             let Some(text) = &atom.text else { continue };
             // All regions inside of this atom, and no other.
