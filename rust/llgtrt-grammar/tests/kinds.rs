@@ -110,7 +110,11 @@ fn refusals_name_the_place() {
         (schema("[]"), None, "object or a boolean"),
         (schema("false"), None, "nothing"),
         (schema(r#"{"type":"stsring"}"#), Some("type"), "stsring"),
-        (schema(r#"{"properties":{"a":{"uniqueItems":true}}}"#), Some("properties.a.uniqueItems"), "`uniqueItems`"),
+        (
+            schema(r#"{"properties":{"a":{"uniqueItems":true}}}"#),
+            Some("properties.a.uniqueItems"),
+            "`uniqueItems`",
+        ),
         (schema(r#"{"properties":{"a":{"pattern":"(?<=a)"}}}"#), Some("properties.a.pattern"), "look-behind"),
         (schema(r#"{"properties":{"a":{"pattern":"a\\bc"}}}"#), Some("properties.a.pattern"), ""),
         (schema(r#"{"properties":{"a":{"pattern":"{{...}}"}}}"#), Some("properties.a.pattern"), ""),

@@ -28,12 +28,54 @@ fn run(schema: &Value) -> Result<Normalized, SchemaError> {
 }
 
 const KEYWORDS: [&str; 48] = [
-    "type", "enum", "const", "allOf", "anyOf", "oneOf", "not", "if", "then", "else", "properties",
-    "patternProperties", "additionalProperties", "required", "minProperties", "maxProperties", "propertyNames",
-    "dependencies", "dependentRequired", "dependentSchemas", "items", "prefixItems", "additionalItems", "minItems",
-    "maxItems", "contains", "minContains", "maxContains", "uniqueItems", "minimum", "maximum", "exclusiveMinimum",
-    "exclusiveMaximum", "multipleOf", "minLength", "maxLength", "pattern", "format", "$ref", "$dynamicRef",
-    "$recursiveRef", "$defs", "definitions", "$id", "$anchor", "unevaluatedProperties", "unevaluatedItems", "$schema",
+    "type",
+    "enum",
+    "const",
+    "allOf",
+    "anyOf",
+    "oneOf",
+    "not",
+    "if",
+    "then",
+    "else",
+    "properties",
+    "patternProperties",
+    "additionalProperties",
+    "required",
+    "minProperties",
+    "maxProperties",
+    "propertyNames",
+    "dependencies",
+    "dependentRequired",
+    "dependentSchemas",
+    "items",
+    "prefixItems",
+    "additionalItems",
+    "minItems",
+    "maxItems",
+    "contains",
+    "minContains",
+    "maxContains",
+    "uniqueItems",
+    "minimum",
+    "maximum",
+    "exclusiveMinimum",
+    "exclusiveMaximum",
+    "multipleOf",
+    "minLength",
+    "maxLength",
+    "pattern",
+    "format",
+    "$ref",
+    "$dynamicRef",
+    "$recursiveRef",
+    "$defs",
+    "definitions",
+    "$id",
+    "$anchor",
+    "unevaluatedProperties",
+    "unevaluatedItems",
+    "$schema",
 ];
 
 fn atoms() -> BoxedStrategy<Value> {
@@ -44,8 +86,25 @@ fn atoms() -> BoxedStrategy<Value> {
         (-5_i64..20).prop_map(Value::from),
         any::<f64>().prop_map(Value::from),
         prop::sample::select(vec![
-            "string", "object", "array", "integer", "#", "#/$defs/a", "#/definitions/a", "#/properties/a", "#a", "a",
-            "^a", "(?!a)b", "(a|b)*$", "[", "email", "regex", "uri", "http://json-schema.org/draft-04/schema#", "x/y",
+            "string",
+            "object",
+            "array",
+            "integer",
+            "#",
+            "#/$defs/a",
+            "#/definitions/a",
+            "#/properties/a",
+            "#a",
+            "a",
+            "^a",
+            "(?!a)b",
+            "(a|b)*$",
+            "[",
+            "email",
+            "regex",
+            "uri",
+            "http://json-schema.org/draft-04/schema#",
+            "x/y",
         ])
         .prop_map(Value::from),
     ]
@@ -164,16 +223,23 @@ fn refusals_name_path_keyword_and_hint() {
     };
     let items = json!({"type": "array", "items": {"type": "string"}, "uniqueItems": true});
     refuse(json!({"properties": {"a": {"items": items}}}), "properties.a.items.uniqueItems");
-    refuse(json!({"$defs": {"t": {"contains": {"const": 1}}}, "items": {"$ref": "#/$defs/t"}}), "$defs.t.contains");
+    refuse(
+        json!({"$defs": {"t": {"contains": {"const": 1}}}, "items": {"$ref": "#/$defs/t"}}),
+        "$defs.t.contains",
+    );
     refuse(json!({"properties": {"x": {"$ref": "other.json#/a"}}}), "properties.x.$ref");
     refuse(json!({"properties": {"x": {"pattern": r"(a)\1"}}}), "properties.x.pattern");
 }
 
 #[test]
 fn residue_is_named_when_it_may_be_verified() {
-    let schema = json!({"properties": {"a": {"type": "array", "items": {"type": "string"}, "uniqueItems": true}}});
+    let schema =
+        json!({"properties": {"a": {"type": "array", "items": {"type": "string"}, "uniqueItems": true}}});
     let limits = NormalizeLimits { residue: ResidueMode::Verify, ..NormalizeLimits::default() };
     let normalized = on_big_stack(move || normalize(&schema, &limits)).unwrap();
     assert_eq!(normalized.residue.len(), 1);
-    assert_eq!((normalized.residue[0].path.as_str(), normalized.residue[0].keyword.as_str()), ("properties.a", "uniqueItems"));
+    assert_eq!(
+        (normalized.residue[0].path.as_str(), normalized.residue[0].keyword.as_str()),
+        ("properties.a", "uniqueItems")
+    );
 }

@@ -133,7 +133,12 @@ fn on_big_stack(schema: &Value) -> Result<Vec<&'static str>, String> {
 /// Runs a strategy with a fixed seed (`LLGTRT_TEST_SCALE` times as often) and asks that at least `share` of the schemas are dealt with.
 fn run(cases: u32, share: f64, schemas: impl Strategy<Value = Value>) {
     let scale = std::env::var("LLGTRT_TEST_SCALE").ok().and_then(|text| text.parse().ok()).unwrap_or(1);
-    let config = Config { cases: cases * scale, max_shrink_iters: 2000, failure_persistence: None, ..Config::default() };
+    let config = Config {
+        cases: cases * scale,
+        max_shrink_iters: 2000,
+        failure_persistence: None,
+        ..Config::default()
+    };
     let mut runner = TestRunner::new_with_rng(
         config,
         proptest::test_runner::TestRng::deterministic_rng(proptest::test_runner::RngAlgorithm::ChaCha),
@@ -207,8 +212,17 @@ fn strings() -> BoxedStrategy<Value> {
     prop_oneof![
         (0_u64..4).prop_map(|n| json!({ "type": "string", "minLength": n })),
         (0_u64..4).prop_map(|n| json!({ "type": "string", "maxLength": n })),
-        prop::sample::select(vec!["^a", "b$", "^(ab|ba)$", "a.*b", "^[^a]*$", "^(?!ab)", "^(?=.*b)a", "^$|aa"])
-            .prop_map(|p| json!({ "type": "string", "pattern": p })),
+        prop::sample::select(vec![
+            "^a",
+            "b$",
+            "^(ab|ba)$",
+            "a.*b",
+            "^[^a]*$",
+            "^(?!ab)",
+            "^(?=.*b)a",
+            "^$|aa"
+        ])
+        .prop_map(|p| json!({ "type": "string", "pattern": p })),
         prop::sample::select(vec!["^a", "b$"]).prop_map(|p| json!({ "pattern": p })),
     ]
     .boxed()
@@ -235,7 +249,12 @@ fn properties(inner: BoxedStrategy<Value>) -> BoxedStrategy<Map<String, Value>> 
 
 fn objects(inner: BoxedStrategy<Value>) -> BoxedStrategy<Value> {
     let required = prop::collection::btree_set(key(), 0..3);
-    (properties(inner.clone()), required, prop::option::of(prop_oneof![Just(json!(false)), inner]), any::<bool>())
+    (
+        properties(inner.clone()),
+        required,
+        prop::option::of(prop_oneof![Just(json!(false)), inner]),
+        any::<bool>(),
+    )
         .prop_map(|(properties, required, additional, typed)| {
             let mut schema = Map::new();
             if typed {
@@ -291,16 +310,24 @@ fn one_of_takes_exactly_one() {
 #[test]
 fn one_of_objects_takes_exactly_one() {
     let list = prop::collection::vec(objects(leaf()), 2..4);
-    run(300, 0.6, (list, objects(leaf())).prop_map(|(list, base)| {
-        let mut base = base;
-        base["oneOf"] = json!(list);
-        base
-    }));
+    run(
+        300,
+        0.6,
+        (list, objects(leaf())).prop_map(|(list, base)| {
+            let mut base = base;
+            base["oneOf"] = json!(list);
+            base
+        }),
+    );
 }
 
 #[test]
 fn if_then_else_picks_a_branch() {
-    run(200, 0.6, (schema(), schema(), schema()).prop_map(|(i, t, e)| json!({ "if": i, "then": t, "else": e })));
+    run(
+        200,
+        0.6,
+        (schema(), schema(), schema()).prop_map(|(i, t, e)| json!({ "if": i, "then": t, "else": e })),
+    );
 }
 
 #[test]
@@ -310,31 +337,43 @@ fn dependencies_hold() {
         (key(), keys).prop_map(|(k, list)| json!({ "dependentRequired": { k: list } })),
         (key(), objects(leaf())).prop_map(|(k, s)| json!({ "dependentSchemas": { k: s } })),
     ];
-    run(300, 0.85, (list, objects(leaf())).prop_map(|(d, base)| {
-        let mut base = base;
-        base.as_object_mut().expect("an object").extend(d.as_object().cloned().unwrap_or_default());
-        base
-    }));
+    run(
+        300,
+        0.85,
+        (list, objects(leaf())).prop_map(|(d, base)| {
+            let mut base = base;
+            base.as_object_mut().expect("an object").extend(d.as_object().cloned().unwrap_or_default());
+            base
+        }),
+    );
 }
 
 #[test]
 fn all_of_is_an_intersection() {
-    run(300, 0.8, prop::collection::vec(schema(), 2..4).prop_map(|list| json!({ "allOf": list, "not": {"const": 77} })));
+    run(
+        300,
+        0.8,
+        prop::collection::vec(schema(), 2..4).prop_map(|list| json!({ "allOf": list, "not": {"const": 77} })),
+    );
 }
 
 #[test]
 fn counts_of_properties_hold() {
     let counts = (prop::option::of(0_u64..2), prop::option::of(0_u64..4));
-    run(300, 0.85, (counts, objects(leaf())).prop_map(|((min, max), base)| {
-        let mut base = base;
-        if let Some(min) = min {
-            base["minProperties"] = json!(min);
-        }
-        if let Some(max) = max {
-            base["maxProperties"] = json!(max);
-        }
-        base
-    }));
+    run(
+        300,
+        0.85,
+        (counts, objects(leaf())).prop_map(|((min, max), base)| {
+            let mut base = base;
+            if let Some(min) = min {
+                base["minProperties"] = json!(min);
+            }
+            if let Some(max) = max {
+                base["maxProperties"] = json!(max);
+            }
+            base
+        }),
+    );
 }
 
 #[test]
@@ -344,11 +383,15 @@ fn property_names_hold() {
         prop::collection::vec(key(), 1..3).prop_map(|list| json!({ "enum": list })),
         strings().prop_map(|s| json!({ "not": s })),
     ];
-    run(200, 0.8, (names, objects(leaf())).prop_map(|(names, base)| {
-        let mut base = base;
-        base["propertyNames"] = names;
-        base
-    }));
+    run(
+        200,
+        0.8,
+        (names, objects(leaf())).prop_map(|(names, base)| {
+            let mut base = base;
+            base["propertyNames"] = names;
+            base
+        }),
+    );
 }
 
 #[test]
@@ -370,7 +413,8 @@ fn bounded_contains_and_unique_items_hold() {
         (leaf(), 0_u64..3, 0_u64..3).prop_map(|(c, min, max)| json!({
             "type": "array", "contains": c, "minContains": min, "maxContains": max, "maxItems": 3
         })),
-        (lists(), 0_u64..4).prop_map(|(i, n)| json!({ "type": "array", "items": i, "uniqueItems": true, "minItems": n })),
+        (lists(), 0_u64..4)
+            .prop_map(|(i, n)| json!({ "type": "array", "items": i, "uniqueItems": true, "minItems": n })),
         lists().prop_map(|i| json!({ "type": "array", "items": i, "uniqueItems": true, "maxItems": 2 })),
     ];
     run(250, 0.6, strategy);

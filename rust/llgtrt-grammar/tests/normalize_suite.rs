@@ -91,7 +91,10 @@ fn the_suite_gets_what_the_table_says() {
         }
         let _ = writeln!(table, "{name}\t{}", judge(&bench, &row));
     }
-    assert!(!table.lines().any(|line| line.ends_with("\twrong")), "an invalid instance is accepted:\n{table}");
+    assert!(
+        !table.lines().any(|line| line.ends_with("\twrong")),
+        "an invalid instance is accepted:\n{table}"
+    );
     let path = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/data/suite-expected.tsv");
     if std::env::var_os("LLGTRT_UPDATE").is_some() {
         std::fs::create_dir_all(path.parent().expect("a folder")).expect("a folder for the table");

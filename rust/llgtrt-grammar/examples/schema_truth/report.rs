@@ -36,8 +36,11 @@ impl Record {
     }
 
     pub(crate) fn to_json(&self) -> Value {
-        let verdicts: Vec<Value> =
-            self.verdicts.iter().map(|v| json!({"valid": v.valid, "accepted": v.accepted, "at": v.at})).collect();
+        let verdicts: Vec<Value> = self
+            .verdicts
+            .iter()
+            .map(|v| json!({"valid": v.valid, "accepted": v.accepted, "at": v.at}))
+            .collect();
         json!({
             "refused": self.refused,
             "path": self.path,

@@ -33,8 +33,7 @@ pub(crate) struct Options {
 
 impl Options {
     pub(crate) fn from_args(args: impl Iterator<Item = String>) -> Result<Self, String> {
-        let mut options =
-            Self { plain: true, masks: true, ..Self::default() };
+        let mut options = Self { plain: true, masks: true, ..Self::default() };
         let mut args = args;
         while let Some(arg) = args.next() {
             match arg.as_str() {
@@ -159,15 +158,20 @@ impl Bench {
             (0..vocab_size as TokenId).map(|token| vocabulary.bytes(token).to_vec()).collect();
         let trie = TokTrie::from(&TokRxInfo::new(vocab_size as u32, eos), &list);
         let env: toktrie::TokEnv = Arc::new(ApproximateTokEnv::new(trie));
-        let mut factory = ParserFactory::new(
-            &env,
-            InferenceCapabilities::default(),
-            &SlicedBiasComputer::general_slices(),
-        )
-        .map_err(|e| e.to_string())?;
+        let mut factory =
+            ParserFactory::new(&env, InferenceCapabilities::default(), &SlicedBiasComputer::general_slices())
+                .map_err(|e| e.to_string())?;
         factory.quiet();
         factory.limits_mut().max_items_in_row = 50_000;
-        Ok(Self { words: Arc::clone(words), vocab_size, compiler, pool, factory, eos, grammars: RefCell::new(None) })
+        Ok(Self {
+            words: Arc::clone(words),
+            vocab_size,
+            compiler,
+            pool,
+            factory,
+            eos,
+            grammars: RefCell::new(None),
+        })
     }
 
     fn ours(&self, case: &Case, masks: bool) -> Record {
@@ -221,6 +225,9 @@ impl Bench {
             let started = Instant::now();
             self.pool.fill(&slots, &mut batch);
             times.push(started.elapsed());
+            if *batch.verdict(0) == MaskVerdict::Stop && count == tokens.len() {
+                return None;
+            }
             if *batch.verdict(0) != MaskVerdict::Mask {
                 return Some(if masks { count } else { self.prefix(id, tokens) });
             }

@@ -10,8 +10,8 @@ use serde_json::Value;
 const WORDS: usize = 30_000;
 
 const STRUCTURE: [&str; 22] = [
-    "{\"", "\":", "\": ", "\",", "\", \"", "\"}", "[]", "[[", "]}", ", ", "\": \"", "\": {\"", "\": [", "\": [{\"",
-    "}}", "}]", "true", "false", "null", "{}", "\"]", " [\"",
+    "{\"", "\":", "\": ", "\",", "\", \"", "\"}", "[]", "[[", "]}", ", ", "\": \"", "\": {\"", "\": [",
+    "\": [{\"", "}}", "}]", "true", "false", "null", "{}", "\"]", " [\"",
 ];
 
 /// Bytes, and the most frequent words of a text with and without a blank before them.

@@ -76,9 +76,7 @@ pub(crate) fn admit(spec: &GrammarSpec, config: &GrammarConfig) -> Result<Admitt
             TopLevelGrammar::from_regex(pattern)
         }
         GrammarSpec::Choice(choices) => TopLevelGrammar::from_lark(choice_to_lark(choices)),
-        GrammarSpec::Lark(text) => {
-            TopLevelGrammar::from_lark(lark::prepare(text, config)?)
-        }
+        GrammarSpec::Lark(text) => TopLevelGrammar::from_lark(lark::prepare(text, config)?),
         GrammarSpec::Llguidance(text) => admit_llguidance(text, config, &mut clues)?,
     };
     Ok(Admitted { grammar, clues, plain })

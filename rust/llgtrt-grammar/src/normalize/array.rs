@@ -287,7 +287,12 @@ impl Normalizer<'_> {
             }
             if open.len() + done.len() > self.limits.max_alternatives {
                 let path = a_path(&done, &open);
-                return Err(self.refuse(&path, "contains", "needs too many alternatives", "lower `maxItems`"));
+                return Err(self.refuse(
+                    &path,
+                    "contains",
+                    "needs too many alternatives",
+                    "lower `maxItems`",
+                ));
             }
         }
         let mut out = Vec::new();
@@ -464,7 +469,8 @@ impl Normalizer<'_> {
                 match shape {
                     Shape::Null => values.push(Value::Null),
                     Shape::Boolean { yes, no } => {
-                        values.extend([(*yes, true), (*no, false)].iter().filter(|x| x.0).map(|x| json!(x.1)));
+                        values
+                            .extend([(*yes, true), (*no, false)].iter().filter(|x| x.0).map(|x| json!(x.1)));
                     }
                     Shape::Text(text) => match text.words() {
                         Some(words) => values.extend(words.iter().map(|word| Value::from(&**word))),

@@ -62,8 +62,12 @@ impl Dialect {
             return true;
         }
         match keyword {
-            "unevaluatedItems" | "unevaluatedProperties" | "dependentRequired" | "dependentSchemas"
-            | "minContains" | "maxContains" => self.draft >= Draft::D2019,
+            "unevaluatedItems"
+            | "unevaluatedProperties"
+            | "dependentRequired"
+            | "dependentSchemas"
+            | "minContains"
+            | "maxContains" => self.draft >= Draft::D2019,
             "$recursiveRef" => self.draft == Draft::D2019,
             "$dynamicRef" => self.draft == Draft::D2020,
             "prefixItems" => self.draft == Draft::D2020,

@@ -23,7 +23,10 @@ const EMPTY_DEPTH: usize = 40;
 #[derive(Debug, Clone, PartialEq)]
 pub(crate) enum Shape {
     Null,
-    Boolean { yes: bool, no: bool },
+    Boolean {
+        yes: bool,
+        no: bool,
+    },
     Number(Number),
     Text(Text),
     Array(Box<Array>),
@@ -264,10 +267,9 @@ impl Normalizer<'_> {
                 let list: Vec<Value> = values.list.iter().filter(|v| Type::of(v) == t).cloned().collect();
                 if negated { self.other_shapes(&list, t)? } else { self.value_shapes(&list, t)? }
             }
-            (
-                Lit::Integer | Lit::Least(..) | Lit::Most(..) | Lit::Multiple(_),
-                Type::Number,
-            ) => Number::of(lit, negated).into_iter().map(Shape::Number).collect(),
+            (Lit::Integer | Lit::Least(..) | Lit::Most(..) | Lit::Multiple(_), Type::Number) => {
+                Number::of(lit, negated).into_iter().map(Shape::Number).collect()
+            }
             (Lit::MinLength(_) | Lit::MaxLength(_) | Lit::Match(..), Type::String) => {
                 Text::of(lit, negated, &mut self.langs).into_iter().map(Shape::Text).collect()
             }
@@ -334,7 +336,8 @@ impl Normalizer<'_> {
                 if yes || no { vec![Shape::Boolean { yes, no }] } else { Vec::new() }
             }
             Type::Number => {
-                let mut points: Vec<Num> = list.iter().filter_map(|v| v.as_number().and_then(Num::new)).collect();
+                let mut points: Vec<Num> =
+                    list.iter().filter_map(|v| v.as_number().and_then(Num::new)).collect();
                 points.sort_unstable();
                 points.dedup();
                 Number::between(&points).into_iter().map(Shape::Number).collect()

@@ -78,7 +78,8 @@ impl Normalizer<'_> {
         }
         let text = body.to_string();
         let recursive = format!("\"#/$defs/{}\"", name(f));
-        let mentioned = text.contains(&recursive) || defs.values().any(|v| v.to_string().contains(&recursive));
+        let mentioned =
+            text.contains(&recursive) || defs.values().any(|v| v.to_string().contains(&recursive));
         if mentioned {
             defs.insert(name(f), body);
             body = reference(f);
@@ -194,7 +195,12 @@ impl Normalizer<'_> {
         Ok(value)
     }
 
-    fn write_shape(&mut self, f: F, shape: &Shape, points: &mut Vec<Value>) -> Result<Vec<Value>, SchemaError> {
+    fn write_shape(
+        &mut self,
+        f: F,
+        shape: &Shape,
+        points: &mut Vec<Value>,
+    ) -> Result<Vec<Value>, SchemaError> {
         let written = match shape {
             Shape::Null => return Ok(Vec::new()),
             Shape::Boolean { yes, .. } => {
@@ -207,7 +213,9 @@ impl Normalizer<'_> {
             }
             Shape::Array(array) => return self.write_array(array),
             Shape::Object(object) => return self.write_object(object),
-            Shape::Number(number) => number.write().map_err(|why| (why, "number", "use ranges and `multipleOf`")),
+            Shape::Number(number) => {
+                number.write().map_err(|why| (why, "number", "use ranges and `multipleOf`"))
+            }
             Shape::Text(text) => text
                 .write(&mut self.langs)
                 .map_err(|why| (why, "string", "write a pattern that says what is allowed")),
@@ -285,7 +293,13 @@ impl Normalizer<'_> {
         Ok(path)
     }
 
-    pub(super) fn refuse(&self, path: &Option<Rc<str>>, keyword: &str, what: &str, hint: &str) -> SchemaError {
+    pub(super) fn refuse(
+        &self,
+        path: &Option<Rc<str>>,
+        keyword: &str,
+        what: &str,
+        hint: &str,
+    ) -> SchemaError {
         let path = path.as_deref().unwrap_or("");
         let (at, own) = super::split_keyword(path);
         let is_keyword = super::rules::is_keyword(own);

@@ -252,7 +252,9 @@ impl Normalizer<'_> {
             return Ok(());
         }
         let most = limit.map_or(n, |limit| limit.min(n)) as usize;
-        for chosen in subsets(optional.len(), most, self.limits.max_alternatives).ok_or_else(|| too_many(self))? {
+        for chosen in
+            subsets(optional.len(), most, self.limits.max_alternatives).ok_or_else(|| too_many(self))?
+        {
             let have = chosen.len() as u64;
             let full = !open && need == 0 && limit.is_some();
             if full && chosen.len() != most {

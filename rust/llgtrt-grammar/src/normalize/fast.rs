@@ -10,9 +10,25 @@ use super::{Normalized, RuleUse, formats, lang, push_key};
 
 /// Keywords that need the formula.
 const HARD: &[&str] = &[
-    "oneOf", "not", "if", "then", "else", "dependencies", "dependentRequired", "dependentSchemas", "contains",
-    "minContains", "maxContains", "propertyNames", "unevaluatedItems", "unevaluatedProperties", "$dynamicRef",
-    "$dynamicAnchor", "$recursiveRef", "$recursiveAnchor", "maxProperties",
+    "oneOf",
+    "not",
+    "if",
+    "then",
+    "else",
+    "dependencies",
+    "dependentRequired",
+    "dependentSchemas",
+    "contains",
+    "minContains",
+    "maxContains",
+    "propertyNames",
+    "unevaluatedItems",
+    "unevaluatedProperties",
+    "$dynamicRef",
+    "$dynamicAnchor",
+    "$recursiveRef",
+    "$recursiveAnchor",
+    "maxProperties",
 ];
 
 /// Deepest nesting that is scanned.
@@ -97,7 +113,10 @@ impl Scan {
         if HARD.iter().any(|key| has(key)) || (has("$schema") && self.depth > 0) {
             return false;
         }
-        if has("$ref") && self.dialect.lone_ref() && object.keys().any(|key| is_constraint(key) || key == "$id") {
+        if has("$ref")
+            && self.dialect.lone_ref()
+            && object.keys().any(|key| is_constraint(key) || key == "$id")
+        {
             return false;
         }
         let tuple = has("additionalItems") || object.get("items").is_some_and(Value::is_array);
@@ -173,9 +192,7 @@ impl Scan {
                 Num::new(number).is_some_and(Num::is_exact)
             }
             ("exclusiveMinimum" | "exclusiveMaximum", Value::Bool(_)) => true,
-            ("multipleOf", Value::Number(number)) => {
-                Ratio::new(number).and_then(Ratio::to_value).is_some()
-            }
+            ("multipleOf", Value::Number(number)) => Ratio::new(number).and_then(Ratio::to_value).is_some(),
             ("enum", Value::Array(list)) => !list.is_empty() && list.iter().all(exact),
             ("const", value) => exact(value),
             ("$ref", Value::String(reference)) => reference == "#" || reference.starts_with("#/"),
@@ -183,9 +200,10 @@ impl Scan {
             ("type", Value::String(_) | Value::Array(_)) => true,
             ("format", Value::String(_)) => true,
             (
-                "properties" | "patternProperties" | "allOf" | "anyOf" | "prefixItems" | "pattern" | "minLength"
-                | "maxLength" | "minItems" | "maxItems" | "minimum" | "maximum" | "exclusiveMinimum"
-                | "exclusiveMaximum" | "multipleOf" | "enum" | "$ref" | "required" | "type" | "format",
+                "properties" | "patternProperties" | "allOf" | "anyOf" | "prefixItems" | "pattern"
+                | "minLength" | "maxLength" | "minItems" | "maxItems" | "minimum" | "maximum"
+                | "exclusiveMinimum" | "exclusiveMaximum" | "multipleOf" | "enum" | "$ref" | "required"
+                | "type" | "format",
                 _,
             ) => false,
             _ => true,

@@ -77,7 +77,9 @@ macro_rules! uri_host {
     () => {
         concat!(
             "(?:(?:[A-Za-z0-9._~!$&'()*+,;=:-]|%[0-9A-Fa-f]{2})*@)?",
-            "(?:\\[", ipv6!(), "\\]|\\[v[0-9A-Fa-f]+\\.[A-Za-z0-9._~!$&'()*+,;=:-]+\\]|",
+            "(?:\\[",
+            ipv6!(),
+            "\\]|\\[v[0-9A-Fa-f]+\\.[A-Za-z0-9._~!$&'()*+,;=:-]+\\]|",
             "(?:[A-Za-z0-9._~!$&'()*+,;=-]|%[0-9A-Fa-f]{2})*)(?::[0-9]*)?"
         )
     };
@@ -114,8 +116,20 @@ macro_rules! iri_tail {
 macro_rules! uri {
     () => {
         concat!(
-            "[A-Za-z][A-Za-z0-9+.-]*:(?://", uri_host!(), "(?:/", uri_char!(), "*)*|",
-            "/(?:", uri_char!(), "+(?:/", uri_char!(), "*)*)?|", uri_char!(), "+(?:/", uri_char!(), "*)*|)",
+            "[A-Za-z][A-Za-z0-9+.-]*:(?://",
+            uri_host!(),
+            "(?:/",
+            uri_char!(),
+            "*)*|",
+            "/(?:",
+            uri_char!(),
+            "+(?:/",
+            uri_char!(),
+            "*)*)?|",
+            uri_char!(),
+            "+(?:/",
+            uri_char!(),
+            "*)*|)",
             uri_tail!()
         )
     };
@@ -124,9 +138,19 @@ macro_rules! uri {
 macro_rules! relative {
     () => {
         concat!(
-            "(?://", uri_host!(), "(?:/", uri_char!(), "*)*|",
-            "/(?:", uri_char!(), "+(?:/", uri_char!(), "*)*)?|",
-            "(?:[A-Za-z0-9._~!$&'()*+,;=@-]|%[0-9A-Fa-f]{2})+(?:/", uri_char!(), "*)*|)",
+            "(?://",
+            uri_host!(),
+            "(?:/",
+            uri_char!(),
+            "*)*|",
+            "/(?:",
+            uri_char!(),
+            "+(?:/",
+            uri_char!(),
+            "*)*)?|",
+            "(?:[A-Za-z0-9._~!$&'()*+,;=@-]|%[0-9A-Fa-f]{2})+(?:/",
+            uri_char!(),
+            "*)*|)",
             uri_tail!()
         )
     };
@@ -135,8 +159,20 @@ macro_rules! relative {
 macro_rules! iri {
     () => {
         concat!(
-            "[A-Za-z][A-Za-z0-9+.-]*:(?://", iri_host!(), "(?:/", iri_char!(), "*)*|",
-            "/(?:", iri_char!(), "+(?:/", iri_char!(), "*)*)?|", iri_char!(), "+(?:/", iri_char!(), "*)*|)",
+            "[A-Za-z][A-Za-z0-9+.-]*:(?://",
+            iri_host!(),
+            "(?:/",
+            iri_char!(),
+            "*)*|",
+            "/(?:",
+            iri_char!(),
+            "+(?:/",
+            iri_char!(),
+            "*)*)?|",
+            iri_char!(),
+            "+(?:/",
+            iri_char!(),
+            "*)*|)",
             iri_tail!()
         )
     };
@@ -145,10 +181,20 @@ macro_rules! iri {
 macro_rules! iri_relative {
     () => {
         concat!(
-            "(?://", iri_host!(), "(?:/", iri_char!(), "*)*|",
-            "/(?:", iri_char!(), "+(?:/", iri_char!(), "*)*)?|",
+            "(?://",
+            iri_host!(),
+            "(?:/",
+            iri_char!(),
+            "*)*|",
+            "/(?:",
+            iri_char!(),
+            "+(?:/",
+            iri_char!(),
+            "*)*)?|",
             "(?:[A-Za-z0-9._~!$&'()*+,;=@\\u00A0-\\uD7FF\\uF900-\\uFDCF\\uFDF0-\\uFFEF-]|%[0-9A-Fa-f]{2})+",
-            "(?:/", iri_char!(), "*)*|)",
+            "(?:/",
+            iri_char!(),
+            "*)*|)",
             iri_tail!()
         )
     };
@@ -209,13 +255,29 @@ macro_rules! regex0 {
 
 macro_rules! regex1 {
     () => {
-        concat!("(?:", regex_unit!(), "|\\||\\((?:\\?:)?", regex0!(), "\\)[*+?]?|\\(\\?[=!]", regex0!(), "\\))*")
+        concat!(
+            "(?:",
+            regex_unit!(),
+            "|\\||\\((?:\\?:)?",
+            regex0!(),
+            "\\)[*+?]?|\\(\\?[=!]",
+            regex0!(),
+            "\\))*"
+        )
     };
 }
 
 macro_rules! regex2 {
     () => {
-        concat!("(?:", regex_unit!(), "|\\||\\((?:\\?:)?", regex1!(), "\\)[*+?]?|\\(\\?[=!]", regex1!(), "\\))*")
+        concat!(
+            "(?:",
+            regex_unit!(),
+            "|\\||\\((?:\\?:)?",
+            regex1!(),
+            "\\)[*+?]?|\\(\\?[=!]",
+            regex1!(),
+            "\\))*"
+        )
     };
 }
 
@@ -237,9 +299,15 @@ pub(crate) fn lookup(name: &str) -> Option<Format> {
         "duration" => (concat!("^P(?:", days!(), "(?:", hours!(), ")?|", hours!(), "|[0-9]+W)$"), true),
         "email" => (
             concat!(
-                "^", atom!(), "(?:\\.", atom!(), ")*@(?:",
+                "^",
+                atom!(),
+                "(?:\\.",
+                atom!(),
+                ")*@(?:",
                 "[a-zA-Z0-9](?:[a-zA-Z0-9-]*[a-zA-Z0-9])?(?:\\.[a-zA-Z0-9](?:[a-zA-Z0-9-]*[a-zA-Z0-9])?)*|",
-                "\\[", ipv4!(), "\\])$"
+                "\\[",
+                ipv4!(),
+                "\\])$"
             ),
             true,
         ),
@@ -254,7 +322,11 @@ pub(crate) fn lookup(name: &str) -> Option<Format> {
         "uri-template" => (
             concat!(
                 "^(?:[!#$&(-;=?-Z_a-z~\\[\\]\\u00A0-\\uD7FF]|%[0-9A-Fa-f]{2}|",
-                "\\{[+#./;?&=,!@|]?", variable!(), "(?:,", variable!(), ")*\\})*$"
+                "\\{[+#./;?&=,!@|]?",
+                variable!(),
+                "(?:,",
+                variable!(),
+                ")*\\})*$"
             ),
             false,
         ),
@@ -269,7 +341,17 @@ pub(crate) fn lookup(name: &str) -> Option<Format> {
         ),
         "idn-hostname" => (
             // Lower-case letters of scripts without rules of context or direction.
-            concat!("^(?:", label!(), "|", plain_label!(), ")(?:\\.(?:", label!(), "|", plain_label!(), "))*$"),
+            concat!(
+                "^(?:",
+                label!(),
+                "|",
+                plain_label!(),
+                ")(?:\\.(?:",
+                label!(),
+                "|",
+                plain_label!(),
+                "))*$"
+            ),
             false,
         ),
         "regex" => (concat!("^", regex3!(), "$"), false),

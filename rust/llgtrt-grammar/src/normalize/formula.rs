@@ -116,7 +116,10 @@ pub(crate) enum Lit {
     MaxLength(u64),
     /// The string is in the language. The text writes it, where one is known.
     Match(X, Option<Rc<str>>),
-    Items { prefix: Rc<[F]>, rest: F },
+    Items {
+        prefix: Rc<[F]>,
+        rest: F,
+    },
     MinItems(u64),
     MaxItems(u64),
     /// At least this many items satisfy the formula, and at most that many.
@@ -210,7 +213,9 @@ impl Formulas {
     pub(crate) fn lit(&mut self, lit: Lit) -> F {
         match &lit {
             Lit::Types(0b11_1111) | Lit::MinLength(0) | Lit::MinItems(0) | Lit::MinProps(0) => TRUE,
-            Lit::Contains(_, 0, None) | Lit::Key(_, TRUE) | Lit::Keys(_, _, TRUE) | Lit::Rest(_, TRUE) => TRUE,
+            Lit::Contains(_, 0, None) | Lit::Key(_, TRUE) | Lit::Keys(_, _, TRUE) | Lit::Rest(_, TRUE) => {
+                TRUE
+            }
             Lit::Names(TRUE) => TRUE,
             Lit::Types(0) => FALSE,
             Lit::Values(values) if values.list.is_empty() => FALSE,

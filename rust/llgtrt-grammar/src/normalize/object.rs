@@ -70,7 +70,8 @@ impl Object {
 impl Normalizer<'_> {
     pub(super) fn object_shapes(&mut self, lit: &Lit, negated: bool, path: &Rc<str>) -> Vec<Object> {
         let any = Object { path: Some(Rc::clone(path)), ..Object::default() };
-        let named = |key: &Rc<str>, f: F, placed: bool| IndexMap::from([(Rc::clone(key), Named { f, placed })]);
+        let named =
+            |key: &Rc<str>, f: F, placed: bool| IndexMap::from([(Rc::clone(key), Named { f, placed })]);
         let required = |key: &Rc<str>| BTreeSet::from([Rc::clone(key)]);
         match (lit, negated) {
             (Lit::Key(key, f), false) => vec![Object { named: named(key, *f, true), path: None, ..any }],
@@ -157,8 +158,7 @@ impl Normalizer<'_> {
             (x, y) => x.or(y),
         };
         a.path = a.path.take().or_else(|| b.path.clone());
-        let impossible =
-            a.max.is_some_and(|max| a.min > max || a.required.len() as u64 > max);
+        let impossible = a.max.is_some_and(|max| a.min > max || a.required.len() as u64 > max);
         (!impossible).then_some(a)
     }
 
@@ -195,7 +195,8 @@ impl Normalizer<'_> {
     /// Whether no key outside of those named may occur, at first sight.
     fn is_closed(&self, object: &Object) -> bool {
         object.rest.iter().any(|(others, f)| {
-            *f == FALSE && others.languages.is_empty()
+            *f == FALSE
+                && others.languages.is_empty()
                 && others.names.iter().all(|name| object.named.contains_key(name))
         })
     }

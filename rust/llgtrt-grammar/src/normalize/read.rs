@@ -33,7 +33,9 @@ impl<'a> Normalizer<'a> {
             Value::Bool(true) => return Ok(TRUE),
             Value::Bool(false) => return Ok(FALSE),
             Value::Object(object) => object,
-            _ => return Err(SchemaError::new(&place.path, "", "a schema must be an object or a boolean", "")),
+            _ => {
+                return Err(SchemaError::new(&place.path, "", "a schema must be an object or a boolean", ""));
+            }
         };
         if object.is_empty() {
             return Ok(TRUE);
@@ -353,7 +355,11 @@ impl<'a> Normalizer<'a> {
         let refuse = |why: &str| {
             let shown: String = reference.chars().take(100).collect();
             let remote = shown.contains("://");
-            let why = if remote && why.starts_with("not") { "outside of the schema, and nothing is fetched" } else { why };
+            let why = if remote && why.starts_with("not") {
+                "outside of the schema, and nothing is fetched"
+            } else {
+                why
+            };
             SchemaError::new(
                 &place.path,
                 keyword,

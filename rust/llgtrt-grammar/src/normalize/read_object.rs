@@ -120,7 +120,11 @@ impl<'a> Normalizer<'a> {
             }
             "minProperties" | "maxProperties" => {
                 let n = count(place, keyword, value)?;
-                let f = self.forms.lit(if keyword == "minProperties" { Lit::MinProps(n) } else { Lit::MaxProps(n) });
+                let f = self.forms.lit(if keyword == "minProperties" {
+                    Lit::MinProps(n)
+                } else {
+                    Lit::MaxProps(n)
+                });
                 self.set_keyword_path(f, place, keyword);
                 parts.last.push(f);
             }
@@ -184,7 +188,9 @@ impl<'a> Normalizer<'a> {
             .flat_map(|members| members.keys().map(|key| key.as_str().into()))
             .collect();
         let mut languages = Vec::new();
-        for source in object.get("patternProperties").and_then(Value::as_object).into_iter().flat_map(Map::keys) {
+        for source in
+            object.get("patternProperties").and_then(Value::as_object).into_iter().flat_map(Map::keys)
+        {
             languages.push(self.pattern(place, "patternProperties", source)?.language);
         }
         Ok(Others { names: names.into(), languages: languages.into() })

@@ -37,9 +37,29 @@ const NAMED: [&str; 6] =
 
 /// Keywords that hold schemas.
 const SCHEMAS: [&str; 23] = [
-    "properties", "patternProperties", "$defs", "definitions", "dependencies", "dependentSchemas", "allOf", "anyOf",
-    "oneOf", "not", "if", "then", "else", "items", "prefixItems", "additionalItems", "additionalProperties",
-    "contains", "propertyNames", "unevaluatedItems", "unevaluatedProperties", "components", "schemas",
+    "properties",
+    "patternProperties",
+    "$defs",
+    "definitions",
+    "dependencies",
+    "dependentSchemas",
+    "allOf",
+    "anyOf",
+    "oneOf",
+    "not",
+    "if",
+    "then",
+    "else",
+    "items",
+    "prefixItems",
+    "additionalItems",
+    "additionalProperties",
+    "contains",
+    "propertyNames",
+    "unevaluatedItems",
+    "unevaluatedProperties",
+    "components",
+    "schemas",
 ];
 
 /// The identifier of a document that has none.
@@ -49,8 +69,7 @@ impl<'a> Index<'a> {
     /// Finds everything that a reference may name.
     pub(crate) fn new(root: &'a Value) -> (Self, Place<'a>) {
         let mut index = Self::default();
-        let start =
-            Place { schema: root, base: ROOT.into(), dialect: Dialect::DEFAULT, path: "".into() };
+        let start = Place { schema: root, base: ROOT.into(), dialect: Dialect::DEFAULT, path: "".into() };
         index.resources.insert(ROOT.into(), start.clone());
         let first = start.enter();
         index.resources.insert(ROOT.into(), first.clone());
@@ -150,12 +169,18 @@ impl<'a> Index<'a> {
     }
 
     /// What a dynamic reference leads to, if that does not depend on how it is reached.
-    pub(crate) fn resolve_dynamic(&self, from: &Place<'a>, reference: &str) -> Result<Place<'a>, &'static str> {
+    pub(crate) fn resolve_dynamic(
+        &self,
+        from: &Place<'a>,
+        reference: &str,
+    ) -> Result<Place<'a>, &'static str> {
         let plain = self.resolve(from, reference).ok_or("not in the schema")?;
         let anchor = reference.split_once('#').map_or("", |(_, fragment)| fragment);
         let is_dynamic = plain.schema.get("$dynamicAnchor").and_then(Value::as_str) == Some(anchor);
         match self.dynamic.get(anchor) {
-            Some(places) if is_dynamic && places.len() > 1 => Err("what it means depends on how it is reached"),
+            Some(places) if is_dynamic && places.len() > 1 => {
+                Err("what it means depends on how it is reached")
+            }
             _ => Ok(plain),
         }
     }
@@ -196,7 +221,6 @@ impl<'a> Place<'a> {
     }
 }
 
-
 /// Resolves a reference without fragment against a base (RFC 3986, section 5.2).
 fn join(base: &str, reference: &str) -> String {
     let has_scheme = |text: &str| {
@@ -210,7 +234,8 @@ fn join(base: &str, reference: &str) -> String {
     }
     let base = base.split('#').next().unwrap_or("");
     let base = base.split('?').next().unwrap_or("");
-    let (scheme, rest) = if has_scheme(base) { base.split_once(':').unwrap_or(("", base)) } else { ("", base) };
+    let (scheme, rest) =
+        if has_scheme(base) { base.split_once(':').unwrap_or(("", base)) } else { ("", base) };
     let scheme = if scheme.is_empty() { String::new() } else { format!("{scheme}:") };
     if reference.starts_with("//") {
         return format!("{scheme}{reference}");

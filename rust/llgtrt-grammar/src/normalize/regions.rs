@@ -59,11 +59,8 @@ impl Normalizer<'_> {
             return Ok(Regions { patterns: Vec::new(), others: FALSE, all_inside: true, some_inside: false });
         }
         let mut atoms: Vec<Atom> = Vec::new();
-        let keys: Vec<(usize, F)> = object
-            .keys
-            .iter()
-            .map(|(x, text, f)| (position(&mut atoms, *x, text.as_ref()), *f))
-            .collect();
+        let keys: Vec<(usize, F)> =
+            object.keys.iter().map(|(x, text, f)| (position(&mut atoms, *x, text.as_ref()), *f)).collect();
         let rest: Vec<(Vec<usize>, F)> = object
             .rest
             .iter()
@@ -170,9 +167,7 @@ impl Normalizer<'_> {
         let parts: Vec<X> = atoms
             .iter()
             .enumerate()
-            .map(|(i, atom)| {
-                if bits >> i & 1 == 1 { atom.language } else { self.langs.not(atom.language) }
-            })
+            .map(|(i, atom)| if bits >> i & 1 == 1 { atom.language } else { self.langs.not(atom.language) })
             .collect();
         self.langs.and(parts)
     }

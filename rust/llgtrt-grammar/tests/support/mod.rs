@@ -168,7 +168,11 @@ impl Bench {
                 let mut batch = MaskBatch::default();
                 batch.reset(1, self.vocab_size);
                 self.pool.fill(&slots, &mut batch);
-                *batch.verdict(0) == MaskVerdict::Mask && allowed(batch.row(0)).contains(&self.eos())
+                match batch.verdict(0) {
+                    MaskVerdict::Mask => allowed(batch.row(0)).contains(&self.eos()),
+                    MaskVerdict::Stop => true,
+                    MaskVerdict::Failed(_) => false,
+                }
             }
         };
         self.pool.remove(id);

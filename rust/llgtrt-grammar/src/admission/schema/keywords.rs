@@ -73,7 +73,8 @@ pub(super) fn children<'a>(
             Value::Object(members),
         ) => {
             // A dependency may be a list of keys instead of a schema.
-            let schemas = members.iter().filter(move |(_, schema)| keyword != "dependencies" || !schema.is_array());
+            let schemas =
+                members.iter().filter(move |(_, schema)| keyword != "dependencies" || !schema.is_array());
             Box::new(schemas.map(|(key, schema)| (Some(Segment::Key(key)), schema)))
         }
         ("allOf" | "anyOf" | "oneOf" | "prefixItems" | "items", Value::Array(list)) => {

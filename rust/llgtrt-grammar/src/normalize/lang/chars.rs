@@ -14,10 +14,7 @@ impl Chars {
         let mut list: Vec<(u32, u32)> = Vec::new();
         for (from, to) in ranges {
             // Surrogates are not characters.
-            let parts = [
-                (from, to.min(SURROGATES.0 - 1)),
-                (from.max(SURROGATES.1 + 1), to.min(MAX)),
-            ];
+            let parts = [(from, to.min(SURROGATES.0 - 1)), (from.max(SURROGATES.1 + 1), to.min(MAX))];
             list.extend(parts.into_iter().filter(|(from, to)| from <= to));
         }
         list.sort_unstable();
@@ -123,7 +120,15 @@ fn next(c: u32) -> u32 {
 
 fn write_char(c: u32, out: &mut String) {
     match char::from_u32(c) {
-        Some(c) if c.is_ascii_alphanumeric() || matches!(c, '_' | ' ' | ',' | ':' | ';' | '@' | '=' | '<' | '>' | '\'' | '"' | '%' | '!') => out.push(c),
+        Some(c)
+            if c.is_ascii_alphanumeric()
+                || matches!(
+                    c,
+                    '_' | ' ' | ',' | ':' | ';' | '@' | '=' | '<' | '>' | '\'' | '"' | '%' | '!'
+                ) =>
+        {
+            out.push(c)
+        }
         Some(c) if c.is_ascii_punctuation() => {
             out.push('\\');
             out.push(c);

@@ -213,7 +213,11 @@ pub(crate) fn print(exprs: &mut Exprs, start: X, max_bytes: usize) -> Option<Str
     let mut left: Vec<usize> = (0..n).collect();
     while !left.is_empty() {
         let weight = |state: usize| {
-            let into: usize = (0..n + 2).filter(|&s| s != state).filter_map(|s| edges[s].get(&state)).map(|x| size(x)).sum();
+            let into: usize = (0..n + 2)
+                .filter(|&s| s != state)
+                .filter_map(|s| edges[s].get(&state))
+                .map(|x| size(x))
+                .sum();
             let ins = (0..n + 2).filter(|&s| s != state && edges[s].contains_key(&state)).count();
             let outs = edges[state].iter().filter(|(to, _)| **to != state);
             let out: usize = outs.clone().map(|(_, x)| size(x)).sum();

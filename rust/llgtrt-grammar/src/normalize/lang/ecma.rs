@@ -23,7 +23,10 @@ pub(crate) enum Ast {
     /// `$`
     End,
     /// `(?=x)`, or `(?!x)` if negated.
-    Look { negated: bool, inner: Box<Ast> },
+    Look {
+        negated: bool,
+        inner: Box<Ast>,
+    },
 }
 
 impl Ast {

@@ -40,8 +40,12 @@ pub(crate) struct Exprs {
 
 impl Exprs {
     pub(crate) fn new() -> Self {
-        let mut exprs =
-            Self { nodes: Vec::new(), nullable: Vec::new(), ids: HashMap::new(), derivatives: HashMap::new() };
+        let mut exprs = Self {
+            nodes: Vec::new(),
+            nullable: Vec::new(),
+            ids: HashMap::new(),
+            derivatives: HashMap::new(),
+        };
         exprs.intern(Node::Nothing);
         exprs.intern(Node::Empty);
         exprs.intern(Node::Class(Rc::new(Chars::any())));

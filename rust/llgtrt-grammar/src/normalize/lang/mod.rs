@@ -46,7 +46,8 @@ impl Languages {
         }
         let parsed = ecma::parse(source).and_then(|ast| {
             let language = self.search(&ast)?;
-            let text = (!ast.looks_ahead() && !anchors_inside(&ast, true, true)).then(|| print::rewrite(source, &ast));
+            let text = (!ast.looks_ahead() && !anchors_inside(&ast, true, true))
+                .then(|| print::rewrite(source, &ast));
             Ok(Pattern { language, text })
         });
         self.patterns.insert(source.to_owned(), parsed.clone());
@@ -101,7 +102,9 @@ impl Languages {
                     }
                     (1, Some(1)) => self.lang(inner, after, start)?,
                     _ if only_end(inner) => self.repeat_to_end(inner, *min, *max, after)?,
-                    _ => return Err("anchors and look-ahead inside a repetition are not supported".to_owned()),
+                    _ => {
+                        return Err("anchors and look-ahead inside a repetition are not supported".to_owned());
+                    }
                 }
             }
         })
