@@ -36,6 +36,14 @@ pub(crate) fn key(spec: &GrammarSpec) -> Key {
     hasher.finalize()
 }
 
+/// The key of a grammar after rewriting.
+pub(crate) fn text_key(text: &str) -> Key {
+    let mut hasher = blake3::Hasher::new();
+    hasher.update(b"rewritten\0");
+    hasher.update(text.as_bytes());
+    hasher.finalize()
+}
+
 pub(crate) type Outcome = Result<CompiledGrammar, Error>;
 
 struct Entry {

@@ -4,14 +4,13 @@
 
 use std::sync::Arc;
 
-use llgtrt_core::{Error, GrammarSpec, Result};
+use llgtrt_core::{Error, Result};
 use llguidance::{CancellationHandle, Matcher, ParserFactory};
 use parking_lot::Mutex;
 use toktrie::SimpleVob;
 
 use crate::TokenEnv;
-use crate::admission::{self, Clues};
-use crate::config::GrammarConfig;
+use crate::admission::{Admitted, Clues};
 use crate::lexer_guard::create_parser;
 use crate::text::{first_line, grammar_error};
 
@@ -128,18 +127,24 @@ impl From<Error> for Failure {
     }
 }
 
-/// Checks and compiles a grammar and computes its first mask. `on_cancellable` receives the handle
+/// Compiles a grammar that passed the checks and computes its first mask. `on_cancellable` receives the handle
 /// that stops the mask; the compilation itself cannot be stopped.
 pub(crate) fn build(
     factory: &ParserFactory,
     env: &Arc<TokenEnv>,
-    config: &GrammarConfig,
-    spec: &GrammarSpec,
+    kind: &'static str,
+    admitted: Admitted,
     on_cancellable: impl FnOnce(CancellationHandle),
 ) -> Result<CompiledGrammar, Failure> {
-    let admitted = admission::admit(spec, config)?;
-    let parser = create_parser(factory, admitted.grammar)
-        .map_err(|error| locate(factory, &admitted.clues, &error.to_string()))?;
+    let parser = match create_parser(factory, admitted.grammar.clone()) {
+        Ok(parser) => parser,
+        // What looked plain may still be beyond llguidance (patterns that overlap, for instance).
+        Err(error) => match admitted.rewritten().map(|again| again.map(|g| create_parser(factory, g))) {
+            Some(Ok(Ok(parser))) => parser,
+            Some(Err(error)) => return Err(error.into()),
+            _ => return Err(locate(factory, &admitted.clues, &error.to_string()).into()),
+        },
+    };
     let lexer_bytes = parser.parser.lexer_stats().num_bytes;
     let mut matcher = Matcher::new(Ok(parser));
     let warnings = matcher.grammar_warnings();
@@ -167,7 +172,7 @@ pub(crate) fn build(
         start: Mutex::new(Start { matcher, fuel: 0 }),
         first_mask,
         env: Arc::clone(env),
-        kind: spec.kind(),
+        kind,
         bytes,
         warnings,
     };

@@ -17,7 +17,7 @@ use parking_lot::{Condvar, Mutex};
 use prometheus::Registry;
 use toktrie::InferenceCapabilities;
 
-use crate::cache::{Cache, Key, Outcome, key};
+use crate::cache::{Cache, Key, Outcome, key, text_key};
 use crate::compiled::{CompiledGrammar, Failure, build};
 use crate::config::GrammarConfig;
 use crate::metrics::CompilerMetrics;
@@ -238,8 +238,16 @@ impl Shared {
                 pending.cancel = Some(handle);
             }
         };
+        let mut same = None;
         let result = catch_unwind(AssertUnwindSafe(|| {
-            build(&self.factory, &self.env, &self.config, spec, on_cancellable)
+            let admitted = admission::admit(spec, &self.config)?;
+            // Schemas that differ only in what has no meaning share a grammar.
+            same = admitted.text().map(|text| text_key(&text));
+            let known = same.and_then(|key| self.state.lock().cache.get(&key));
+            if let Some(Ok(grammar)) = known {
+                return Ok(grammar);
+            }
+            build(&self.factory, &self.env, spec.kind(), admitted, on_cancellable)
         }));
         self.metrics.compile_seconds.observe(started.elapsed().as_secs_f64());
         let outcome = match result {
@@ -249,8 +257,10 @@ impl Shared {
             Ok(Err(Failure::Cancelled)) => Err(self.deadline_error()),
             Err(_) => Err(Error::internal("the grammar compiler panicked")),
         };
-        if outcome.is_err() {
-            self.metrics.errors.inc();
+        match (&outcome, same) {
+            (Err(_), _) => self.metrics.errors.inc(),
+            (Ok(_), Some(same)) => self.state.lock().cache.insert(same, outcome.clone()),
+            (Ok(_), None) => {}
         }
         outcome
     }

@@ -24,6 +24,8 @@ mod slot;
 mod text;
 mod token_env;
 
+pub mod normalize;
+
 pub use big_stack::{on_big_stack_thread, spawn_big_stack};
 pub use compiled::CompiledGrammar;
 pub use compiler::GrammarCompiler;

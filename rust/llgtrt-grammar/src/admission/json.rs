@@ -47,7 +47,7 @@ fn depth(text: &[u8]) -> usize {
 }
 
 /// Appends a key to a path: `a.b`, or `a["b c"]` where the key is not a plain word.
-pub(super) fn push_key(path: &mut String, key: &str) {
+pub(crate) fn push_key(path: &mut String, key: &str) {
     let plain = !key.is_empty() && key.chars().all(|c| c.is_alphanumeric() || matches!(c, '_' | '-' | '$'));
     if !plain {
         let key = crate::text::truncate(key, 80);

@@ -23,8 +23,8 @@ pub(super) fn quote(text: &str) -> String {
     Value::String(text.to_owned()).to_string().replace('\u{7f}', "\\u007f")
 }
 
-/// Checks a grammar text.
-pub(super) fn check(text: &str, config: &GrammarConfig) -> Result<(), Error> {
+/// Checks a grammar text and rewrites the schemas inside.
+pub(super) fn prepare(text: &str, config: &GrammarConfig) -> Result<String, Error> {
     if text.trim().is_empty() {
         return Err(grammar_error("the grammar is empty"));
     }
@@ -45,24 +45,39 @@ pub(super) fn check(text: &str, config: &GrammarConfig) -> Result<(), Error> {
             }
         }
     }
-    check_schemas(text, config)
+    prepare_schemas(text, config)
 }
 
-/// Checks the schema after every `%json`.
-fn check_schemas(text: &str, config: &GrammarConfig) -> Result<(), Error> {
+/// Checks and rewrites the schema after every `%json`.
+fn prepare_schemas(text: &str, config: &GrammarConfig) -> Result<String, Error> {
+    let mut out = String::with_capacity(text.len());
+    let mut done = 0;
     for (index, (at, marker)) in text.match_indices("%json").enumerate() {
-        let mut values = serde_json::Deserializer::from_str(&text[at + marker.len()..]).into_iter::<Value>();
+        let start = at + marker.len();
+        if start < done {
+            continue;
+        }
+        let mut values = serde_json::Deserializer::from_str(&text[start..]).into_iter::<Value>();
         // What is not JSON is either in a comment or a string, or an error that llguidance reports.
         if let Some(Ok(value)) = values.next() {
             let mut clues = schema::Clues::default();
-            schema::check(&value, config, "", &mut clues).map_err(|mut error| {
-                let place = error.param.take().map(|path| format!(" at `{path}`")).unwrap_or_default();
-                error.message = format!("`%json` number {}{place}: {}", index + 1, error.message);
-                error
-            })?;
+            let rewritten = schema::check(&value, config, "", &mut clues)
+                .and_then(|()| super::rewrite(&value, ""))
+                .map_err(|mut error| {
+                    let place = error.param.take().map(|path| format!(" at `{path}`")).unwrap_or_default();
+                    error.message = format!("`%json` number {}{place}: {}", index + 1, error.message);
+                    error
+                })?;
+            if rewritten != value {
+                out.push_str(&text[done..start]);
+                out.push(' ');
+                out.push_str(&rewritten.to_string());
+                done = start + values.byte_offset();
+            }
         }
     }
-    Ok(())
+    out.push_str(&text[done..]);
+    Ok(out)
 }
 
 /// What a scan of the text found.
@@ -135,7 +150,7 @@ mod tests {
     use super::*;
 
     fn check_text(text: &str) -> Result<(), Error> {
-        check(text, &GrammarConfig::default())
+        prepare(text, &GrammarConfig::default()).map(|_| ())
     }
 
     #[test]
@@ -159,8 +174,9 @@ mod tests {
 
     #[test]
     fn embedded_schemas_are_checked() {
-        let error = check_text("start: a\na: %json {\"properties\": {\"x\": {\"not\": {}}}}").unwrap_err();
-        assert!(error.message.contains("`%json` number 1 at `properties.x.not`"), "{}", error.message);
+        let error =
+            check_text("start: a\na: %json {\"properties\": {\"x\": {\"type\": \"no\"}}}").unwrap_err();
+        assert!(error.message.contains("`%json` number 1 at `properties.x.type`"), "{}", error.message);
         let chain: Vec<String> =
             (0..600).map(|i| format!("\"d{i}\": {{\"$ref\": \"#/$defs/d{}\"}}", i + 1)).collect();
         let text = format!(
@@ -168,6 +184,13 @@ mod tests {
             chain.join(",")
         );
         assert!(check_text(&text).unwrap_err().message.contains("nested too deeply"));
+    }
+
+    #[test]
+    fn embedded_schemas_are_rewritten() {
+        let text = "start: a b\na: %json {\"type\": \"string\", \"format\": \"color\"}\nb: %json {\"type\": \"null\"}\n";
+        let prepared = prepare(text, &GrammarConfig::default()).unwrap();
+        assert_eq!(prepared, "start: a b\na: %json {\"type\":\"string\"}\nb: %json {\"type\": \"null\"}\n");
     }
 
     #[test]

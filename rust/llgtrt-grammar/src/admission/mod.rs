@@ -12,9 +12,11 @@ use llgtrt_core::{Error, GrammarSpec};
 use llguidance::api::{GrammarWithLexer, TopLevelGrammar};
 use serde_json::{Map, Value};
 
+pub(crate) use json::push_key;
 pub(crate) use schema::Clues;
 
 use crate::config::GrammarConfig;
+use crate::normalize::{self, NormalizeLimits, SchemaError};
 use crate::text::grammar_error;
 
 /// Grammars in one llguidance grammar list.
@@ -26,6 +28,8 @@ pub(crate) struct Admitted {
     pub(crate) grammar: TopLevelGrammar,
     /// Where things are in a schema, for errors that llguidance reports without a place.
     pub(crate) clues: Clues,
+    /// A schema that was not rewritten, because it did not seem to need it.
+    pub(crate) plain: Option<Value>,
 }
 
 /// Refuses a text that is too long, before anything else looks at it (hashing included).
@@ -53,10 +57,15 @@ pub(crate) fn check_size(spec: &GrammarSpec, config: &GrammarConfig) -> Result<(
 pub(crate) fn admit(spec: &GrammarSpec, config: &GrammarConfig) -> Result<Admitted, Error> {
     check_size(spec, config)?;
     let mut clues = Clues::default();
+    let mut plain = None;
     let grammar = match spec {
         GrammarSpec::JsonSchema(text) => {
             let schema = json::parse(text, config.max_depth, "the schema")?;
-            TopLevelGrammar::from_json_schema(admit_schema(schema, config, "", &mut clues)?)
+            let schema = with_server_options(schema, config, "")?;
+            schema::check(&schema, config, "", &mut clues)?;
+            let rewritten = rewrite(&schema, "")?;
+            plain = Some(schema);
+            TopLevelGrammar::from_json_schema(rewritten)
         }
         GrammarSpec::JsonObject => {
             let schema = serde_json::json!({"type": "object"});
@@ -67,20 +76,58 @@ pub(crate) fn admit(spec: &GrammarSpec, config: &GrammarConfig) -> Result<Admitt
             TopLevelGrammar::from_regex(pattern)
         }
         GrammarSpec::Choice(choices) => TopLevelGrammar::from_lark(choice_to_lark(choices)),
-        GrammarSpec::Lark(text) => {
-            lark::check(text, config)?;
-            TopLevelGrammar::from_lark(text.clone())
-        }
+        GrammarSpec::Lark(text) => TopLevelGrammar::from_lark(lark::prepare(text, config)?),
         GrammarSpec::Llguidance(text) => admit_llguidance(text, config, &mut clues)?,
     };
-    Ok(Admitted { grammar, clues })
+    Ok(Admitted { grammar, clues, plain })
+}
+
+impl Admitted {
+    /// The grammar with its schema rewritten as a whole, for a schema that llguidance refused.
+    pub(crate) fn rewritten(&self) -> Option<Result<TopLevelGrammar, Error>> {
+        let schema = self.plain.as_ref()?;
+        let rewritten = normalize::rewrite(schema, &NormalizeLimits::default());
+        Some(
+            rewritten
+                .map(|normalized| TopLevelGrammar::from_json_schema(normalized.schema))
+                .map_err(|error| schema_error(&error, "")),
+        )
+    }
+
+    /// Text that only grammars with the same meaning share.
+    pub(crate) fn text(&self) -> Option<String> {
+        self.plain.as_ref()?;
+        serde_json::to_string(&self.grammar).ok()
+    }
+}
+
+/// The schema in llguidance's subset. A request that asks for approximations gets them where the
+/// schema cannot be rewritten.
+fn rewrite(schema: &Value, at: &str) -> Result<Value, Error> {
+    let lenient = schema.pointer("/x-guidance/lenient").and_then(Value::as_bool).unwrap_or(false);
+    match normalize::normalize(schema, &NormalizeLimits::default()) {
+        Ok(normalized) => Ok(normalized.schema),
+        Err(_) if lenient => Ok(schema.clone()),
+        Err(error) => Err(schema_error(&error, at)),
+    }
+}
+
+fn schema_error(error: &SchemaError, at: &str) -> Error {
+    let param = json::join(at, &error.param());
+    let message = if error.keyword.is_empty() || error.message.contains(&format!("`{}`", error.keyword)) {
+        error.to_string()
+    } else {
+        format!("`{}`: {error}", error.keyword)
+    };
+    let result = grammar_error(message);
+    if param.is_empty() { result } else { result.with_param(param) }
 }
 
 fn admit_schema(schema: Value, config: &GrammarConfig, at: &str, clues: &mut Clues) -> Result<Value, Error> {
     let mut schema = with_server_options(schema, config, at)?;
     schema::noops::remove(&mut schema);
     schema::check(&schema, config, at, clues)?;
-    Ok(schema)
+    rewrite(&schema, at)
 }
 
 /// Puts the server's `x-guidance` defaults under those of the schema.
@@ -165,8 +212,7 @@ fn choice_to_lark(choices: &[String]) -> String {
 /// A list of grammars as JSON (`{"grammars": [{"json_schema": ..., "lark_grammar": ...}]}`), or Lark.
 fn admit_llguidance(text: &str, config: &GrammarConfig, clues: &mut Clues) -> Result<TopLevelGrammar, Error> {
     if !text.trim_start().starts_with('{') {
-        lark::check(text, config)?;
-        return Ok(TopLevelGrammar::from_lark(text.to_owned()));
+        return Ok(TopLevelGrammar::from_lark(lark::prepare(text, config)?));
     }
     let value = json::parse(text, config.max_depth.saturating_add(4), "the grammar")?;
     if value.get("max_tokens").is_some_and(|limit| !limit.is_null()) {
@@ -190,7 +236,7 @@ fn admit_llguidance(text: &str, config: &GrammarConfig, clues: &mut Clues) -> Re
                 .with_param(at.clone())
         })?;
         let mut parsed = parsed;
-        match (parsed.json_schema.take(), &parsed.lark_grammar) {
+        match (parsed.json_schema.take(), parsed.lark_grammar.take()) {
             (Some(schema), None) => {
                 let at = format!("{at}.json_schema");
                 parsed.json_schema = Some(
@@ -199,7 +245,8 @@ fn admit_llguidance(text: &str, config: &GrammarConfig, clues: &mut Clues) -> Re
                 );
             }
             (None, Some(lark)) => {
-                lark::check(lark, config).map_err(|e| e.with_param(format!("{at}.lark_grammar")))?;
+                let lark = lark::prepare(&lark, config);
+                parsed.lark_grammar = Some(lark.map_err(|e| e.with_param(format!("{at}.lark_grammar")))?);
             }
             _ => {
                 return Err(

@@ -1,7 +1,7 @@
-//! JSON Schemas: unsupported keywords with their path, counts, and depth through `$ref`.
+//! JSON Schemas: values of the wrong type with their path, counts, and depth through `$ref`.
 //!
-//! The walk is breadth first and follows what llguidance follows, so definitions that nothing
-//! refers to are not looked at. Every schema is visited once; cycles are fine.
+//! The walk is breadth first and follows references, so definitions that nothing refers to are not
+//! looked at. Every schema is visited once; cycles are fine.
 
 mod keywords;
 pub(super) mod noops;
@@ -55,7 +55,6 @@ struct Node<'a> {
 struct Walk<'a> {
     root: &'a Value,
     config: &'a GrammarConfig,
-    lenient: bool,
     /// Path of the schema inside the grammar source.
     at: &'a str,
     paths: Paths<'a>,
@@ -71,15 +70,9 @@ struct Walk<'a> {
 
 /// Checks a schema. Paths in errors and clues start with `at`.
 pub(super) fn check(root: &Value, config: &GrammarConfig, at: &str, clues: &mut Clues) -> Result<(), Error> {
-    let lenient = root
-        .get("x-guidance")
-        .and_then(|options| options.get("lenient"))
-        .and_then(Value::as_bool)
-        .unwrap_or(false);
     let mut walk = Walk {
         root,
         config,
-        lenient,
         at,
         paths: Paths::new(),
         seen: HashSet::new(),
@@ -148,10 +141,6 @@ impl<'a> Walk<'a> {
         keyword: &'a str,
         value: &'a Value,
     ) -> Result<(), Error> {
-        if keywords::is_unsupported(keyword) && !self.lenient {
-            let message = format!("the JSON Schema keyword `{keyword}` is not supported");
-            return Err(self.error(node.path, keyword, message));
-        }
         if !keywords::applies(keyword, object.get("type")) {
             return Ok(());
         }
@@ -160,7 +149,6 @@ impl<'a> Walk<'a> {
         }
         match keyword {
             "type" => self.check_type(node, value)?,
-            "format" => self.check_format(node, value)?,
             "pattern" => self.check_pattern(node, keyword, value)?,
             "enum" | "const" => self.count_values(node, keyword, value)?,
             "oneOf" => {
@@ -173,7 +161,7 @@ impl<'a> Walk<'a> {
             }
             "properties" => self.count_properties(node, value)?,
             "patternProperties" => self.check_pattern_properties(node, value)?,
-            "$ref" => self.follow(node, base, value)?,
+            "$ref" | "$dynamicRef" => self.follow(node, base, value)?,
             _ => {}
         }
         self.push_children(node, base, keyword, value);
@@ -206,20 +194,6 @@ impl<'a> Walk<'a> {
         Ok(())
     }
 
-    fn check_format(&self, node: &Node<'a>, value: &'a Value) -> Result<(), Error> {
-        match value.as_str() {
-            Some(format) if !self.lenient && !keywords::is_format(format) => {
-                let message = format!(
-                    "the format `{}` is not supported; supported are {}",
-                    truncate(format, 40),
-                    keywords::FORMATS.join(", ")
-                );
-                Err(self.error(node.path, "format", message))
-            }
-            _ => Ok(()),
-        }
-    }
-
     fn check_pattern(&mut self, node: &Node<'a>, keyword: &'a str, value: &'a Value) -> Result<(), Error> {
         let Some(pattern) = value.as_str() else { return Ok(()) };
         self.check_regex(node.path, keyword, pattern)?;
@@ -228,14 +202,13 @@ impl<'a> Walk<'a> {
         Ok(())
     }
 
+    /// Only the length: the syntax is checked when the schema is rewritten.
     fn check_regex(&self, path: usize, keyword: &'a str, pattern: &str) -> Result<(), Error> {
-        // llguidance rewrites the pattern before it parses it; so it is checked as rewritten.
-        let rewritten = llguidance::regex_to_lark(pattern, "dw");
         let limit = self.config.max_regex_bytes;
         if pattern.len() > limit {
             return super::regex::check(pattern, limit).map_err(|e| e.with_param(self.path(path, keyword)));
         }
-        super::regex::check(&rewritten, usize::MAX).map_err(|e| e.with_param(self.path(path, keyword)))
+        Ok(())
     }
 
     fn check_pattern_properties(&mut self, node: &Node<'a>, value: &'a Value) -> Result<(), Error> {

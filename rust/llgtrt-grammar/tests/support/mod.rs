@@ -151,6 +151,34 @@ impl Bench {
         result
     }
 
+    /// Whether the grammar takes the whole text, found out in one go.
+    pub fn takes(&self, grammar: &CompiledGrammar, text: &str) -> bool {
+        // Tests run in parallel over one pool.
+        static NEXT: std::sync::atomic::AtomicU64 = std::sync::atomic::AtomicU64::new(1 << 32);
+        let id = SequenceId(NEXT.fetch_add(1, std::sync::atomic::Ordering::Relaxed));
+        self.pool.register(id, grammar);
+        let all = self.encode(text);
+        let mut out = AdvanceBatch::default();
+        let slots = [MaskSlot { sequence: id, tokens: &all }];
+        self.pool.advance(&slots, false, &mut out);
+        let taken = match out.get(0).1 {
+            AdvanceState::Stop => true,
+            AdvanceState::Failed(_) => false,
+            AdvanceState::Sample => {
+                let mut batch = MaskBatch::default();
+                batch.reset(1, self.vocab_size);
+                self.pool.fill(&slots, &mut batch);
+                match batch.verdict(0) {
+                    MaskVerdict::Mask => allowed(batch.row(0)).contains(&self.eos()),
+                    MaskVerdict::Stop => true,
+                    MaskVerdict::Failed(_) => false,
+                }
+            }
+        };
+        self.pool.remove(id);
+        taken
+    }
+
     fn walk(&self, all: &[TokenId]) -> Result<(), String> {
         for count in 0..=all.len() {
             let (forced, state) = self.advance(u64::MAX, &all[..count], false);

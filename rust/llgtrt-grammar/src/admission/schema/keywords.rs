@@ -1,4 +1,4 @@
-//! What the JSON Schema keywords are: which are unsupported, their types, their subschemas.
+//! What the JSON Schema keywords are: their types, their subschemas.
 
 use serde_json::Value;
 
@@ -7,44 +7,8 @@ use super::paths::Segment;
 /// Type names.
 pub(super) const TYPES: [&str; 7] = ["null", "boolean", "integer", "number", "string", "array", "object"];
 
-/// Formats that llguidance enforces.
-pub(super) const FORMATS: [&str; 10] =
-    ["date-time", "time", "date", "duration", "email", "hostname", "ipv4", "ipv6", "uuid", "uri"];
-
-/// Keywords of some draft that llguidance does not enforce. Refused in every draft: whoever wrote
-/// one expects it to count.
-const UNSUPPORTED: [&str; 18] = [
-    "not",
-    "if",
-    "then",
-    "else",
-    "dependencies",
-    "dependentSchemas",
-    "dependentRequired",
-    "uniqueItems",
-    "contains",
-    "minContains",
-    "maxContains",
-    "propertyNames",
-    "unevaluatedItems",
-    "unevaluatedProperties",
-    "$dynamicRef",
-    "$dynamicAnchor",
-    "$recursiveRef",
-    "$recursiveAnchor",
-];
-
-pub(super) fn is_unsupported(keyword: &str) -> bool {
-    UNSUPPORTED.contains(&keyword)
-}
-
 pub(super) fn is_type(name: &str) -> bool {
     TYPES.contains(&name)
-}
-
-pub(super) fn is_format(name: &str) -> bool {
-    // llguidance takes "unknown" as "any string".
-    FORMATS.contains(&name) || name == "unknown"
 }
 
 /// Whether a keyword can matter for values of the types in `type`. Real schemas carry keywords
@@ -85,7 +49,8 @@ pub(super) fn wrong_type(keyword: &str, value: &Value) -> Option<&'static str> {
             (value.as_array().is_some_and(|list| list.iter().all(Value::is_string)), "an array of strings")
         }
         "minLength" | "maxLength" | "minItems" | "maxItems" | "minProperties" | "maxProperties" => {
-            (value.is_u64(), "a whole number of at least 0")
+            let whole = value.as_f64().is_some_and(|n| n >= 0.0 && n.fract() == 0.0);
+            (value.is_u64() || whole, "a whole number of at least 0")
         }
         "minimum" | "maximum" => (value.is_number(), "a number"),
         "exclusiveMinimum" | "exclusiveMaximum" => (value.is_number() || value.is_boolean(), "a number"),
@@ -98,19 +63,36 @@ pub(super) fn wrong_type(keyword: &str, value: &Value) -> Option<&'static str> {
 
 /// The subschemas of a keyword's value, with what follows the keyword in their path.
 pub(super) fn children<'a>(
-    keyword: &str,
+    keyword: &'a str,
     value: &'a Value,
 ) -> Box<dyn Iterator<Item = (Option<Segment<'a>>, &'a Value)> + 'a> {
     match (keyword, value) {
-        ("properties" | "patternProperties", Value::Object(members)) => {
-            Box::new(members.iter().map(|(key, schema)| (Some(Segment::Key(key)), schema)))
+        (
+            "properties" | "patternProperties" | "dependencies" | "dependentSchemas",
+            Value::Object(members),
+        ) => {
+            // A dependency may be a list of keys instead of a schema.
+            let schemas =
+                members.iter().filter(move |(_, schema)| keyword != "dependencies" || !schema.is_array());
+            Box::new(schemas.map(|(key, schema)| (Some(Segment::Key(key)), schema)))
         }
         ("allOf" | "anyOf" | "oneOf" | "prefixItems" | "items", Value::Array(list)) => {
             Box::new(list.iter().enumerate().map(|(index, schema)| (Some(Segment::Index(index)), schema)))
         }
-        ("additionalProperties" | "items" | "additionalItems", schema) => {
-            Box::new(std::iter::once((None, schema)))
-        }
+        (
+            "additionalProperties"
+            | "items"
+            | "additionalItems"
+            | "not"
+            | "if"
+            | "then"
+            | "else"
+            | "contains"
+            | "propertyNames"
+            | "unevaluatedItems"
+            | "unevaluatedProperties",
+            schema,
+        ) => Box::new(std::iter::once((None, schema))),
         _ => Box::new(std::iter::empty()),
     }
 }

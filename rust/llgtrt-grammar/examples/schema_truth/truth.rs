@@ -1,0 +1,314 @@
+//! The measurement: data, both compilers, verdicts. Runs on one thread with a large stack.
+
+use std::cell::RefCell;
+use std::collections::BTreeMap;
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+
+use llgtrt_core::{
+    AdvanceBatch, AdvanceState, GrammarSpec, MaskBatch, MaskSlot, MaskSource, MaskVerdict, SequenceId,
+    TokenId, Tokenizer,
+};
+use llgtrt_grammar::{CompiledGrammar, GrammarCompiler, GrammarConfig, MaskPool};
+use llguidance::api::TopLevelGrammar;
+use llguidance::earley::SlicedBiasComputer;
+use llguidance::{Matcher, ParserFactory};
+use serde_json::{Value, json};
+use toktrie::{ApproximateTokEnv, InferenceCapabilities, TokRxInfo, TokTrie};
+
+use crate::report::{Record, Verdict, report};
+use crate::words::Words;
+
+/// What to measure.
+#[derive(Default)]
+pub(crate) struct Options {
+    file: String,
+    json: Option<String>,
+    only: Option<String>,
+    masks: bool,
+    verbose: bool,
+    plain: bool,
+    show: bool,
+}
+
+impl Options {
+    pub(crate) fn from_args(args: impl Iterator<Item = String>) -> Result<Self, String> {
+        let mut options = Self { plain: true, masks: true, ..Self::default() };
+        let mut args = args;
+        while let Some(arg) = args.next() {
+            match arg.as_str() {
+                "--json" => options.json = args.next(),
+                "--only" => options.only = args.next(),
+                "--no-masks" => options.masks = false,
+                "--no-plain" => options.plain = false,
+                "--show" => options.show = true,
+                "--verbose" => options.verbose = true,
+                _ => options.file = arg,
+            }
+        }
+        if options.file.is_empty() {
+            return Err("usage: schema_truth FILE [--json OUT] [--only TEXT] [--no-masks] [--no-plain] \
+                        [--verbose]"
+                .to_owned());
+        }
+        Ok(options)
+    }
+}
+
+struct Case {
+    id: String,
+    schema: Value,
+    tests: Vec<(bool, String)>,
+}
+
+/// Measures; `true` if no invalid instance was accepted.
+pub(crate) fn run(options: &Options) -> Result<bool, String> {
+    let text = std::fs::read_to_string(&options.file).map_err(|e| format!("{}: {e}", options.file))?;
+    let cases = read(&text, options.only.as_deref())?;
+    let words = Arc::new(Words::from_text(&text));
+    let bench = Bench::new(&words)?;
+    let mut records = Vec::new();
+    for case in &cases {
+        if options.show {
+            let limits = llgtrt_grammar::normalize::NormalizeLimits::default();
+            println!("{}\n{}", case.id, case.schema);
+            match llgtrt_grammar::normalize::normalize(&case.schema, &limits) {
+                Ok(found) => println!("{}\n{:?}", found.schema, found.rules),
+                Err(error) => println!("{error:?}"),
+            }
+        }
+        let ours = bench.ours(case, options.masks);
+        let plain = if options.plain { bench.plain(case, options.masks) } else { Record::default() };
+        if options.verbose {
+            eprintln!("{} {:?} {:?}", case.id, ours.compile, ours.refused);
+        }
+        records.push((case.id.clone(), ours, plain));
+    }
+    if let Some(path) = &options.json {
+        let list: Vec<Value> = records
+            .iter()
+            .map(|(id, ours, plain)| json!({"id": id, "ours": ours.to_json(), "plain": plain.to_json()}))
+            .collect();
+        std::fs::write(path, serde_json::to_string_pretty(&list).map_err(|e| e.to_string())?)
+            .map_err(|e| format!("{path}: {e}"))?;
+    }
+    Ok(report(&records))
+}
+
+fn read(text: &str, only: Option<&str>) -> Result<Vec<Case>, String> {
+    let mut cases = Vec::new();
+    let mut counts: BTreeMap<String, usize> = BTreeMap::new();
+    for (number, line) in text.lines().enumerate() {
+        let row: Value = serde_json::from_str(line).map_err(|e| format!("line {}: {e}", number + 1))?;
+        let id = match row["id"].as_str() {
+            Some(id) => id.to_owned(),
+            None => {
+                let base = format!(
+                    "{}---{}---{}",
+                    row["draft"].as_str().unwrap_or(""),
+                    row["file"].as_str().unwrap_or(""),
+                    row["description"].as_str().unwrap_or("")
+                );
+                let count = counts.entry(base.clone()).or_default();
+                *count += 1;
+                if *count > 1 { format!("{base} #{count}") } else { base }
+            }
+        };
+        if only.is_some_and(|only| !id.contains(only)) {
+            continue;
+        }
+        let tests = row["tests"].as_array().into_iter().flatten();
+        let tests =
+            tests.map(|t| (t["valid"].as_bool().unwrap_or(false), crate::words::dumps(&t["data"]))).collect();
+        let mut schema = row["schema"].clone();
+        // The suite's older drafts do not name themselves.
+        if let (Some("draft7"), Some(object)) = (row["draft"].as_str(), schema.as_object_mut()) {
+            object.entry("$schema").or_insert_with(|| json!("http://json-schema.org/draft-07/schema#"));
+        }
+        cases.push(Case { id, schema, tests });
+    }
+    Ok(cases)
+}
+
+/// Both compilers over one vocabulary.
+struct Bench {
+    words: Arc<Words>,
+    vocab_size: usize,
+    compiler: Arc<GrammarCompiler>,
+    pool: Arc<MaskPool>,
+    factory: ParserFactory,
+    eos: TokenId,
+    /// The grammar that is walked.
+    grammars: RefCell<Option<CompiledGrammar>>,
+}
+
+impl Bench {
+    fn new(words: &Arc<Words>) -> Result<Self, String> {
+        let vocabulary = words.vocabulary();
+        let vocab_size = vocabulary.len();
+        let registry = prometheus::Registry::new();
+        // No second mask threads: masks are timed.
+        let config = GrammarConfig { mask_threads: Some(1), ..GrammarConfig::default() };
+        let pool = MaskPool::new(vocab_size, &config, &registry);
+        let tokenizer: Arc<dyn Tokenizer> = Arc::clone(words) as Arc<dyn Tokenizer>;
+        let compiler =
+            GrammarCompiler::new(tokenizer, vocab_size, config, &registry).map_err(|e| e.message)?;
+        let eos = vocabulary.eos()[0];
+        let list: Vec<Vec<u8>> =
+            (0..vocab_size as TokenId).map(|token| vocabulary.bytes(token).to_vec()).collect();
+        let trie = TokTrie::from(&TokRxInfo::new(vocab_size as u32, eos), &list);
+        let env: toktrie::TokEnv = Arc::new(ApproximateTokEnv::new(trie));
+        let mut factory =
+            ParserFactory::new(&env, InferenceCapabilities::default(), &SlicedBiasComputer::general_slices())
+                .map_err(|e| e.to_string())?;
+        factory.quiet();
+        factory.limits_mut().max_items_in_row = 50_000;
+        Ok(Self {
+            words: Arc::clone(words),
+            vocab_size,
+            compiler,
+            pool,
+            factory,
+            eos,
+            grammars: RefCell::new(None),
+        })
+    }
+
+    fn ours(&self, case: &Case, masks: bool) -> Record {
+        let mut record = Record::default();
+        let started = Instant::now();
+        let spec = GrammarSpec::JsonSchema(case.schema.to_string());
+        let compiled = self.compiler.compile(&spec);
+        record.compile = started.elapsed();
+        let grammar = match compiled {
+            Ok(grammar) => grammar,
+            Err(error) => {
+                record.refused = Some(error.message);
+                record.path = error.param;
+                return record;
+            }
+        };
+        *self.grammars.borrow_mut() = Some(grammar.clone());
+        for (index, (valid, text)) in case.tests.iter().enumerate() {
+            let id = SequenceId(index as u64);
+            self.pool.register(id, &grammar);
+            let tokens = self.words.encode_text(text);
+            let stopped = self.walk(id, &tokens, masks, &mut record.masks);
+            self.pool.remove(id);
+            let vocabulary = self.words.vocabulary();
+            let at = stopped.map(|count| tokens[..count].iter().map(|&t| vocabulary.bytes(t).len()).sum());
+            record.verdicts.push(Verdict { valid: *valid, accepted: at.is_none(), at });
+        }
+        record
+    }
+
+    /// The number of tokens that were allowed, unless all were and the text may end there.
+    fn walk(
+        &self,
+        id: SequenceId,
+        tokens: &[TokenId],
+        masks: bool,
+        times: &mut Vec<Duration>,
+    ) -> Option<usize> {
+        let mut out = AdvanceBatch::default();
+        let mut batch = MaskBatch::default();
+        let first = if masks { 0 } else { tokens.len() };
+        for count in first..=tokens.len() {
+            let slots = [MaskSlot { sequence: id, tokens: &tokens[..count] }];
+            self.pool.advance(&slots, false, &mut out);
+            match out.get(0).1 {
+                AdvanceState::Sample => {}
+                AdvanceState::Stop => return (count < tokens.len()).then_some(count),
+                AdvanceState::Failed(_) => return Some(self.prefix(id, tokens)),
+            }
+            batch.reset(1, self.vocab_size);
+            let started = Instant::now();
+            self.pool.fill(&slots, &mut batch);
+            times.push(started.elapsed());
+            if *batch.verdict(0) == MaskVerdict::Stop && count == tokens.len() {
+                return None;
+            }
+            if *batch.verdict(0) != MaskVerdict::Mask {
+                return Some(if masks { count } else { self.prefix(id, tokens) });
+            }
+            let next = tokens.get(count).copied().unwrap_or(self.eos);
+            if batch.row(0)[next as usize / 32] >> (next % 32) & 1 == 0 {
+                return Some(if masks { count } else { self.prefix(id, tokens) });
+            }
+        }
+        None
+    }
+
+    /// How many tokens the grammar takes, found one by one.
+    fn prefix(&self, failed: SequenceId, tokens: &[TokenId]) -> usize {
+        let Some(grammar) = self.grammars.borrow().clone() else { return 0 };
+        let id = SequenceId(failed.0 + 1_000_000);
+        self.pool.register(id, &grammar);
+        let mut out = AdvanceBatch::default();
+        let mut batch = MaskBatch::default();
+        let fits = (0..tokens.len()).take_while(|&count| {
+            let slots = [MaskSlot { sequence: id, tokens: &tokens[..count] }];
+            self.pool.advance(&slots, false, &mut out);
+            batch.reset(1, self.vocab_size);
+            self.pool.fill(&slots, &mut batch);
+            let next = tokens[count] as usize;
+            *batch.verdict(0) == MaskVerdict::Mask && batch.row(0)[next / 32] >> (next % 32) & 1 == 1
+        });
+        let count = fits.count();
+        self.pool.remove(id);
+        count
+    }
+
+    fn plain(&self, case: &Case, masks: bool) -> Record {
+        let mut record = Record::default();
+        let started = Instant::now();
+        let schema = case.schema.clone();
+        let parser = std::panic::catch_unwind(std::panic::AssertUnwindSafe(|| {
+            self.factory.create_parser(TopLevelGrammar::from_json_schema(schema))
+        }));
+        record.compile = started.elapsed();
+        let parser = match parser {
+            Ok(Ok(parser)) => parser,
+            Ok(Err(error)) => {
+                record.refused = Some(error.to_string().lines().next().unwrap_or("").to_owned());
+                return record;
+            }
+            Err(_) => {
+                record.refused = Some("panic".to_owned());
+                return record;
+            }
+        };
+        let matcher = Matcher::new(Ok(parser));
+        for (valid, text) in &case.tests {
+            let mut matcher = matcher.deep_clone();
+            let tokens = self.words.encode_text(text);
+            let accepted = self.walk_plain(&mut matcher, &tokens, masks, &mut record.masks);
+            record.verdicts.push(Verdict { valid: *valid, accepted, at: None });
+        }
+        record
+    }
+
+    fn walk_plain(
+        &self,
+        matcher: &mut Matcher,
+        tokens: &[TokenId],
+        masks: bool,
+        times: &mut Vec<Duration>,
+    ) -> bool {
+        for &token in tokens {
+            if masks {
+                let started = Instant::now();
+                let mask = matcher.compute_mask();
+                times.push(started.elapsed());
+                if !mask.is_ok_and(|mask| mask.is_allowed(token)) {
+                    return false;
+                }
+            }
+            if matcher.is_stopped() || matcher.consume_token(token).is_err() {
+                return false;
+            }
+        }
+        let ends = matcher.is_stopped() || matcher.is_accepting().unwrap_or(false);
+        ends && matcher.get_error().is_none()
+    }
+}

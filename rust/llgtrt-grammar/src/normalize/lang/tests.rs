@@ -1,0 +1,89 @@
+//! Tests of patterns: matching, algebra, and writing them back.
+
+use super::*;
+
+fn finds(pattern: &str, text: &str) -> bool {
+    let mut langs = Languages::new();
+    let language = langs.pattern(pattern).unwrap().language;
+    langs.matches(language, text)
+}
+
+#[test]
+fn patterns_search() {
+    for (pattern, yes, no) in [
+        ("a|b", "xbx", "xyz"),
+        ("^a", "ab", "ba"),
+        ("^a$|b", "xxb", "aa"),
+        (r"^\d{2,3}$", "12", "1"),
+        (r"^[\w.-]+$", "a-b.c", "a b"),
+        ("^(?!foo).*$", "bar", "foobar"),
+        ("^(?=.*x)(?=.*y)", "ayx", "ax"),
+        ("^(?!.*--)[a-z-]+$", "a-b", "a--b"),
+        ("a{,2}", "a{,2}", "aa"),
+        (r"^\u00e9\/$", "é/", "e/"),
+        (r"^[^]$", "\n", ""),
+        ("^([^,]+(,|$)){3,}$", "a,b,c", "a,b"),
+        ("^(a($|/))*$", "a/a", "aa"),
+        ("(a|$){2}b", "aab", "a"),
+        ("^(?i)?$|x", "x", "y"),
+    ] {
+        if pattern == "^(?i)?$|x" {
+            assert!(ecma::parse(pattern).is_err());
+            continue;
+        }
+        assert!(finds(pattern, yes), "{pattern} finds {yes}");
+        assert!(!finds(pattern, no), "{pattern} does not find {no}");
+    }
+}
+
+#[test]
+fn unsupported_patterns_say_why() {
+    for (pattern, word) in [
+        (r"\bx", "boundaries"),
+        (r"(a)\1", "back-references"),
+        ("(?<=a)b", "look-behind"),
+        ("(", "unclosed"),
+        ("[a", "unclosed"),
+        ("a)", "unopened"),
+        ("*a", "nothing to repeat"),
+        ("a**", "nothing to repeat"),
+        ("{{...}}", "nothing to repeat"),
+        ("(?:(?=a)b)*", "repetition"),
+    ] {
+        let error = Languages::new().pattern(pattern).map(|_| ()).unwrap_err();
+        assert!(error.contains(word), "{pattern}: {error}");
+    }
+}
+
+#[test]
+fn what_is_printed_means_the_same() {
+    let samples = ["", "a", "b", "ab", "ba", "aab", "foo", "foobar", "xfoo", "é", "a\n", "12", "--", "a-b"];
+    for pattern in ["^a*b?$", "^(?!foo)", "a|^b", "^[a-z]{1,3}$", "^(a|b)*ab$", "o{2}", "^(?!.*a).*$"] {
+        let mut langs = Languages::new();
+        let language = langs.pattern(pattern).unwrap().language;
+        let negated = langs.not(language);
+        for (x, expect) in [(language, true), (negated, false)] {
+            let text = langs.print(x, 10_000).unwrap();
+            let again = langs.pattern(&text).unwrap().language;
+            for sample in samples {
+                assert_eq!(
+                    langs.matches(again, sample),
+                    finds(pattern, sample) == expect,
+                    "{pattern} as {text} on {sample:?}"
+                );
+            }
+        }
+    }
+}
+
+#[test]
+fn disjoint_patterns_are_found() {
+    let mut langs = Languages::new();
+    let a = langs.pattern("^x-").unwrap().language;
+    let b = langs.pattern("^[a-w]").unwrap().language;
+    let both = langs.and([a, b]);
+    assert_eq!(langs.is_empty(both), Some(true));
+    let c = langs.pattern("y$").unwrap().language;
+    let both = langs.and([a, c]);
+    assert_eq!(langs.is_empty(both), Some(false));
+}

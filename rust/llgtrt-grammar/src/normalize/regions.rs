@@ -1,0 +1,277 @@
+//! The keys that no `properties` names: sets of them with the schema of their values, as disjoint
+//! patterns and one set of all others.
+
+use std::rc::Rc;
+
+use super::formula::{F, FALSE, TRUE, Type};
+use super::lang::X;
+use super::object::{Keys, Object};
+use super::string::MAX_PATTERN;
+use super::{Normalizer, SchemaError};
+
+/// Languages that keys are told apart by.
+const MAX_ATOMS: usize = 6;
+
+/// Sets of keys and the schemas of their values.
+#[derive(Debug, Clone)]
+pub(super) struct Regions {
+    pub(super) patterns: Vec<(String, F)>,
+    pub(super) others: F,
+    /// Whether every key that may occur is in the set asked for, with values that satisfy it.
+    pub(super) all_inside: bool,
+    /// Whether some key that may occur is.
+    pub(super) some_inside: bool,
+}
+
+impl Regions {
+    pub(super) fn is_open(&self) -> bool {
+        self.others != FALSE || self.patterns.iter().any(|(_, f)| *f != FALSE)
+    }
+}
+
+struct Atom {
+    language: X,
+    text: Option<Rc<str>>,
+}
+
+fn position(atoms: &mut Vec<Atom>, language: X, text: Option<&Rc<str>>) -> usize {
+    if let Some(at) = atoms.iter().position(|atom| atom.language == language) {
+        if atoms[at].text.is_none() {
+            atoms[at].text = text.cloned();
+        }
+        return at;
+    }
+    atoms.push(Atom { language, text: text.cloned() });
+    atoms.len() - 1
+}
+
+impl Normalizer<'_> {
+    /// Splits the unnamed keys. With `only`, keys outside of that set are forbidden and values inside
+    /// satisfy it as well; with `about`, the answer tells how the set relates to what may occur.
+    pub(super) fn regions(
+        &mut self,
+        object: &Object,
+        closed: bool,
+        only: &[(Keys, F)],
+        about: Option<&(Keys, F)>,
+    ) -> Result<Regions, SchemaError> {
+        if closed {
+            return Ok(Regions { patterns: Vec::new(), others: FALSE, all_inside: true, some_inside: false });
+        }
+        let mut atoms: Vec<Atom> = Vec::new();
+        let keys: Vec<(usize, F)> =
+            object.keys.iter().map(|(x, text, f)| (position(&mut atoms, *x, text.as_ref()), *f)).collect();
+        let rest: Vec<(Vec<usize>, F)> = object
+            .rest
+            .iter()
+            .map(|(others, f)| {
+                (others.languages.iter().map(|&x| position(&mut atoms, x, None)).collect(), *f)
+            })
+            .collect();
+        let mut names = Vec::new();
+        for &f in &object.names {
+            let (x, text) = self.key_language(f)?;
+            names.push(position(&mut atoms, x, text.as_ref()));
+        }
+        // The set as atoms: inside if one of them holds, or if none does.
+        let mut set_of = |this: &mut Self, keys: &Keys| -> Result<(Vec<usize>, bool), SchemaError> {
+            Ok(match keys {
+                Keys::Others(others) => {
+                    (others.languages.iter().map(|&x| position(&mut atoms, x, None)).collect(), false)
+                }
+                Keys::Language(x, text) => (vec![position(&mut atoms, *x, text.as_ref())], true),
+                Keys::NotNamed(f) => {
+                    let (x, text) = this.key_language(*f)?;
+                    (vec![position(&mut atoms, x, text.as_ref())], false)
+                }
+            })
+        };
+        let mut limits = Vec::new();
+        for (keys, f) in only {
+            limits.push((set_of(self, keys)?, *f));
+        }
+        let about = match about {
+            Some((keys, f)) => Some((set_of(self, keys)?, *f)),
+            None => None,
+        };
+        if atoms.len() > MAX_ATOMS {
+            return Err(self.refuse(
+                &object.path,
+                "patternProperties",
+                "too many patterns on the keys of one object",
+                "use fewer patterns",
+            ));
+        }
+        let inside = |set: &(Vec<usize>, bool), bits: u32| set.0.iter().any(|&i| bits >> i & 1 == 1) == set.1;
+        let mut groups: Vec<(F, Vec<u32>)> = Vec::new();
+        let (mut all_inside, mut some_inside) = (true, false);
+        let mut others = FALSE;
+        for bits in 0..1_u32 << atoms.len() {
+            if bits != 0 && self.region_is_empty(&atoms, bits) {
+                continue;
+            }
+            let mut parts = Vec::new();
+            parts.extend(keys.iter().filter(|(i, _)| bits >> i & 1 == 1).map(|(_, f)| *f));
+            parts.extend(
+                rest.iter().filter(|(list, _)| list.iter().all(|&i| bits >> i & 1 == 0)).map(|(_, f)| *f),
+            );
+            if names.iter().any(|&i| bits >> i & 1 == 0) {
+                parts.push(FALSE);
+            }
+            for (set, f) in &limits {
+                parts.push(if inside(set, bits) { *f } else { FALSE });
+            }
+            let mut f = self.forms.and(parts);
+            if f != FALSE && self.is_empty(f)? {
+                f = FALSE;
+            }
+            if f != FALSE && bits == 0 && self.region_is_empty(&atoms, 0) {
+                f = FALSE;
+            }
+            if let (Some((set, wanted)), true) = (&about, f != FALSE) {
+                if inside(set, bits) {
+                    let negated = self.forms.not(*wanted);
+                    let outside = self.forms.and([f, negated]);
+                    let both = self.forms.and([f, *wanted]);
+                    all_inside &= self.is_empty(outside)?;
+                    some_inside |= !self.is_empty(both)?;
+                } else {
+                    all_inside = false;
+                }
+            }
+            if bits == 0 {
+                others = f;
+            }
+            match groups.iter_mut().find(|(known, _)| *known == f) {
+                Some((_, list)) => list.push(bits),
+                None => groups.push((f, vec![bits])),
+            }
+        }
+        let mut patterns = Vec::new();
+        for (f, list) in groups.iter().filter(|(f, _)| *f != others) {
+            let named = self.loose_names(object, &atoms, list, *f)?;
+            let text = self.region_text(&atoms, list, &groups, &named).ok_or_else(|| {
+                self.refuse(
+                    &object.path,
+                    "patternProperties",
+                    "keys of overlapping patterns cannot be told apart by a short pattern",
+                    "use patterns of which at most one matches a key",
+                )
+            })?;
+            patterns.push((text, *f));
+        }
+        Ok(Regions { patterns, others, all_inside, some_inside })
+    }
+
+    fn region(&mut self, atoms: &[Atom], bits: u32) -> X {
+        let parts: Vec<X> = atoms
+            .iter()
+            .enumerate()
+            .map(|(i, atom)| if bits >> i & 1 == 1 { atom.language } else { self.langs.not(atom.language) })
+            .collect();
+        self.langs.and(parts)
+    }
+
+    fn region_is_empty(&mut self, atoms: &[Atom], bits: u32) -> bool {
+        if atoms.len() == 1 && bits == 1 {
+            return false;
+        }
+        let language = self.region(atoms, bits);
+        self.langs.is_empty(language) == Some(true)
+    }
+
+    /// Named keys inside of the regions whose values need not satisfy the formula. A pattern applies
+    /// to named keys as well, so it must not match these.
+    fn loose_names(
+        &mut self,
+        object: &Object,
+        atoms: &[Atom],
+        list: &[u32],
+        f: F,
+    ) -> Result<Vec<Rc<str>>, SchemaError> {
+        if f == TRUE || object.named.is_empty() {
+            return Ok(Vec::new());
+        }
+        let parts: Vec<X> = list.iter().map(|&bits| self.region(atoms, bits)).collect();
+        let union = self.langs.or(parts);
+        let mut loose = Vec::new();
+        for key in object.named.keys() {
+            if self.langs.matches(union, key) {
+                let value = self.value_at(object, key)?;
+                if value != FALSE && self.forms.and([value, f]) != value {
+                    loose.push(Rc::clone(key));
+                }
+            }
+        }
+        Ok(loose)
+    }
+
+    /// A pattern for the union of the regions without the names.
+    fn region_text(
+        &mut self,
+        atoms: &[Atom],
+        list: &[u32],
+        groups: &[(F, Vec<u32>)],
+        names: &[Rc<str>],
+    ) -> Option<String> {
+        if !names.is_empty() {
+            let words: Vec<X> = names.iter().map(|name| self.langs.literal(name)).collect();
+            let words = self.langs.or(words);
+            let parts: Vec<X> = list.iter().map(|&bits| self.region(atoms, bits)).collect();
+            let union = self.langs.or(parts);
+            let others = self.langs.not(words);
+            let union = self.langs.and([union, others]);
+            return self.langs.print(union, MAX_PATTERN);
+        }
+        for (i, atom) in atoms.iter().enumerate() {
+            let Some(text) = &atom.text else { continue };
+            // All regions inside of this atom, and no other.
+            let exact = groups
+                .iter()
+                .flat_map(|(_, bits)| bits)
+                .all(|bits| (bits >> i & 1 == 1) == list.contains(bits));
+            if exact && !text.starts_with(super::formats::MARK) {
+                return Some(text.to_string());
+            }
+        }
+        let parts: Vec<X> = list.iter().map(|&bits| self.region(atoms, bits)).collect();
+        let union = self.langs.or(parts);
+        self.langs.print(union, MAX_PATTERN)
+    }
+
+    /// The strings that satisfy a formula, as a language and, if possible, a pattern.
+    pub(super) fn key_language(&mut self, f: F) -> Result<(X, Option<Rc<str>>), SchemaError> {
+        if f == TRUE {
+            return Ok((super::lang::ALL, None));
+        }
+        let shapes = self.shapes(f, false, Type::String)?;
+        let mut parts = Vec::new();
+        let mut text = None;
+        for shape in shapes.iter() {
+            if let super::dnf::Shape::Text(string) = shape {
+                parts.push(string.language(&mut self.langs, u64::MAX));
+                if shapes.len() == 1 {
+                    text = string.pattern(&mut self.langs).map(Into::into);
+                }
+            }
+        }
+        let union = self.langs.or(parts);
+        Ok((union, text))
+    }
+
+    /// The strings that satisfy a formula, if they are listed.
+    pub(super) fn key_words(&mut self, f: F) -> Result<Option<Vec<Rc<str>>>, SchemaError> {
+        let shapes = self.shapes(f, false, Type::String)?;
+        let mut words = Vec::new();
+        for shape in shapes.iter() {
+            match shape {
+                super::dnf::Shape::Text(text) => match text.words() {
+                    Some(set) => words.extend(set.iter().cloned()),
+                    None => return Ok(None),
+                },
+                _ => return Ok(None),
+            }
+        }
+        Ok(Some(words))
+    }
+}

@@ -1,0 +1,167 @@
+//! The table of rewriting rules, from which the documentation is made.
+
+/// A rewriting rule.
+#[derive(Debug, Clone, Copy)]
+pub struct Rule {
+    /// Its name.
+    pub name: &'static str,
+    /// The keywords it removes.
+    pub keywords: &'static [&'static str],
+    /// What it does and why the meaning stays.
+    pub doc: &'static str,
+}
+
+/// All rules.
+pub const RULES: &[Rule] = &[
+    Rule {
+        name: "unknown-format",
+        keywords: &["format"],
+        doc: "A format that no draft defines is an annotation, as the standard says. It is left out.",
+    },
+    Rule {
+        name: "format-pattern",
+        keywords: &["format"],
+        doc: "A format of the standard that the grammar engine lacks becomes a pattern of the same strings.",
+    },
+    Rule {
+        name: "pattern-dialect",
+        keywords: &["pattern", "patternProperties"],
+        doc: "A pattern is read as ECMA-262 and written in the dialect of the grammar engine.",
+    },
+    Rule {
+        name: "look-ahead",
+        keywords: &["pattern", "patternProperties"],
+        doc: "Look-ahead becomes an intersection or a complement of regular languages, written back as a \
+              plain pattern by way of an automaton.",
+    },
+    Rule {
+        name: "trivial",
+        keywords: &["uniqueItems", "minLength", "minItems", "minProperties", "contains"],
+        doc: "A keyword that asks for nothing (`uniqueItems: false`, `minItems: 0`) is left out.",
+    },
+    Rule {
+        name: "one-of",
+        keywords: &["oneOf"],
+        doc: "`oneOf` becomes `anyOf` where no two branches have a value in common: by type, by constants, \
+              by a key that one requires and the other forbids, by ranges, lengths or patterns.",
+    },
+    Rule {
+        name: "one-of-exclusive",
+        keywords: &["oneOf"],
+        doc: "Branches of `oneOf` that overlap are cut to what no other branch accepts: A and not B, or B and \
+              not A.",
+    },
+    Rule {
+        name: "not",
+        keywords: &["not"],
+        doc: "`not` is pushed inwards: over `anyOf` and `allOf` by De Morgan, over `required` to a forbidden \
+              key, over `properties` to a required key with the opposite value, over types, ranges, lengths, \
+              lists and patterns to their complements.",
+    },
+    Rule {
+        name: "if-then-else",
+        keywords: &["if", "then", "else"],
+        doc: "`if` A `then` B `else` C becomes (A and B) or (not A and C).",
+    },
+    Rule {
+        name: "dependencies",
+        keywords: &["dependencies", "dependentRequired", "dependentSchemas"],
+        doc: "A dependency on a key becomes two alternatives: the key is absent, or what it needs holds.",
+    },
+    Rule {
+        name: "enum-filter",
+        keywords: &["enum", "const"],
+        doc: "Other constraints beside a list of values are decided on each value.",
+    },
+    Rule {
+        name: "property-names",
+        keywords: &["propertyNames"],
+        doc: "Constraints on keys become patterns of keys, or a list of properties.",
+    },
+    Rule {
+        name: "property-counts",
+        keywords: &["minProperties", "maxProperties"],
+        doc: "Counts over optional keys become alternatives in which the keys are required or absent.",
+    },
+    Rule {
+        name: "overlapping-patterns",
+        keywords: &["patternProperties"],
+        doc: "Patterns of keys that overlap are split into disjoint ones.",
+    },
+    Rule {
+        name: "unique-items",
+        keywords: &["uniqueItems"],
+        doc: "Lists of few possible values without repetition are listed; tuples whose items differ in any \
+              case need no check.",
+    },
+    Rule {
+        name: "contains",
+        keywords: &["contains", "minContains", "maxContains"],
+        doc: "An item that must occur becomes alternatives by position in a list of bounded length, or a \
+              count where all items satisfy it.",
+    },
+    Rule {
+        name: "unevaluated",
+        keywords: &["unevaluatedProperties", "unevaluatedItems"],
+        doc: "What other keywords evaluate is worked out for each combination of branches; the rest becomes \
+              `additionalProperties` or `items`.",
+    },
+    Rule {
+        name: "narrowed",
+        keywords: &["oneOf", "not", "if"],
+        doc: "One of several ways not to satisfy a schema that no grammar can hold (some item of a long list \
+              is wrong, some key without a name is) is left out, if there are others. Every answer is still \
+              valid; a few exotic valid ones are not offered.",
+    },
+    Rule {
+        name: "dynamic-ref",
+        keywords: &["$dynamicRef", "$recursiveRef"],
+        doc: "A dynamic reference with a single possible target is a plain reference.",
+    },
+];
+
+/// Keywords that a path may end in.
+const KEYWORDS: &[&str] = &[
+    "allOf",
+    "anyOf",
+    "oneOf",
+    "not",
+    "if",
+    "enum",
+    "const",
+    "type",
+    "$ref",
+    "$dynamicRef",
+    "$recursiveRef",
+    "pattern",
+    "format",
+    "minLength",
+    "maxLength",
+    "minimum",
+    "maximum",
+    "exclusiveMinimum",
+    "exclusiveMaximum",
+    "multipleOf",
+    "items",
+    "prefixItems",
+    "minItems",
+    "maxItems",
+    "contains",
+    "uniqueItems",
+    "properties",
+    "patternProperties",
+    "additionalProperties",
+    "required",
+    "minProperties",
+    "maxProperties",
+    "propertyNames",
+    "dependencies",
+    "dependentRequired",
+    "dependentSchemas",
+    "unevaluatedProperties",
+    "unevaluatedItems",
+];
+
+pub(super) fn is_keyword(name: &str) -> bool {
+    KEYWORDS.contains(&name)
+}
