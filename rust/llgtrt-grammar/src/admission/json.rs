@@ -5,7 +5,7 @@ use serde_json::Value;
 
 use crate::text::{first_line, grammar_error};
 
-/// serde_json stops at 128 levels with a message that does not help a client.
+/// `serde_json` stops at 128 levels with a message that does not help a client.
 const SERDE_DEPTH: usize = 127;
 
 /// Parses `text`, refusing more than `max_depth` levels. `what` starts the message.
