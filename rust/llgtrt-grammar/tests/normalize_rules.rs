@@ -100,7 +100,7 @@ fn check(schema: &Value, instances: &[Value]) -> Result<Outcome, TestCaseError> 
         return Ok(Outcome::Refused);
     };
     let validator = validator(schema);
-    let narrowed = rules.iter().any(|rule| *rule == "narrowed");
+    let narrowed = rules.contains(&"narrowed");
     for instance in instances {
         let valid = validator.is_valid(instance);
         let mut accepted = false;

@@ -87,7 +87,7 @@ fn the_suite_gets_what_the_table_says() {
         let count = counts.entry(name.clone()).or_default();
         *count += 1;
         if *count > 1 {
-            name.push_str(&format!(" #{count}"));
+            let _ = write!(name, " #{count}");
         }
         let _ = writeln!(table, "{name}\t{}", judge(&bench, &row));
     }

@@ -1,6 +1,6 @@
 //! Measures how true constrained answers are to their JSON Schemas.
 //!
-//! Reads JSON lines with `schema` and `tests: [{valid, data}]` (MaskBench, or the JSON Schema Test
+//! Reads JSON lines with `schema` and `tests: [{valid, data}]` (`MaskBench`, or the JSON Schema Test
 //! Suite), compiles every schema with this crate and with llguidance alone, walks every instance
 //! through the grammar, and prints who is right. Single threaded apart from the compiler's slots.
 //!

@@ -57,7 +57,7 @@ type Row = (String, Record, Record);
 pub(crate) fn report(rows: &[Row]) -> bool {
     let mut splits: BTreeMap<&str, Vec<&Row>> = BTreeMap::new();
     for row in rows {
-        let split = row.0.split("---").next().unwrap_or("").split("_").take(2);
+        let split = row.0.split("---").next().unwrap_or("").split('_').take(2);
         let end: usize = split.map(|part| part.len() + 1).sum::<usize>().saturating_sub(1);
         let name = row.0.get(..end.min(row.0.find("---").unwrap_or(end))).unwrap_or("");
         let name = name.trim_end_matches(|c: char| c.is_ascii_digit() || c == '_');

@@ -21,6 +21,7 @@ use crate::words::Words;
 
 /// What to measure.
 #[derive(Default)]
+#[allow(clippy::struct_excessive_bools, reason = "flags of a command line")]
 pub(crate) struct Options {
     file: String,
     json: Option<String>,
@@ -100,19 +101,18 @@ fn read(text: &str, only: Option<&str>) -> Result<Vec<Case>, String> {
     let mut counts: BTreeMap<String, usize> = BTreeMap::new();
     for (number, line) in text.lines().enumerate() {
         let row: Value = serde_json::from_str(line).map_err(|e| format!("line {}: {e}", number + 1))?;
-        let id = match row["id"].as_str() {
-            Some(id) => id.to_owned(),
-            None => {
-                let base = format!(
-                    "{}---{}---{}",
-                    row["draft"].as_str().unwrap_or(""),
-                    row["file"].as_str().unwrap_or(""),
-                    row["description"].as_str().unwrap_or("")
-                );
-                let count = counts.entry(base.clone()).or_default();
-                *count += 1;
-                if *count > 1 { format!("{base} #{count}") } else { base }
-            }
+        let id = if let Some(id) = row["id"].as_str() {
+            id.to_owned()
+        } else {
+            let base = format!(
+                "{}---{}---{}",
+                row["draft"].as_str().unwrap_or(""),
+                row["file"].as_str().unwrap_or(""),
+                row["description"].as_str().unwrap_or("")
+            );
+            let count = counts.entry(base.clone()).or_default();
+            *count += 1;
+            if *count > 1 { format!("{base} #{count}") } else { base }
         };
         if only.is_some_and(|only| !id.contains(only)) {
             continue;
@@ -282,19 +282,13 @@ impl Bench {
         for (valid, text) in &case.tests {
             let mut matcher = matcher.deep_clone();
             let tokens = self.words.encode_text(text);
-            let accepted = self.walk_plain(&mut matcher, &tokens, masks, &mut record.masks);
+            let accepted = Self::walk_plain(&mut matcher, &tokens, masks, &mut record.masks);
             record.verdicts.push(Verdict { valid: *valid, accepted, at: None });
         }
         record
     }
 
-    fn walk_plain(
-        &self,
-        matcher: &mut Matcher,
-        tokens: &[TokenId],
-        masks: bool,
-        times: &mut Vec<Duration>,
-    ) -> bool {
+    fn walk_plain(matcher: &mut Matcher, tokens: &[TokenId], masks: bool, times: &mut Vec<Duration>) -> bool {
         for &token in tokens {
             if masks {
                 let started = Instant::now();

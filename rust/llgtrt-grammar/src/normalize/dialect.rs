@@ -45,7 +45,7 @@ impl Dialect {
     }
 
     /// The keyword of a schema's identifier.
-    pub(crate) fn id<'a>(self, schema: &'a Value) -> Option<&'a str> {
+    pub(crate) fn id(self, schema: &Value) -> Option<&str> {
         let object = schema.as_object()?;
         if self.lone_ref() && object.contains_key("$ref") {
             return None;

@@ -282,7 +282,7 @@ impl Normalizer<'_> {
     ) -> Result<Rc<str>, SchemaError> {
         let path: Rc<str> = path.cloned().unwrap_or_else(|| "".into());
         if self.limits.residue == ResidueMode::Refuse {
-            return Err(self.refuse(&Some(path), keyword, what, hint));
+            return Err(refuse(Some(&path), keyword, what, hint));
         }
         let (at, own) = super::split_keyword(&path);
         let keyword = if own.is_empty() { keyword } else { own };
@@ -291,20 +291,6 @@ impl Normalizer<'_> {
             self.residue.push(residue);
         }
         Ok(path)
-    }
-
-    pub(super) fn refuse(
-        &self,
-        path: &Option<Rc<str>>,
-        keyword: &str,
-        what: &str,
-        hint: &str,
-    ) -> SchemaError {
-        let path = path.as_deref().unwrap_or("");
-        let (at, own) = super::split_keyword(path);
-        let is_keyword = super::rules::is_keyword(own);
-        let (at, own) = if is_keyword { (at, own) } else { (path, keyword) };
-        SchemaError::new(at, own, format!("no grammar can hold this: {what}"), hint)
     }
 
     pub(super) fn rule_path(&mut self, rule: &'static str, path: Option<&Rc<str>>) {
@@ -328,4 +314,13 @@ fn is_any(shape: &Shape) -> bool {
 
 fn nothing() -> SchemaError {
     SchemaError::new("", "", "the schema allows nothing: no value satisfies it", "")
+}
+
+/// The error for what no grammar can hold.
+pub(super) fn refuse(path: Option<&Rc<str>>, keyword: &str, what: &str, hint: &str) -> SchemaError {
+    let path = path.map_or("", |path| path);
+    let (at, own) = super::split_keyword(path);
+    let is_keyword = super::rules::is_keyword(own);
+    let (at, own) = if is_keyword { (at, own) } else { (path, keyword) };
+    SchemaError::new(at, own, format!("no grammar can hold this: {what}"), hint)
 }

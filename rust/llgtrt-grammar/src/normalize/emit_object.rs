@@ -5,6 +5,7 @@ use std::rc::Rc;
 
 use serde_json::{Map, Value, json};
 
+use super::emit::refuse;
 use super::formula::{F, FALSE, TRUE};
 use super::object::{Keys, Named, Object};
 use super::regions::Regions;
@@ -39,8 +40,8 @@ impl Normalizer<'_> {
                 None => self.flatten(&object, closed, &wishes, &mut flats)?,
             }
             if open.len() + flats.len() > self.limits.max_alternatives {
-                return Err(self.refuse(
-                    &path,
+                return Err(refuse(
+                    path.as_ref(),
                     "not",
                     "too many ways in which a key can satisfy this",
                     "name the keys in `required`",
@@ -131,7 +132,7 @@ impl Normalizer<'_> {
                 return Ok(());
             }
             let mut option = object;
-            for named in option.named.iter_mut() {
+            for named in &mut option.named {
                 if !option.required.contains(named.0) && single {
                     named.1.f = FALSE;
                 }
@@ -217,21 +218,21 @@ impl Normalizer<'_> {
             return Ok(());
         }
         // Which optional keys are there.
-        let too_many = |this: &Self| {
-            this.refuse(
-                path,
+        let too_many = || {
+            refuse(
+                path.as_ref(),
                 if object.max.is_some() { "maxProperties" } else { "minProperties" },
                 "a count over many optional keys needs too many alternatives",
                 "require the keys, or list the combinations with `anyOf`",
             )
         };
         if optional.len() > MAX_SPLIT {
-            return Err(too_many(self));
+            return Err(too_many());
         }
         if limit.is_none() && flat.unnamed.0 == 0 {
             // At least `need`: fewer named keys and enough unnamed ones, or these named keys and any.
-            for chosen in subsets(optional.len(), need as usize, self.limits.max_alternatives)
-                .ok_or_else(|| too_many(self))?
+            for chosen in
+                subsets(optional.len(), need as usize, self.limits.max_alternatives).ok_or_else(too_many)?
             {
                 let enough = chosen.len() as u64 == need;
                 let mut option = flat.clone();
@@ -252,9 +253,7 @@ impl Normalizer<'_> {
             return Ok(());
         }
         let most = limit.map_or(n, |limit| limit.min(n)) as usize;
-        for chosen in
-            subsets(optional.len(), most, self.limits.max_alternatives).ok_or_else(|| too_many(self))?
-        {
+        for chosen in subsets(optional.len(), most, self.limits.max_alternatives).ok_or_else(too_many)? {
             let have = chosen.len() as u64;
             let full = !open && need == 0 && limit.is_some();
             if full && chosen.len() != most {

@@ -189,7 +189,7 @@ impl Scan {
                 number.as_u64().is_some_and(|n| n < 1 << 31)
             }
             ("minimum" | "maximum" | "exclusiveMinimum" | "exclusiveMaximum", Value::Number(number)) => {
-                Num::new(number).is_some_and(Num::is_exact)
+                Num::new(number).is_some_and(Num::is_double)
             }
             ("exclusiveMinimum" | "exclusiveMaximum", Value::Bool(_)) => true,
             ("multipleOf", Value::Number(number)) => Ratio::new(number).and_then(Ratio::to_value).is_some(),
@@ -243,7 +243,7 @@ impl Scan {
 /// Whether llguidance, which computes with doubles, writes the value as it is.
 fn exact(value: &Value) -> bool {
     match value {
-        Value::Number(number) => Num::new(number).is_some_and(Num::is_exact),
+        Value::Number(number) => Num::new(number).is_some_and(Num::is_double),
         Value::Array(list) => list.iter().all(exact),
         Value::Object(members) => members.values().all(exact),
         _ => true,

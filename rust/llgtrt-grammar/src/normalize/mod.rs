@@ -7,10 +7,18 @@
 //!
 //! Pure functions; they recurse within [`NormalizeLimits::max_depth`] and need a big stack.
 
+#![allow(
+    clippy::similar_names,
+    clippy::match_same_arms,
+    clippy::format_push_string,
+    reason = "the algebra names sets by letters, and its tables keep one line per case"
+)]
+
 mod array;
 mod dialect;
 mod dnf;
 mod emit;
+mod emit_array;
 mod emit_object;
 mod eval;
 mod fast;
@@ -26,6 +34,7 @@ mod read_object;
 mod refs;
 mod regions;
 mod rules;
+mod shapes;
 mod string;
 mod unevaluated;
 
@@ -261,7 +270,7 @@ impl<'a> Normalizer<'a> {
     /// Counts a step of work on `f`.
     fn step(&mut self, f: F) -> Result<(), SchemaError> {
         self.steps += 1;
-        let late = self.steps % 512 == 0 && Instant::now() > self.deadline;
+        let late = self.steps.is_multiple_of(512) && Instant::now() > self.deadline;
         if self.steps > self.limits.max_steps || late {
             return Err(self.too_large(f));
         }

@@ -47,6 +47,14 @@ impl Num {
         }
     }
 
+    /// Whether a double holds the number exactly, and few others are close.
+    pub(crate) fn is_double(self) -> bool {
+        match self {
+            Num::Int(n) => n.unsigned_abs() <= 1 << 53,
+            Num::Float(_) => self.is_exact(),
+        }
+    }
+
     pub(crate) fn to_value(self) -> Value {
         match self {
             Num::Int(n) => i64::try_from(n)
@@ -150,11 +158,11 @@ impl Ratio {
     fn is_light(digits: u64) -> bool {
         let mut rest = digits;
         for factor in [2, 5] {
-            while rest > 0 && rest % factor == 0 {
+            while rest > 0 && rest.is_multiple_of(factor) {
                 rest /= factor;
             }
         }
-        digits <= 50_000 || (rest == 1 && digits <= u64::from(u32::MAX))
+        digits <= 50_000 || (rest == 1 && u32::try_from(digits).is_ok())
     }
 
     /// As llguidance reads it: a double of few digits.

@@ -210,7 +210,7 @@ impl Number {
                 [("minimum", "exclusiveMinimum", self.least), ("maximum", "exclusiveMaximum", self.most)]
             {
                 if let Some((num, excluded)) = bound {
-                    if !num.is_exact() && !(num.as_f64().abs() < 1e18 && num.is_int()) {
+                    if !num.is_double() {
                         return Err((name, "bounds of more than 15 digits are not exact"));
                     }
                     object.insert(if excluded { strict } else { name }.to_owned(), num.to_value());

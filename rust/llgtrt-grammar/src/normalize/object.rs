@@ -59,6 +59,15 @@ impl PartialEq for Object {
 }
 
 impl Object {
+    /// Whether no key outside of those named may occur, at first sight.
+    fn is_closed(&self) -> bool {
+        self.rest.iter().any(|(others, f)| {
+            *f == FALSE
+                && others.languages.is_empty()
+                && others.names.iter().all(|name| self.named.contains_key(name))
+        })
+    }
+
     pub(crate) fn is_any(&self) -> bool {
         self.named.values().all(|named| named.f == TRUE) && {
             let bare = Object { named: IndexMap::new(), ..self.clone() };
@@ -192,15 +201,6 @@ impl Normalizer<'_> {
         })
     }
 
-    /// Whether no key outside of those named may occur, at first sight.
-    fn is_closed(&self, object: &Object) -> bool {
-        object.rest.iter().any(|(others, f)| {
-            *f == FALSE
-                && others.languages.is_empty()
-                && others.names.iter().all(|name| object.named.contains_key(name))
-        })
-    }
-
     pub(super) fn prune_object(&mut self, mut object: Object) -> Result<Option<Object>, SchemaError> {
         for key in object.required.clone() {
             let f = self.value_at(&object, &key)?;
@@ -212,7 +212,7 @@ impl Normalizer<'_> {
         if object.min <= required {
             object.min = 0;
         }
-        if self.is_closed(&object) {
+        if object.is_closed() {
             let mut possible = 0;
             let names: Vec<Rc<str>> = object.named.keys().cloned().collect();
             for key in names {
@@ -261,7 +261,7 @@ impl Normalizer<'_> {
             }
         }
         object.somewhere = kept;
-        if !object.somewhere.is_empty() && self.is_closed(&object) {
+        if !object.somewhere.is_empty() && object.is_closed() {
             // One of the named keys has to be it.
             for (keys, f) in object.somewhere.clone() {
                 let mut possible = false;

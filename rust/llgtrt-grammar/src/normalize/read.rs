@@ -203,9 +203,8 @@ impl<'a> Normalizer<'a> {
         if value.is_boolean() && keyword.starts_with("exclusive") {
             return Ok(None);
         }
-        let number = match value {
-            Value::Number(number) => number,
-            _ => return Err(bad(place, keyword, "a number")),
+        let Value::Number(number) = value else {
+            return Err(bad(place, keyword, "a number"));
         };
         let num = Num::new(number).ok_or_else(|| bad(place, keyword, "a number that fits a double"))?;
         let lit = match keyword {
@@ -329,14 +328,13 @@ impl<'a> Normalizer<'a> {
             _ => {}
         }
         let id = (std::ptr::from_ref(target.schema), Rc::clone(&target.base));
-        let number = match self.def_ids.get(&id) {
-            Some(&number) => number,
-            None => {
-                let number = self.defs.len() as u32;
-                self.defs.push(Def { place: target, body: None });
-                self.def_ids.insert(id, number);
-                number
-            }
+        let number = if let Some(&number) = self.def_ids.get(&id) {
+            number
+        } else {
+            let number = self.defs.len() as u32;
+            self.defs.push(Def { place: target, body: None });
+            self.def_ids.insert(id, number);
+            number
         };
         let f = self.forms.def(number);
         let mut path = place.path.to_string();

@@ -143,7 +143,9 @@ impl<'a> Normalizer<'a> {
                     self.mention(key);
                     let needs = if dependent.is_array() || keyword == "dependentRequired" {
                         let keys = names(place, keyword, dependent)?;
-                        keys.iter().for_each(|key| self.mention(key));
+                        for key in &keys {
+                            self.mention(key);
+                        }
                         let list: Vec<F> =
                             keys.into_iter().map(|key| self.forms.lit(Lit::Required(key.into()))).collect();
                         self.forms.and(list)

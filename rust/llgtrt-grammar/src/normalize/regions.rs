@@ -3,6 +3,7 @@
 
 use std::rc::Rc;
 
+use super::emit::refuse;
 use super::formula::{F, FALSE, TRUE, Type};
 use super::lang::X;
 use super::object::{Keys, Object};
@@ -48,6 +49,7 @@ fn position(atoms: &mut Vec<Atom>, language: X, text: Option<&Rc<str>>) -> usize
 impl Normalizer<'_> {
     /// Splits the unnamed keys. With `only`, keys outside of that set are forbidden and values inside
     /// satisfy it as well; with `about`, the answer tells how the set relates to what may occur.
+    #[allow(clippy::too_many_lines, reason = "one pass over all sign combinations")]
     pub(super) fn regions(
         &mut self,
         object: &Object,
@@ -95,8 +97,8 @@ impl Normalizer<'_> {
             None => None,
         };
         if atoms.len() > MAX_ATOMS {
-            return Err(self.refuse(
-                &object.path,
+            return Err(refuse(
+                object.path.as_ref(),
                 "patternProperties",
                 "too many patterns on the keys of one object",
                 "use fewer patterns",
@@ -151,8 +153,8 @@ impl Normalizer<'_> {
         for (f, list) in groups.iter().filter(|(f, _)| *f != others) {
             let named = self.loose_names(object, &atoms, list, *f)?;
             let text = self.region_text(&atoms, list, &groups, &named).ok_or_else(|| {
-                self.refuse(
-                    &object.path,
+                refuse(
+                    object.path.as_ref(),
                     "patternProperties",
                     "keys of overlapping patterns cannot be told apart by a short pattern",
                     "use patterns of which at most one matches a key",

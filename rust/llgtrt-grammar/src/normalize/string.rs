@@ -44,7 +44,7 @@ impl Text {
             (Lit::MinLength(n), true) => vec![Self { max: Some(n - 1), ..any }],
             (Lit::MaxLength(n), false) => vec![Self { max: Some(*n), ..any }],
             (Lit::MaxLength(n), true) => vec![Self { min: n + 1, ..any }],
-            (Lit::Match(ALL, _), _) | (Lit::Match(NOTHING, _), _) => {
+            (Lit::Match(ALL | NOTHING, _), _) => {
                 let all = matches!(lit, Lit::Match(ALL, _));
                 if all == negated { Vec::new() } else { vec![any] }
             }

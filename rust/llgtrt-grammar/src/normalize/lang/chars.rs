@@ -127,7 +127,7 @@ fn write_char(c: u32, out: &mut String) {
                     '_' | ' ' | ',' | ':' | ';' | '@' | '=' | '<' | '>' | '\'' | '"' | '%' | '!'
                 ) =>
         {
-            out.push(c)
+            out.push(c);
         }
         Some(c) if c.is_ascii_punctuation() => {
             out.push('\\');

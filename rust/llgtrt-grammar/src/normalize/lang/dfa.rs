@@ -228,15 +228,15 @@ pub(crate) fn print(exprs: &mut Exprs, start: X, max_bytes: usize) -> Option<Str
         let state = left.swap_remove(at);
         let out = std::mem::take(&mut edges[state]);
         let own = star(out.get(&state));
-        for from in 0..n + 2 {
-            let Some(into) = edges[from].remove(&state) else { continue };
+        for edges in &mut edges {
+            let Some(into) = edges.remove(&state) else { continue };
             for (&to, rx) in out.iter().filter(|(to, _)| **to != state) {
                 let joined = concat(&[&into, &own, rx]);
                 if size(&joined) > max_bytes {
                     return None;
                 }
-                let old = edges[from].remove(&to);
-                edges[from].insert(to, or(old, joined));
+                let old = edges.remove(&to);
+                edges.insert(to, or(old, joined));
             }
         }
     }
