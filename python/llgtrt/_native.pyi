@@ -105,8 +105,8 @@ class GenerateRequest:
         first_chunk_fields: JSON members (without braces) merged into the first SSE chunk.
     """
 
-    def __init__(
-        self,
+    def __new__(
+        cls,
         *,
         prompts: list[str | list[int]],
         add_special: bool = True,
@@ -139,7 +139,7 @@ class GenerateRequest:
         created: int = 0,
         include_usage: bool = False,
         first_chunk_fields: str | None = None,
-    ) -> None: ...
+    ) -> GenerateRequest: ...
 
 # --- output -----------------------------------------------------------------------------------
 
@@ -224,7 +224,7 @@ class Engine:
         ConfigurationError: the configuration or the model is unusable.
     """
 
-    def __init__(self, config: str) -> None: ...
+    def __new__(cls, config: str) -> Engine: ...
     @property
     def model_info(self) -> str:
         """JSON: ``backend``, ``max_sequence_tokens``, ``max_batch_size``, ``vocab_size``, ``fast_forward``,

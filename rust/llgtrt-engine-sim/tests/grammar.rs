@@ -19,13 +19,13 @@ fn answers(grammar: &GrammarSpec, count: u64, fast_forward: bool) -> (Vec<String
     let (config, registry) = (GrammarConfig::default(), Registry::new());
     let compiler = GrammarCompiler::new(Arc::clone(&tokenizer), vocab_size, config.clone(), &registry)
         .expect("a compiler");
-    let compiled = compiler.compile(grammar).expect("a valid grammar");
+    let ready = compiler.compile(grammar).expect("a valid grammar");
     let pool = MaskPool::new(vocab_size, &config, &registry);
     let sim = SimConfig { max_batch_size: 8, fast_forward, ..SimConfig::default() };
     let masks = Arc::clone(&pool) as Arc<dyn MaskSource>;
     let mut engine = SimEngine::new(sim, tokenizer, masks).expect("a valid configuration");
     for seed in 0..count {
-        pool.register(SequenceId(seed), &compiled);
+        pool.register(SequenceId(seed), &ready);
         engine
             .submit(SequenceSpec {
                 id: SequenceId(seed),

@@ -133,7 +133,7 @@ pub(crate) fn build(
     factory: &ParserFactory,
     env: &Arc<TokenEnv>,
     kind: &'static str,
-    admitted: Admitted,
+    admitted: &Admitted,
     on_cancellable: impl FnOnce(CancellationHandle),
 ) -> Result<CompiledGrammar, Failure> {
     let parser = match create_parser(factory, admitted.grammar.clone()) {

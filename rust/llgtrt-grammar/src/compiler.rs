@@ -247,7 +247,7 @@ impl Shared {
             if let Some(Ok(grammar)) = known {
                 return Ok(grammar);
             }
-            build(&self.factory, &self.env, spec.kind(), admitted, on_cancellable)
+            build(&self.factory, &self.env, spec.kind(), &admitted, on_cancellable)
         }));
         self.metrics.compile_seconds.observe(started.elapsed().as_secs_f64());
         let outcome = match result {
