@@ -272,6 +272,7 @@ fn objects(inner: BoxedStrategy<Value>) -> BoxedStrategy<Value> {
         .boxed()
 }
 
+#[expect(clippy::needless_pass_by_value, reason = "a strategy is cheap to clone and moved by its users")]
 fn arrays(inner: BoxedStrategy<Value>) -> BoxedStrategy<Value> {
     prop_oneof![
         inner.clone().prop_map(|items| json!({ "type": "array", "items": items })),
