@@ -151,16 +151,16 @@ proptest! {
 
 #[test]
 fn deep_and_wide_schemas_are_bounded() {
-    let nest = |key: &str, n: usize, list: bool| {
+    let nested = |key: &str, n: usize, list: bool| {
         (0..n).fold(json!({"type": "string", "not": {"const": "x"}}), |inner, _| {
             if list { json!({ key: [inner, {"minLength": 1}] }) } else { json!({ key: inner }) }
         })
     };
     for key in ["not", "items", "additionalProperties", "contains", "if", "propertyNames"] {
-        let _ = run(&nest(key, 2000, false));
+        let _ = run(&nested(key, 2000, false));
     }
     for key in ["allOf", "anyOf", "oneOf", "prefixItems"] {
-        let _ = run(&nest(key, 2000, true));
+        let _ = run(&nested(key, 2000, true));
     }
     // 2^30 alternatives.
     let bits: Vec<Value> = (0..30)

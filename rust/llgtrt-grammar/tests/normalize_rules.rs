@@ -272,8 +272,7 @@ fn objects(inner: BoxedStrategy<Value>) -> BoxedStrategy<Value> {
         .boxed()
 }
 
-#[expect(clippy::needless_pass_by_value, reason = "a strategy is cheap to clone and moved by its users")]
-fn arrays(inner: BoxedStrategy<Value>) -> BoxedStrategy<Value> {
+fn arrays(inner: &BoxedStrategy<Value>) -> BoxedStrategy<Value> {
     prop_oneof![
         inner.clone().prop_map(|items| json!({ "type": "array", "items": items })),
         (inner.clone(), inner.clone()).prop_map(|(a, b)| json!({ "prefixItems": [a], "items": b })),
@@ -283,7 +282,7 @@ fn arrays(inner: BoxedStrategy<Value>) -> BoxedStrategy<Value> {
 }
 
 fn schema() -> BoxedStrategy<Value> {
-    prop_oneof![3 => leaf(), 3 => objects(leaf()), 1 => arrays(leaf())].boxed()
+    prop_oneof![3 => leaf(), 3 => objects(leaf()), 1 => arrays(&leaf())].boxed()
 }
 
 #[test]
