@@ -74,18 +74,20 @@ impl Admission {
         self.shared.metrics.constrained.with_label_values(&[spec.kind()]).inc();
         let this = Arc::clone(self);
         let param = job.request.grammar_param.clone();
+        let param_of_compiled = param.clone();
         let state = Arc::clone(&job.state);
-        self.compiler.compile_async(
+        let started = self.compiler.compile_async(
             spec,
             Box::new(move |compiled| {
                 let outcome = compiled
-                    .map_err(|error| under_param(error, param.as_deref()))
+                    .map_err(|error| under_param(error, param_of_compiled.as_deref()))
                     .and_then(|grammar| this.launch(job, prompts, Some(&grammar)));
                 if let Err(error) = outcome {
                     this.shared.fail(&state, error);
                 }
             }),
-        )
+        );
+        started.map_err(|error| under_param(error, param.as_deref()))
     }
 
     fn prepare_prompts(&self, request: &GenerateRequest) -> Result<Vec<PreparedPrompt>> {
@@ -224,8 +226,12 @@ impl Admission {
     }
 }
 
-/// Puts the request's field before the path that the grammar compiler reported.
+/// Puts the request's field before the path that the grammar compiler reported. An error that is not about
+/// the grammar, such as a full queue, names no field.
 fn under_param(error: Error, param: Option<&str>) -> Error {
+    if error.kind != ErrorKind::Grammar {
+        return error;
+    }
     match (param, error.param.as_deref()) {
         (None, _) => error,
         (Some(param), None | Some("")) => error.with_param(param),
