@@ -25,7 +25,7 @@ ROOT = Path(__file__).resolve().parent.parent
 SPECIAL_TOKENS = 1000
 VOCAB_SIZE = 131072
 EOS = 2
-WHITESPACE = r"[\x20\x09]{1,4}|\x0D?\x0A[\x20\x09]{0,64}"
+WHITESPACE = r"\x20"
 """llgtrt's default, given to both sides so that the masks are the same."""
 
 

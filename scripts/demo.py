@@ -45,8 +45,6 @@ SCHEMA = {
     },
     "required": ["name", "species", "age", "likes", "vaccinated", "owner"],
     "additionalProperties": False,
-    # One line of JSON, however much white space the model would like.
-    "x-guidance": {"whitespace_flexible": False, "item_separator": ", ", "key_separator": ": "},
 }
 PROMPT = "Invent a pet and its owner."
 START_TIMEOUT_S = 60

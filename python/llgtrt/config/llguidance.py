@@ -80,9 +80,10 @@ class LlguidanceConfig(Section):
     )
     max_properties: int = Field(default=5_000, ge=1, description="Properties of a whole JSON schema.")
     whitespace_pattern: str | None = Field(
-        default=r"[\x20\x09]{1,4}|\x0D?\x0A[\x20\x09]{0,64}",
+        default=r"\x20",
         description="Regular expression of the whitespace between the tokens of JSON answers.\n"
-        "The default is bounded, so that no model writes whitespace for ever. null: llguidance's own.\n"
+        "The default is one blank, or none: no model writes whitespace for ever, or spends tokens on\n"
+        "indentation. null: llguidance's own, without bound.\n"
         "The x-guidance of a request's schema wins over this and the next three.",
     )
     whitespace_flexible: bool = Field(

@@ -3,10 +3,10 @@
 use llguidance::api::ParserLimits;
 use serde::Deserialize;
 
-/// Whitespace allowed between JSON tokens: a few blanks, or one line break with an indentation.
+/// Whitespace allowed at each place between JSON tokens: at most one blank, so that answers are one line.
 /// Bounded, because models under a grammar that allows endless whitespace sometimes write it until
-/// the token limit.
-pub const DEFAULT_WHITESPACE_PATTERN: &str = r"[\x20\x09]{1,4}|\x0D?\x0A[\x20\x09]{0,64}";
+/// the token limit; and small, because indentation is tokens (a fifth of the demo model's answers).
+pub const DEFAULT_WHITESPACE_PATTERN: &str = r"\x20";
 
 /// Limits of llguidance's parser and lexer; the meaning and the units are llguidance's.
 #[derive(Debug, Clone, PartialEq, Eq, Deserialize)]

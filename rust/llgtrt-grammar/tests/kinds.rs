@@ -27,7 +27,7 @@ fn all_kinds(bench: &Bench) {
         &schema(person),
         &[
             r#"{"name":"John","age":12}"#,
-            "{\n  \"name\": \"日本 é\\n\",\n  \"age\": 0\n}",
+            "{ \"name\": \"日本 é\\n\", \"age\": 0 }",
             r#"{ "name" : "" , "age" : 123 }"#,
         ],
         &[
@@ -91,8 +91,7 @@ fn whitespace_is_bounded() {
     let bench = Bench::bytes();
     let spec = schema(r#"{"type":"object","properties":{"a":{"type":"integer"}},"required":["a"]}"#);
     let blanks = |n: usize| format!("{{{}\"a\":1}}", " ".repeat(n));
-    let lines = |n: usize| format!("{{\n{}\"a\":1}}", " ".repeat(n));
-    check(&bench, &spec, &[&blanks(0), &blanks(4), &lines(64)], &[&blanks(5), &lines(65)]);
+    check(&bench, &spec, &[&blanks(0), &blanks(1), "{ \"a\" : 1 }"], &[&blanks(2), "{\n\"a\":1}"]);
 }
 
 #[test]
