@@ -13,7 +13,7 @@ use llguidance::api::{GrammarWithLexer, TopLevelGrammar};
 use serde_json::{Map, Value};
 
 pub(crate) use json::push_key;
-pub(crate) use schema::Clues;
+pub(crate) use schema::{Clues, percent_decode};
 
 use crate::config::GrammarConfig;
 use crate::normalize::{self, NormalizeLimits, SchemaError};

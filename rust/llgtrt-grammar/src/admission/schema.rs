@@ -14,6 +14,7 @@ use llgtrt_core::Error;
 use serde_json::{Map, Value};
 
 use self::paths::{Paths, Segment};
+pub(crate) use self::refs::percent_decode;
 use crate::config::GrammarConfig;
 use crate::text::{grammar_error, truncate};
 

@@ -8,6 +8,7 @@ use std::rc::Rc;
 use serde_json::Value;
 
 use super::dialect::Dialect;
+use crate::admission::percent_decode;
 
 /// A place in the document: a schema, the identifier that references in it are relative to, the
 /// dialect, and the path.
@@ -271,22 +272,6 @@ fn join(base: &str, reference: &str) -> String {
         }
     }
     format!("{scheme}{authority}{}", segments.join("/"))
-}
-
-fn percent_decode(text: &str) -> Option<String> {
-    let mut bytes = Vec::with_capacity(text.len());
-    let mut rest = text.as_bytes();
-    while let Some((&byte, tail)) = rest.split_first() {
-        rest = tail;
-        if byte != b'%' {
-            bytes.push(byte);
-            continue;
-        }
-        let digits = std::str::from_utf8(rest.get(..2)?).ok()?;
-        bytes.push(u8::from_str_radix(digits, 16).ok()?);
-        rest = &rest[2..];
-    }
-    String::from_utf8(bytes).ok()
 }
 
 #[cfg(test)]

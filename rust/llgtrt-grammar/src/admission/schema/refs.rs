@@ -33,7 +33,7 @@ pub(super) fn resolve<'a>(root: &'a Value, reference: &str) -> Option<(&'a Value
     Some((value, segments))
 }
 
-fn percent_decode(text: &str) -> Option<String> {
+pub(crate) fn percent_decode(text: &str) -> Option<String> {
     if !text.contains('%') {
         return Some(text.to_owned());
     }
