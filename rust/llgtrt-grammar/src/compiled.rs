@@ -10,7 +10,7 @@ use parking_lot::Mutex;
 use toktrie::SimpleVob;
 
 use crate::TokenEnv;
-use crate::admission::{Admitted, Clues};
+use crate::admission::{Admitted, Clues, Refusal};
 use crate::lexer_guard::create_parser;
 use crate::text::{first_line, grammar_error};
 
@@ -38,6 +38,7 @@ struct Inner {
     env: Arc<TokenEnv>,
     kind: &'static str,
     bytes: usize,
+    symbols: usize,
     warnings: Vec<String>,
 }
 
@@ -75,6 +76,11 @@ impl CompiledGrammar {
     /// Estimated memory, in bytes. Grows while the grammar learns.
     pub fn bytes(&self) -> usize {
         self.inner.bytes + (self.inner.start.lock().fuel * BYTES_PER_FUEL) as usize
+    }
+
+    /// Size of the grammar, in symbols; what [`GrammarLimits::max_grammar_size`](crate::GrammarLimits) bounds.
+    pub fn symbols(&self) -> usize {
+        self.inner.symbols
     }
 
     /// What llguidance only approximates (an `x-guidance` with `lenient`, for instance).
@@ -116,34 +122,45 @@ impl CompiledGrammar {
 /// What a compilation ended with, beside success.
 pub(crate) enum Failure {
     /// The grammar is not usable.
-    Refused(Error),
+    Refused(Refusal),
     /// The computation of the first mask was cancelled.
     Cancelled,
 }
 
 impl From<Error> for Failure {
     fn from(error: Error) -> Self {
-        Self::Refused(error)
+        Self::Refused(error.into())
+    }
+}
+
+impl From<Refusal> for Failure {
+    fn from(refusal: Refusal) -> Self {
+        Self::Refused(refusal)
     }
 }
 
 /// Compiles a grammar that passed the checks and computes its first mask. `on_cancellable` receives the handle
-/// that stops the mask; the compilation itself cannot be stopped.
+/// that stops the mask; the compilation itself cannot be stopped. `admitted` is left with the grammar that was
+/// compiled in the end.
 pub(crate) fn build(
     factory: &ParserFactory,
     env: &Arc<TokenEnv>,
     kind: &'static str,
-    admitted: &Admitted,
+    admitted: &mut Admitted,
     on_cancellable: impl FnOnce(CancellationHandle),
 ) -> Result<CompiledGrammar, Failure> {
-    let parser = match create_parser(factory, admitted.grammar.clone()) {
-        Ok(parser) => parser,
+    let located = |admitted: &Admitted, error: &anyhow::Error| {
+        Failure::from(locate(factory, &admitted.notes.clues, &error.to_string()))
+    };
+    let (parser, symbols) = match create_parser(factory, admitted.grammar.clone()) {
+        Ok(created) => created,
         // What looked plain may still be beyond llguidance (patterns that overlap, for instance).
-        Err(error) => match admitted.rewritten().map(|again| again.map(|g| create_parser(factory, g))) {
-            Some(Ok(Ok(parser))) => parser,
-            Some(Err(error)) => return Err(error.into()),
-            _ => return Err(locate(factory, &admitted.clues, &error.to_string()).into()),
-        },
+        Err(error) => {
+            if !admitted.rewrite()? {
+                return Err(located(admitted, &error));
+            }
+            create_parser(factory, admitted.grammar.clone()).map_err(|_| located(admitted, &error))?
+        }
     };
     let lexer_bytes = parser.parser.lexer_stats().num_bytes;
     let mut matcher = Matcher::new(Ok(parser));
@@ -174,6 +191,7 @@ pub(crate) fn build(
         env: Arc::clone(env),
         kind,
         bytes,
+        symbols,
         warnings,
     };
     Ok(CompiledGrammar { inner: Arc::new(inner) })

@@ -21,6 +21,7 @@ use crate::cache::{Cache, Key, Outcome, key, text_key};
 use crate::compiled::{CompiledGrammar, Failure, build};
 use crate::config::GrammarConfig;
 use crate::metrics::CompilerMetrics;
+use crate::normalize::ResidueMode;
 use crate::text::grammar_error;
 use crate::{TokenEnv, admission, spawn_big_stack};
 
@@ -240,19 +241,19 @@ impl Shared {
         };
         let mut same = None;
         let result = catch_unwind(AssertUnwindSafe(|| {
-            let admitted = admission::admit(spec, &self.config)?;
+            let mut admitted = admission::admit(spec, &self.config, ResidueMode::Refuse)?;
             // Schemas that differ only in what has no meaning share a grammar.
             same = admitted.text().map(|text| text_key(&text));
             let known = same.and_then(|key| self.state.lock().cache.get(&key));
             if let Some(Ok(grammar)) = known {
                 return Ok(grammar);
             }
-            build(&self.factory, &self.env, spec.kind(), &admitted, on_cancellable)
+            build(&self.factory, &self.env, spec.kind(), &mut admitted, on_cancellable)
         }));
         self.metrics.compile_seconds.observe(started.elapsed().as_secs_f64());
         let outcome = match result {
             Ok(Ok(grammar)) => Ok(grammar),
-            Ok(Err(Failure::Refused(error))) => Err(error),
+            Ok(Err(Failure::Refused(refusal))) => Err(refusal.into()),
             // Remembered as a refusal: the next attempt would take as long.
             Ok(Err(Failure::Cancelled)) => Err(self.deadline_error()),
             Err(_) => Err(Error::internal("the grammar compiler panicked")),

@@ -11,14 +11,14 @@ use llguidance::api::{GrammarInit, ParserLimits, TopLevelGrammar};
 use llguidance::earley::lexerspec::LexerSpec;
 use llguidance::{ParserFactory, TokenParser};
 
-/// Creates a parser, unless its lexer cannot start within the limits.
+/// Creates a parser, unless its lexer cannot start within the limits, and says how many symbols the grammar has.
 ///
 /// # Errors
 /// llguidance refuses the grammar, or its lexer needs more than `initial_lexer_fuel`.
 pub(crate) fn create_parser(
     factory: &ParserFactory,
     grammar: TopLevelGrammar,
-) -> anyhow::Result<TokenParser> {
+) -> anyhow::Result<(TokenParser, usize)> {
     // llguidance catches its own panics in the call below; this part of it has to be caught here.
     let checked = catch_unwind(AssertUnwindSafe(|| {
         let limits = factory.limits();
@@ -28,7 +28,9 @@ pub(crate) fn create_parser(
         anyhow::Ok((grammar, lexer))
     }));
     let (grammar, lexer) = checked.unwrap_or_else(|_| anyhow::bail!("the grammar cannot be read"))?;
-    factory.create_parser_from_init_default(GrammarInit::Internal(grammar, lexer))
+    let symbols = grammar.num_symbols();
+    let parser = factory.create_parser_from_init_default(GrammarInit::Internal(grammar, lexer))?;
+    Ok((parser, symbols))
 }
 
 fn check_start(lexer: &LexerSpec, limits: &ParserLimits) -> anyhow::Result<()> {

@@ -3,10 +3,9 @@
 //! llguidance's own parser checks the syntax. Here only what its recursion depends on is bounded,
 //! by scanning the text; a scan that errs, errs on the side of counting too much.
 
-use llgtrt_core::Error;
 use serde_json::Value;
 
-use super::{regex, schema};
+use super::{Notes, Refusal, regex, schema};
 use crate::config::GrammarConfig;
 use crate::text::grammar_error;
 
@@ -24,32 +23,31 @@ pub(super) fn quote(text: &str) -> String {
 }
 
 /// Checks a grammar text and rewrites the schemas inside.
-pub(super) fn prepare(text: &str, config: &GrammarConfig) -> Result<String, Error> {
+pub(super) fn prepare(text: &str, config: &GrammarConfig, notes: &mut Notes) -> Result<String, Refusal> {
     if text.trim().is_empty() {
-        return Err(grammar_error("the grammar is empty"));
+        return Err(grammar_error("the grammar is empty").into());
     }
     let scan = Scan::of(text);
     if scan.rules > MAX_RULES {
-        return Err(grammar_error(format!("{} rules; the limit is {MAX_RULES}", scan.rules)));
+        return Err(grammar_error(format!("{} rules; the limit is {MAX_RULES}", scan.rules)).into());
     }
     if scan.nesting > MAX_NESTING {
-        return Err(grammar_error(format!(
-            "the grammar is nested too deeply; the limit is {MAX_NESTING} levels"
-        )));
+        let message = format!("the grammar is nested too deeply; the limit is {MAX_NESTING} levels");
+        return Err(grammar_error(message).into());
     }
     for expression in &scan.regexes {
         // Syntax errors are llguidance's to report: it knows the line.
         if let Err(error) = regex::check(expression, config.max_regex_bytes) {
             if expression.len() > config.max_regex_bytes || error.message.contains("nested too deeply") {
-                return Err(error);
+                return Err(error.into());
             }
         }
     }
-    prepare_schemas(text, config)
+    prepare_schemas(text, config, notes)
 }
 
 /// Checks and rewrites the schema after every `%json`.
-fn prepare_schemas(text: &str, config: &GrammarConfig) -> Result<String, Error> {
+fn prepare_schemas(text: &str, config: &GrammarConfig, notes: &mut Notes) -> Result<String, Refusal> {
     let mut out = String::with_capacity(text.len());
     let mut done = 0;
     for (index, (at, marker)) in text.match_indices("%json").enumerate() {
@@ -60,13 +58,18 @@ fn prepare_schemas(text: &str, config: &GrammarConfig) -> Result<String, Error> 
         let mut values = serde_json::Deserializer::from_str(&text[start..]).into_iter::<Value>();
         // What is not JSON is either in a comment or a string, or an error that llguidance reports.
         if let Some(Ok(value)) = values.next() {
+            // The paths in them would lead into the wrong text.
             let mut clues = schema::Clues::default();
             let rewritten = schema::check(&value, config, "", &mut clues)
-                .and_then(|()| super::rewrite(&value, ""))
-                .map_err(|mut error| {
+                .map_err(Refusal::from)
+                .and_then(|()| super::rewrite(&value, "", notes))
+                .map_err(|mut refusal| {
+                    let error = &mut refusal.error;
                     let place = error.param.take().map(|path| format!(" at `{path}`")).unwrap_or_default();
-                    error.message = format!("`%json` number {}{place}: {}", index + 1, error.message);
-                    error
+                    let place = format!("`%json` number {}{place}: ", index + 1);
+                    error.message.insert_str(0, &place);
+                    refusal.message.insert_str(0, &place);
+                    refusal
                 })?;
             if rewritten != value {
                 out.push_str(&text[done..start]);
@@ -148,9 +151,14 @@ fn skip_line(bytes: &[u8], start: usize) -> usize {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::normalize::ResidueMode;
 
-    fn check_text(text: &str) -> Result<(), Error> {
-        prepare(text, &GrammarConfig::default()).map(|_| ())
+    fn prepared(text: &str) -> Result<String, llgtrt_core::Error> {
+        Ok(prepare(text, &GrammarConfig::default(), &mut Notes::new(ResidueMode::Refuse))?)
+    }
+
+    fn check_text(text: &str) -> Result<(), llgtrt_core::Error> {
+        prepared(text).map(drop)
     }
 
     #[test]
@@ -189,8 +197,10 @@ mod tests {
     #[test]
     fn embedded_schemas_are_rewritten() {
         let text = "start: a b\na: %json {\"type\": \"string\", \"format\": \"color\"}\nb: %json {\"type\": \"null\"}\n";
-        let prepared = prepare(text, &GrammarConfig::default()).unwrap();
-        assert_eq!(prepared, "start: a b\na: %json {\"type\":\"string\"}\nb: %json {\"type\": \"null\"}\n");
+        assert_eq!(
+            prepared(text).unwrap(),
+            "start: a b\na: %json {\"type\":\"string\"}\nb: %json {\"type\": \"null\"}\n"
+        );
     }
 
     #[test]

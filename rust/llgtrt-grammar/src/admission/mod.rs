@@ -5,6 +5,7 @@
 
 mod json;
 mod lark;
+mod refusal;
 mod regex;
 mod schema;
 
@@ -13,10 +14,11 @@ use llguidance::api::{GrammarWithLexer, TopLevelGrammar};
 use serde_json::{Map, Value};
 
 pub(crate) use json::push_key;
+pub(crate) use refusal::Refusal;
 pub(crate) use schema::{Clues, percent_decode};
 
 use crate::config::GrammarConfig;
-use crate::normalize::{self, NormalizeLimits, SchemaError};
+use crate::normalize::{self, NormalizeLimits, Residue, ResidueMode, RuleUse};
 use crate::text::grammar_error;
 
 /// Grammars in one llguidance grammar list.
@@ -26,10 +28,48 @@ const MAX_GRAMMARS: usize = 128;
 pub(crate) struct Admitted {
     /// What llguidance compiles.
     pub(crate) grammar: TopLevelGrammar,
-    /// Where things are in a schema, for errors that llguidance reports without a place.
-    pub(crate) clues: Clues,
+    /// What was learned on the way.
+    pub(crate) notes: Notes,
     /// A schema that was not rewritten, because it did not seem to need it.
     pub(crate) plain: Option<Value>,
+}
+
+/// What was learned about the schemas of a grammar.
+#[derive(Debug)]
+pub(crate) struct Notes {
+    /// Where things are in a schema, for errors that llguidance reports without a place.
+    pub(crate) clues: Clues,
+    /// The normaliser's rules that were used.
+    pub(crate) rules: Vec<RuleUse>,
+    /// What the grammar does not hold.
+    pub(crate) residue: Vec<Residue>,
+    limits: NormalizeLimits,
+}
+
+impl Notes {
+    fn new(residue: ResidueMode) -> Self {
+        Self {
+            clues: Clues::default(),
+            rules: Vec::new(),
+            residue: Vec::new(),
+            limits: NormalizeLimits { residue, ..NormalizeLimits::default() },
+        }
+    }
+
+    /// Keeps what a normalisation of the schema at `at` reports, and gives the schema.
+    fn keep(&mut self, normalized: normalize::Normalized, at: &str) -> Value {
+        let under = |path: &str| json::join(at, path);
+        self.rules.extend(
+            normalized.rules.into_iter().map(|used| RuleUse { path: under(&used.path), rule: used.rule }),
+        );
+        self.residue.extend(
+            normalized
+                .residue
+                .into_iter()
+                .map(|left| Residue { path: under(&left.path), keyword: left.keyword }),
+        );
+        normalized.schema
+    }
 }
 
 /// Refuses a text that is too long, before anything else looks at it (hashing included).
@@ -54,44 +94,48 @@ pub(crate) fn check_size(spec: &GrammarSpec, config: &GrammarConfig) -> Result<(
 }
 
 /// Checks a grammar and turns it into what llguidance compiles.
-pub(crate) fn admit(spec: &GrammarSpec, config: &GrammarConfig) -> Result<Admitted, Error> {
+pub(crate) fn admit(
+    spec: &GrammarSpec,
+    config: &GrammarConfig,
+    residue: ResidueMode,
+) -> Result<Admitted, Refusal> {
     check_size(spec, config)?;
-    let mut clues = Clues::default();
+    let mut notes = Notes::new(residue);
     let mut plain = None;
     let grammar = match spec {
         GrammarSpec::JsonSchema(text) => {
             let schema = json::parse(text, config.max_depth, "the schema")?;
             let schema = with_server_options(schema, config, "")?;
-            schema::check(&schema, config, "", &mut clues)?;
-            let rewritten = rewrite(&schema, "")?;
+            schema::check(&schema, config, "", &mut notes.clues)?;
+            let rewritten = rewrite(&schema, "", &mut notes)?;
             plain = Some(schema);
             TopLevelGrammar::from_json_schema(rewritten)
         }
         GrammarSpec::JsonObject => {
             let schema = serde_json::json!({"type": "object"});
-            TopLevelGrammar::from_json_schema(admit_schema(schema, config, "", &mut clues)?)
+            TopLevelGrammar::from_json_schema(admit_schema(schema, config, "", &mut notes)?)
         }
         GrammarSpec::Regex(pattern) => {
             regex::check(pattern, config.max_regex_bytes)?;
             TopLevelGrammar::from_regex(pattern)
         }
         GrammarSpec::Choice(choices) => TopLevelGrammar::from_lark(choice_to_lark(choices)),
-        GrammarSpec::Lark(text) => TopLevelGrammar::from_lark(lark::prepare(text, config)?),
-        GrammarSpec::Llguidance(text) => admit_llguidance(text, config, &mut clues)?,
+        GrammarSpec::Lark(text) => TopLevelGrammar::from_lark(lark::prepare(text, config, &mut notes)?),
+        GrammarSpec::Llguidance(text) => admit_llguidance(text, config, &mut notes)?,
     };
-    Ok(Admitted { grammar, clues, plain })
+    Ok(Admitted { grammar, notes, plain })
 }
 
 impl Admitted {
-    /// The grammar with its schema rewritten as a whole, for a schema that llguidance refused.
-    pub(crate) fn rewritten(&self) -> Option<Result<TopLevelGrammar, Error>> {
-        let schema = self.plain.as_ref()?;
-        let rewritten = normalize::rewrite(schema, &NormalizeLimits::default());
-        Some(
-            rewritten
-                .map(|normalized| TopLevelGrammar::from_json_schema(normalized.schema))
-                .map_err(|error| schema_error(&error, "")),
-        )
+    /// Rewrites the schema as a whole, for one that llguidance refused; false if there is none.
+    pub(crate) fn rewrite(&mut self) -> Result<bool, Refusal> {
+        let Some(schema) = &self.plain else { return Ok(false) };
+        let normalized =
+            normalize::rewrite(schema, &self.notes.limits).map_err(|error| Refusal::of_schema(&error, ""))?;
+        self.notes.rules.clear();
+        self.notes.residue.clear();
+        self.grammar = TopLevelGrammar::from_json_schema(self.notes.keep(normalized, ""));
+        Ok(true)
     }
 
     /// Text that only grammars with the same meaning share.
@@ -103,31 +147,25 @@ impl Admitted {
 
 /// The schema in llguidance's subset. A request that asks for approximations gets them where the
 /// schema cannot be rewritten.
-fn rewrite(schema: &Value, at: &str) -> Result<Value, Error> {
+fn rewrite(schema: &Value, at: &str, notes: &mut Notes) -> Result<Value, Refusal> {
     let lenient = schema.pointer("/x-guidance/lenient").and_then(Value::as_bool).unwrap_or(false);
-    match normalize::normalize(schema, &NormalizeLimits::default()) {
-        Ok(normalized) => Ok(normalized.schema),
+    match normalize::normalize(schema, &notes.limits) {
+        Ok(normalized) => Ok(notes.keep(normalized, at)),
         Err(_) if lenient => Ok(schema.clone()),
-        Err(error) => Err(schema_error(&error, at)),
+        Err(error) => Err(Refusal::of_schema(&error, at)),
     }
 }
 
-fn schema_error(error: &SchemaError, at: &str) -> Error {
-    let param = json::join(at, &error.param());
-    let message = if error.keyword.is_empty() || error.message.contains(&format!("`{}`", error.keyword)) {
-        error.to_string()
-    } else {
-        format!("`{}`: {error}", error.keyword)
-    };
-    let result = grammar_error(message);
-    if param.is_empty() { result } else { result.with_param(param) }
-}
-
-fn admit_schema(schema: Value, config: &GrammarConfig, at: &str, clues: &mut Clues) -> Result<Value, Error> {
+fn admit_schema(
+    schema: Value,
+    config: &GrammarConfig,
+    at: &str,
+    notes: &mut Notes,
+) -> Result<Value, Refusal> {
     let mut schema = with_server_options(schema, config, at)?;
     schema::noops::remove(&mut schema);
-    schema::check(&schema, config, at, clues)?;
-    rewrite(&schema, at)
+    schema::check(&schema, config, at, &mut notes.clues)?;
+    rewrite(&schema, at, notes)
 }
 
 /// Puts the server's `x-guidance` defaults under those of the schema.
@@ -210,23 +248,27 @@ fn choice_to_lark(choices: &[String]) -> String {
 }
 
 /// A list of grammars as JSON (`{"grammars": [{"json_schema": ..., "lark_grammar": ...}]}`), or Lark.
-fn admit_llguidance(text: &str, config: &GrammarConfig, clues: &mut Clues) -> Result<TopLevelGrammar, Error> {
+fn admit_llguidance(
+    text: &str,
+    config: &GrammarConfig,
+    notes: &mut Notes,
+) -> Result<TopLevelGrammar, Refusal> {
     if !text.trim_start().starts_with('{') {
-        return Ok(TopLevelGrammar::from_lark(lark::prepare(text, config)?));
+        return Ok(TopLevelGrammar::from_lark(lark::prepare(text, config, notes)?));
     }
     let value = json::parse(text, config.max_depth.saturating_add(4), "the grammar")?;
     if value.get("max_tokens").is_some_and(|limit| !limit.is_null()) {
-        return Err(
-            grammar_error("set the request's token limit instead of the grammar's").with_param("max_tokens")
-        );
+        let message = "set the request's token limit instead of the grammar's";
+        return Err(grammar_error(message).with_param("max_tokens").into());
     }
     let list = value.get("grammars").and_then(Value::as_array).filter(|list| !list.is_empty());
     let Some(list) = list else {
-        return Err(grammar_error("`grammars` must be a list of at least one grammar").with_param("grammars"));
+        let message = "`grammars` must be a list of at least one grammar";
+        return Err(grammar_error(message).with_param("grammars").into());
     };
     if list.len() > MAX_GRAMMARS {
-        return Err(grammar_error(format!("{} grammars; the limit is {MAX_GRAMMARS}", list.len()))
-            .with_param("grammars"));
+        let message = format!("{} grammars; the limit is {MAX_GRAMMARS}", list.len());
+        return Err(grammar_error(message).with_param("grammars").into());
     }
     let mut grammars = Vec::with_capacity(list.len());
     for (index, entry) in list.iter().enumerate() {
@@ -239,19 +281,17 @@ fn admit_llguidance(text: &str, config: &GrammarConfig, clues: &mut Clues) -> Re
         match (parsed.json_schema.take(), parsed.lark_grammar.take()) {
             (Some(schema), None) => {
                 let at = format!("{at}.json_schema");
-                parsed.json_schema = Some(
-                    admit_schema(schema, config, &at, clues)
-                        .map_err(|e| if e.param.is_none() { e.with_param(at) } else { e })?,
-                );
+                let schema = admit_schema(schema, config, &at, notes);
+                parsed.json_schema = Some(schema.map_err(|refusal| refusal.or_param(at))?);
             }
             (None, Some(lark)) => {
-                let lark = lark::prepare(&lark, config);
-                parsed.lark_grammar = Some(lark.map_err(|e| e.with_param(format!("{at}.lark_grammar")))?);
+                let lark = lark::prepare(&lark, config, notes);
+                parsed.lark_grammar =
+                    Some(lark.map_err(|refusal| refusal.or_param(format!("{at}.lark_grammar")))?);
             }
             _ => {
-                return Err(
-                    grammar_error("a grammar has either `json_schema` or `lark_grammar`").with_param(at)
-                );
+                let message = "a grammar has either `json_schema` or `lark_grammar`";
+                return Err(grammar_error(message).with_param(at).into());
             }
         }
         grammars.push(parsed);
