@@ -5,9 +5,13 @@ use std::time::Duration;
 
 use serde_json::{Value, json};
 
+#[derive(Clone)]
 pub(crate) struct Verdict {
     pub(crate) valid: bool,
+    /// As it is written, keys in that order.
     pub(crate) accepted: bool,
+    /// With its keys in some order.
+    pub(crate) any_order: bool,
     /// Bytes that were allowed, if not all.
     pub(crate) at: Option<usize>,
 }
@@ -22,81 +26,155 @@ pub(crate) struct Record {
     pub(crate) masks: Vec<Duration>,
 }
 
+/// Which verdict counts.
+#[derive(Clone, Copy)]
+enum Order {
+    Written,
+    Any,
+}
+
 impl Record {
-    fn wrongly_accepted(&self) -> bool {
-        self.verdicts.iter().any(|v| v.accepted && !v.valid)
+    fn wrong(&self, order: Order, valid: bool) -> bool {
+        self.verdicts.iter().any(|v| v.valid == valid && v.is_accepted(order) != valid)
     }
 
-    fn wrongly_rejected(&self) -> bool {
-        self.verdicts.iter().any(|v| !v.accepted && v.valid)
+    fn right(&self, order: Order) -> bool {
+        self.refused.is_none() && !self.wrong(order, true) && !self.wrong(order, false)
     }
 
-    fn right(&self) -> bool {
-        self.refused.is_none() && self.verdicts.iter().all(|v| v.accepted == v.valid)
+    /// The same verdicts.
+    pub(crate) fn without_times(&self) -> Self {
+        Self {
+            refused: self.refused.clone(),
+            path: self.path.clone(),
+            verdicts: self.verdicts.clone(),
+            ..Self::default()
+        }
     }
 
-    pub(crate) fn to_json(&self) -> Value {
+    fn to_json(&self) -> Value {
         let verdicts: Vec<Value> = self
             .verdicts
             .iter()
-            .map(|v| json!({"valid": v.valid, "accepted": v.accepted, "at": v.at}))
+            .map(|v| json!({"valid": v.valid, "accepted": v.accepted, "any_order": v.any_order, "at": v.at}))
             .collect();
         json!({
             "refused": self.refused,
             "path": self.path,
             "compile_ms": self.compile.as_secs_f64() * 1e3,
-            "right": self.right(),
+            "right": self.right(Order::Any),
             "tests": verdicts,
         })
     }
 }
 
-type Row = (String, Record, Record);
+impl Verdict {
+    fn is_accepted(&self, order: Order) -> bool {
+        match order {
+            Order::Written => self.accepted,
+            Order::Any => self.any_order,
+        }
+    }
+}
+
+/// One schema.
+pub(crate) struct Row {
+    pub(crate) id: String,
+    /// The grammar holds all of the schema, or the schema is refused.
+    pub(crate) ours: Record,
+    /// The grammar holds what it can, and a validator judges the rest.
+    pub(crate) verify: Record,
+    /// llguidance alone.
+    pub(crate) plain: Record,
+}
+
+impl Row {
+    pub(crate) fn to_json(&self) -> Value {
+        json!({
+            "id": self.id,
+            "ours": self.ours.to_json(),
+            "verify": self.verify.to_json(),
+            "plain": self.plain.to_json(),
+        })
+    }
+
+    /// `Github_easy---o12` is of the split `Github_easy`.
+    fn split(&self) -> &str {
+        let name = self.id.split("---").next().unwrap_or("");
+        name.trim_end_matches(|c: char| c.is_ascii_digit() || c == '_')
+    }
+}
+
+type Column = (&'static str, fn(&Row) -> &Record, Order);
+
+const COLUMNS: [Column; 5] = [
+    ("refuse, order as written", |row| &row.ours, Order::Written),
+    ("refuse, any order of keys", |row| &row.ours, Order::Any),
+    ("verify, any order of keys", |row| &row.verify, Order::Any),
+    ("llguidance, as written", |row| &row.plain, Order::Written),
+    ("llguidance, any order", |row| &row.plain, Order::Any),
+];
 
 /// Prints everything; `true` if we accepted no invalid instance.
 pub(crate) fn report(rows: &[Row]) -> bool {
     let mut splits: BTreeMap<&str, Vec<&Row>> = BTreeMap::new();
     for row in rows {
-        let split = row.0.split("---").next().unwrap_or("").split('_').take(2);
-        let end: usize = split.map(|part| part.len() + 1).sum::<usize>().saturating_sub(1);
-        let name = row.0.get(..end.min(row.0.find("---").unwrap_or(end))).unwrap_or("");
-        let name = name.trim_end_matches(|c: char| c.is_ascii_digit() || c == '_');
-        splits.entry(name).or_default().push(row);
+        splits.entry(row.split()).or_default().push(row);
     }
-    println!("{:32} {:>5} | {:>28} | {:>28}", "split", "count", "ours: right/refused/acc/rej", "plain");
+    println!(
+        "Each column: share fully right, schemas fully right/refused/accepting a wrong/rejecting a right\n"
+    );
+    print!("{:24} {:>5}", "split", "count");
+    for (title, _, _) in COLUMNS {
+        print!(" | {title:>25}");
+    }
+    println!();
     for (name, rows) in &splits {
         line(name, rows);
     }
     let all: Vec<&Row> = rows.iter().collect();
     line("all", &all);
     let both: Vec<&Row> =
-        rows.iter().filter(|row| row.1.refused.is_none() && row.2.refused.is_none()).collect();
-    println!("\nours, all schemas   {}", times(all.iter().map(|row| &row.1)));
-    println!("plain, all schemas  {}", times(all.iter().map(|row| &row.2)));
-    println!("ours, both accept   {}", times(both.iter().map(|row| &row.1)));
-    println!("plain, both accept  {}", times(both.iter().map(|row| &row.2)));
-    refusals(rows);
-    list("wrongly accepted (ours)", rows, |row| row.1.wrongly_accepted());
-    list("wrongly accepted (plain)", rows, |row| row.2.wrongly_accepted());
-    list("wrongly rejected (ours)", rows, |row| row.1.wrongly_rejected());
-    list("right with plain only", rows, |row| row.2.right() && !row.2.verdicts.is_empty() && !row.1.right());
-    !rows.iter().any(|row| row.1.wrongly_accepted())
+        rows.iter().filter(|row| row.ours.refused.is_none() && row.plain.refused.is_none()).collect();
+    println!("\nours, all schemas         {}", times(all.iter().map(|row| &row.ours)));
+    println!("llguidance, all schemas   {}", times(all.iter().map(|row| &row.plain)));
+    println!("ours, both accept         {}", times(both.iter().map(|row| &row.ours)));
+    println!("llguidance, both accept   {}", times(both.iter().map(|row| &row.plain)));
+    refusals(rows, "refused", |row| &row.ours);
+    refusals(rows, "refused even with verify", |row| &row.verify);
+    let any = Order::Any;
+    list("accepting a wrong instance (ours)", rows, |row| row.ours.wrong(any, false));
+    list("accepting a wrong instance (ours, verify)", rows, |row| row.verify.wrong(any, false));
+    list("accepting a wrong instance (llguidance)", rows, |row| row.plain.wrong(any, false));
+    list("rejecting a right instance (ours, as written)", rows, |row| row.ours.wrong(Order::Written, true));
+    list("rejecting a right instance (ours, any order)", rows, |row| row.ours.wrong(any, true));
+    list("rejecting a right instance (ours, verify)", rows, |row| row.verify.wrong(any, true));
+    list("right with llguidance alone only", rows, |row| {
+        !row.plain.verdicts.is_empty() && row.plain.right(Order::Written) && !row.ours.right(Order::Written)
+    });
+    !rows.iter().any(|row| {
+        [&row.ours, &row.verify]
+            .iter()
+            .any(|record| [Order::Written, Order::Any].iter().any(|&order| record.wrong(order, false)))
+    })
 }
 
 fn line(name: &str, rows: &[&Row]) {
-    let sums = |of: &dyn Fn(&Row) -> &Record| {
+    print!("{name:24} {:>5}", rows.len());
+    for (_, of, order) in COLUMNS {
         let records: Vec<&Record> = rows.iter().map(|row| of(row)).collect();
         let count = |test: &dyn Fn(&Record) -> bool| records.iter().filter(|r| test(r)).count();
-        let right = count(&Record::right);
-        format!(
+        let right = count(&|r| r.right(order));
+        let sums = format!(
             "{:5.1}% {right}/{}/{}/{}",
             100.0 * right as f64 / rows.len().max(1) as f64,
             count(&|r| r.refused.is_some()),
-            count(&Record::wrongly_accepted),
-            count(&Record::wrongly_rejected)
-        )
-    };
-    println!("{name:32} {:>5} | {:>28} | {:>28}", rows.len(), sums(&|r| &r.1), sums(&|r| &r.2));
+            count(&|r| r.wrong(order, false)),
+            count(&|r| r.wrong(order, true))
+        );
+        print!(" | {sums:>25}");
+    }
+    println!();
 }
 
 fn times<'a>(records: impl Iterator<Item = &'a Record> + Clone) -> String {
@@ -120,28 +198,28 @@ fn times<'a>(records: impl Iterator<Item = &'a Record> + Clone) -> String {
     )
 }
 
-fn refusals(rows: &[Row]) {
+fn refusals(rows: &[Row], title: &str, of: fn(&Row) -> &Record) {
     let mut reasons: BTreeMap<String, Vec<&Row>> = BTreeMap::new();
     for row in rows {
-        if let Some(message) = &row.1.refused {
+        if let Some(message) = &of(row).refused {
             reasons.entry(message.chars().take(90).collect()).or_default().push(row);
         }
     }
     let mut reasons: Vec<_> = reasons.into_iter().collect();
     reasons.sort_by_key(|(_, rows)| std::cmp::Reverse(rows.len()));
-    println!("\nrefused:");
+    println!("\n{title}:");
     for (reason, rows) in reasons {
         let examples: Vec<String> = rows
             .iter()
             .take(4)
-            .map(|row| format!("{} @{}", row.0, row.1.path.as_deref().unwrap_or("?")))
+            .map(|row| format!("{} @{}", row.id, of(row).path.as_deref().unwrap_or("?")))
             .collect();
         println!("{:5} {reason}\n        {}", rows.len(), examples.join("; "));
     }
 }
 
 fn list(title: &str, rows: &[Row], test: impl Fn(&Row) -> bool) {
-    let ids: Vec<&str> = rows.iter().filter(|row| test(row)).map(|row| row.0.as_str()).collect();
+    let ids: Vec<&str> = rows.iter().filter(|row| test(row)).map(|row| row.id.as_str()).collect();
     println!("\n{title}: {}", ids.len());
     for id in ids {
         println!("  {id}");

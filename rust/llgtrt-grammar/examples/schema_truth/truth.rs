@@ -9,14 +9,15 @@ use llgtrt_core::{
     AdvanceBatch, AdvanceState, GrammarSpec, MaskBatch, MaskSlot, MaskSource, MaskVerdict, SequenceId,
     TokenId, Tokenizer,
 };
-use llgtrt_grammar::{CompiledGrammar, GrammarCompiler, GrammarConfig, MaskPool};
+use llgtrt_grammar::normalize::{NormalizeLimits, ResidueMode, normalize};
+use llgtrt_grammar::{CompiledGrammar, GrammarCompiler, GrammarConfig, Instance, MaskPool, judge};
 use llguidance::api::TopLevelGrammar;
 use llguidance::earley::SlicedBiasComputer;
 use llguidance::{Matcher, ParserFactory};
 use serde_json::{Value, json};
 use toktrie::{ApproximateTokEnv, InferenceCapabilities, TokRxInfo, TokTrie};
 
-use crate::report::{Record, Verdict, report};
+use crate::report::{Record, Row, Verdict, report};
 use crate::words::Words;
 
 /// What to measure.
@@ -59,7 +60,7 @@ impl Options {
 struct Case {
     id: String,
     schema: Value,
-    tests: Vec<(bool, String)>,
+    tests: Vec<(bool, String, Value)>,
 }
 
 /// Measures; `true` if no invalid instance was accepted.
@@ -67,29 +68,27 @@ pub(crate) fn run(options: &Options) -> Result<bool, String> {
     let text = std::fs::read_to_string(&options.file).map_err(|e| format!("{}: {e}", options.file))?;
     let cases = read(&text, options.only.as_deref())?;
     let words = Arc::new(Words::from_text(&text));
-    let bench = Bench::new(&words)?;
+    let bench = Bench::new(&words, options.show)?;
     let mut records = Vec::new();
     for case in &cases {
         if options.show {
-            let limits = llgtrt_grammar::normalize::NormalizeLimits::default();
+            let limits = NormalizeLimits::default();
             println!("{}\n{}", case.id, case.schema);
-            match llgtrt_grammar::normalize::normalize(&case.schema, &limits) {
+            match normalize(&case.schema, &limits) {
                 Ok(found) => println!("{}\n{:?}", found.schema, found.rules),
                 Err(error) => println!("{error:?}"),
             }
         }
-        let ours = bench.ours(case, options.masks);
+        let ours = bench.ours(&case.schema, &case.tests, options.masks);
+        let verify = bench.verify(case, &ours);
         let plain = if options.plain { bench.plain(case, options.masks) } else { Record::default() };
         if options.verbose {
             eprintln!("{} {:?} {:?}", case.id, ours.compile, ours.refused);
         }
-        records.push((case.id.clone(), ours, plain));
+        records.push(Row { id: case.id.clone(), ours, verify, plain });
     }
     if let Some(path) = &options.json {
-        let list: Vec<Value> = records
-            .iter()
-            .map(|(id, ours, plain)| json!({"id": id, "ours": ours.to_json(), "plain": plain.to_json()}))
-            .collect();
+        let list: Vec<Value> = records.iter().map(Row::to_json).collect();
         std::fs::write(path, serde_json::to_string_pretty(&list).map_err(|e| e.to_string())?)
             .map_err(|e| format!("{path}: {e}"))?;
     }
@@ -118,8 +117,11 @@ fn read(text: &str, only: Option<&str>) -> Result<Vec<Case>, String> {
             continue;
         }
         let tests = row["tests"].as_array().into_iter().flatten();
-        let tests =
-            tests.map(|t| (t["valid"].as_bool().unwrap_or(false), crate::words::dumps(&t["data"]))).collect();
+        let tests = tests
+            .map(|t| {
+                (t["valid"].as_bool().unwrap_or(false), crate::words::dumps(&t["data"]), t["data"].clone())
+            })
+            .collect();
         let mut schema = row["schema"].clone();
         // The suite's older drafts do not name themselves.
         if let (Some("draft7"), Some(object)) = (row["draft"].as_str(), schema.as_object_mut()) {
@@ -138,12 +140,14 @@ struct Bench {
     pool: Arc<MaskPool>,
     factory: ParserFactory,
     eos: TokenId,
+    /// Prints why valid instances are rejected.
+    explain: bool,
     /// The grammar that is walked.
     grammars: RefCell<Option<CompiledGrammar>>,
 }
 
 impl Bench {
-    fn new(words: &Arc<Words>) -> Result<Self, String> {
+    fn new(words: &Arc<Words>, explain: bool) -> Result<Self, String> {
         let vocabulary = words.vocabulary();
         let vocab_size = vocabulary.len();
         let registry = prometheus::Registry::new();
@@ -170,14 +174,15 @@ impl Bench {
             pool,
             factory,
             eos,
+            explain,
             grammars: RefCell::new(None),
         })
     }
 
-    fn ours(&self, case: &Case, masks: bool) -> Record {
+    fn ours(&self, schema: &Value, tests: &[(bool, String, Value)], masks: bool) -> Record {
         let mut record = Record::default();
         let started = Instant::now();
-        let spec = GrammarSpec::JsonSchema(case.schema.to_string());
+        let spec = GrammarSpec::JsonSchema(schema.to_string());
         let compiled = self.compiler.compile(&spec);
         record.compile = started.elapsed();
         let grammar = match compiled {
@@ -189,7 +194,7 @@ impl Bench {
             }
         };
         *self.grammars.borrow_mut() = Some(grammar.clone());
-        for (index, (valid, text)) in case.tests.iter().enumerate() {
+        for (index, (valid, text, value)) in tests.iter().enumerate() {
             let id = SequenceId(index as u64);
             self.pool.register(id, &grammar);
             let tokens = self.words.encode_text(text);
@@ -197,7 +202,39 @@ impl Bench {
             self.pool.remove(id);
             let vocabulary = self.words.vocabulary();
             let at = stopped.map(|count| tokens[..count].iter().map(|&t| vocabulary.bytes(t).len()).sum());
-            record.verdicts.push(Verdict { valid: *valid, accepted: at.is_none(), at });
+            let any_order = at.is_none() || {
+                let judgement = grammar.judge(Instance::Value(value));
+                if self.explain && *valid && !judgement.accepted {
+                    println!("{}: byte {:?} of {}", judgement.reason, judgement.rejected_at, judgement.text);
+                }
+                judgement.accepted
+            };
+            record.verdicts.push(Verdict { valid: *valid, accepted: at.is_none(), any_order, at });
+        }
+        record
+    }
+
+    /// A refused schema again, with what no grammar holds left to a validator.
+    fn verify(&self, case: &Case, refused: &Record) -> Record {
+        if refused.refused.is_none() {
+            return refused.without_times();
+        }
+        let limits = NormalizeLimits { residue: ResidueMode::Verify, ..NormalizeLimits::default() };
+        let fail =
+            |why: String, path: Option<String>| Record { refused: Some(why), path, ..Record::default() };
+        let superset = match normalize(&case.schema, &limits) {
+            Ok(normalized) => normalized.schema,
+            Err(error) => return fail(error.to_string(), Some(error.param())),
+        };
+        let validator = match jsonschema::options().should_validate_formats(true).build(&case.schema) {
+            Ok(validator) => validator,
+            Err(error) => return fail(format!("validator: {error}"), None),
+        };
+        let mut record = self.ours(&superset, &case.tests, false);
+        for (verdict, (_, _, value)) in record.verdicts.iter_mut().zip(&case.tests) {
+            let valid = validator.is_valid(value);
+            verdict.accepted &= valid;
+            verdict.any_order &= valid;
         }
         record
     }
@@ -279,11 +316,12 @@ impl Bench {
             }
         };
         let matcher = Matcher::new(Ok(parser));
-        for (valid, text) in &case.tests {
-            let mut matcher = matcher.deep_clone();
+        for (valid, text, value) in &case.tests {
+            let mut walked = matcher.deep_clone();
             let tokens = self.words.encode_text(text);
-            let accepted = Self::walk_plain(&mut matcher, &tokens, masks, &mut record.masks);
-            record.verdicts.push(Verdict { valid: *valid, accepted, at: None });
+            let accepted = Self::walk_plain(&mut walked, &tokens, masks, &mut record.masks);
+            let any_order = accepted || judge(matcher.deep_clone(), Instance::Value(value)).accepted;
+            record.verdicts.push(Verdict { valid: *valid, accepted, any_order, at: None });
         }
         record
     }
