@@ -107,9 +107,10 @@ impl Row {
 
 type Column = (&'static str, fn(&Row) -> &Record, Order);
 
-const COLUMNS: [Column; 5] = [
+const COLUMNS: [Column; 6] = [
     ("refuse, order as written", |row| &row.ours, Order::Written),
     ("refuse, any order of keys", |row| &row.ours, Order::Any),
+    ("verify, order as written", |row| &row.verify, Order::Written),
     ("verify, any order of keys", |row| &row.verify, Order::Any),
     ("llguidance, as written", |row| &row.plain, Order::Written),
     ("llguidance, any order", |row| &row.plain, Order::Any),

@@ -230,11 +230,18 @@ impl Bench {
             Ok(validator) => validator,
             Err(error) => return fail(format!("validator: {error}"), None),
         };
-        let mut record = self.ours(&superset, &case.tests, false);
-        for (verdict, (_, _, value)) in record.verdicts.iter_mut().zip(&case.tests) {
-            let valid = validator.is_valid(value);
-            verdict.accepted &= valid;
-            verdict.any_order &= valid;
+        let parser = match self.factory.create_parser(TopLevelGrammar::from_json_schema(superset)) {
+            Ok(parser) => parser,
+            Err(error) => return fail(error.to_string().lines().next().unwrap_or("").to_owned(), None),
+        };
+        let matcher = Matcher::new(Ok(parser));
+        let mut record = Record::default();
+        for (valid, text, value) in &case.tests {
+            let holds = validator.is_valid(value);
+            let accepted = holds && judge(matcher.deep_clone(), Instance::Text(text)).accepted;
+            let any_order =
+                accepted || (holds && judge(matcher.deep_clone(), Instance::Value(value)).accepted);
+            record.verdicts.push(Verdict { valid: *valid, accepted, any_order, at: None });
         }
         record
     }

@@ -62,12 +62,8 @@ impl Notes {
         self.rules.extend(
             normalized.rules.into_iter().map(|used| RuleUse { path: under(&used.path), rule: used.rule }),
         );
-        self.residue.extend(
-            normalized
-                .residue
-                .into_iter()
-                .map(|left| Residue { path: under(&left.path), keyword: left.keyword }),
-        );
+        self.residue
+            .extend(normalized.residue.into_iter().map(|left| Residue { path: under(&left.path), ..left }));
         normalized.schema
     }
 }

@@ -13,7 +13,7 @@ use super::formula::{F, Lit, Node, Type};
 use super::number::Number;
 use super::object::Object;
 use super::string::Text;
-use super::{Normalizer, SchemaError};
+use super::{Normalizer, ResidueMode, SchemaError};
 
 /// Depth of values up to which emptiness is looked for.
 const EMPTY_DEPTH: usize = 40;
@@ -59,11 +59,18 @@ impl Normalizer<'_> {
         self.enter()?;
         let result = self.expand(f, negated, t);
         self.leave();
-        let mut list = result?;
-        dedup(&mut list);
-        if list.len() > self.limits.max_alternatives {
-            return Err(self.too_large(f));
-        }
+        let result = result.and_then(|mut list| {
+            dedup(&mut list);
+            if list.len() > self.limits.max_alternatives { Err(self.too_large(f)) } else { Ok(list) }
+        });
+        let list = match result {
+            // Everything holds more than what cannot be told, whether it is negated or not.
+            Err(error) if error.beyond && self.limits.residue == ResidueMode::Verify => {
+                self.left.taint(f, error);
+                vec![Shape::any(t)]
+            }
+            result => result?,
+        };
         let list = Rc::new(list);
         self.shapes.insert((f, negated, t), Rc::clone(&list));
         Ok(list)
@@ -141,9 +148,17 @@ impl Normalizer<'_> {
         for value in values.iter().filter(|value| Type::of(value) == t) {
             let mut all = true;
             for &f in list.iter().filter(|&&f| f != own) {
-                if !self.eval(f, value)? {
-                    all = false;
-                    break;
+                match self.eval(f, value) {
+                    Ok(true) => {}
+                    Ok(false) => {
+                        all = false;
+                        break;
+                    }
+                    // Kept, as long as it is not known to be wrong.
+                    Err(error) if error.beyond && self.limits.residue == ResidueMode::Verify => {
+                        self.left.taint(f, error);
+                    }
+                    Err(error) => return Err(error),
                 }
             }
             if all {

@@ -8,7 +8,8 @@ use serde_json::{Map, Value, json};
 
 use super::dnf::Shape;
 use super::formula::{F, FALSE, TRUE, Type};
-use super::{Normalizer, Residue, ResidueMode, SchemaError};
+use super::residue::Segment;
+use super::{Normalizer, ResidueMode, SchemaError};
 
 /// Schemas up to this many nodes are repeated where they are used.
 const INLINE_NODES: usize = 6;
@@ -93,8 +94,10 @@ impl Normalizer<'_> {
         Ok(body)
     }
 
-    /// A schema inside another one: written in place if small, otherwise by reference.
-    pub(super) fn emit(&mut self, f: F) -> Result<Value, SchemaError> {
+    /// A schema inside another one, whose value it reaches by `segment`: written in place if small,
+    /// otherwise by reference.
+    pub(super) fn emit(&mut self, f: F, segment: Segment) -> Result<Value, SchemaError> {
+        self.left.edge(f, segment);
         match f {
             TRUE => return Ok(Value::Bool(true)),
             FALSE => return Ok(Value::Bool(false)),
@@ -121,6 +124,20 @@ impl Normalizer<'_> {
     }
 
     fn write(&mut self, f: F) -> Result<Value, SchemaError> {
+        self.left.enter(f);
+        let written = self.write_types(f);
+        self.left.leave();
+        self.recollect(f)?;
+        match written {
+            Err(error) if error.beyond && self.limits.residue == ResidueMode::Verify => {
+                self.left.note(f, &error);
+                Ok(Value::Bool(true))
+            }
+            written => written,
+        }
+    }
+
+    fn write_types(&mut self, f: F) -> Result<Value, SchemaError> {
         let mut plain = Vec::new();
         let mut options: Vec<Value> = Vec::new();
         let mut points: Vec<Value> = Vec::new();
@@ -142,6 +159,11 @@ impl Normalizer<'_> {
                         self.go_back(mark);
                         left_out.get_or_insert(error);
                     }
+                    Err(error) if error.beyond && self.limits.residue == ResidueMode::Verify => {
+                        self.go_back(mark);
+                        self.left.note(f, &error);
+                        options.push(json!({ "type": t.name() }));
+                    }
                     Err(error) => return Err(error),
                 }
                 if matches!(shape, Shape::Null) {
@@ -149,11 +171,15 @@ impl Normalizer<'_> {
                 }
             }
             if let Some(error) = left_out {
-                if from == (options.len(), points.len(), plain.len()) {
+                if from != (options.len(), points.len(), plain.len()) {
+                    let path: Rc<str> = error.param().into();
+                    self.rule("narrowed", &path);
+                } else if self.limits.residue == ResidueMode::Verify {
+                    self.left.note(f, &error);
+                    plain.push(t);
+                } else {
                     return Err(error);
                 }
-                let path: Rc<str> = error.param().into();
-                self.rule("narrowed", &path);
             }
         }
         let mut merged: Vec<Value> = Vec::new();
@@ -224,10 +250,7 @@ impl Normalizer<'_> {
             Ok(value) => Ok(vec![value]),
             Err(((keyword, why), name, hint)) => {
                 let path = self.forms.path(f).cloned();
-                self.residue(path.as_ref(), keyword, why, hint).map_err(|mut error| {
-                    error.negated = keyword == "not";
-                    error
-                })?;
+                self.residue(path.as_ref(), (keyword, keyword == "not"), why, hint)?;
                 Ok(vec![json!({ "type": name })])
             }
         }
@@ -272,25 +295,26 @@ impl Normalizer<'_> {
         Ok(kept)
     }
 
-    /// Notes what the grammar cannot hold, or refuses it. Returns the path.
+    /// Notes what the grammar cannot hold, or refuses it. Returns the path. The keyword comes with
+    /// whether it is one way of several not to satisfy something: then it is refused, as the other ways
+    /// may be enough.
     pub(super) fn residue(
         &mut self,
         path: Option<&Rc<str>>,
-        keyword: &str,
+        (keyword, negated): (&str, bool),
         what: &str,
         hint: &str,
     ) -> Result<Rc<str>, SchemaError> {
         let path: Rc<str> = path.cloned().unwrap_or_else(|| "".into());
-        if self.limits.residue == ResidueMode::Refuse {
-            return Err(refuse(Some(&path), keyword, what, hint));
+        let mut error = refuse(Some(&path), keyword, what, hint);
+        error.negated = negated;
+        match self.left.owner() {
+            Some(f) if self.limits.residue == ResidueMode::Verify && !negated => {
+                self.left.note(f, &error);
+                Ok(path)
+            }
+            _ => Err(error),
         }
-        let (at, own) = super::split_keyword(&path);
-        let keyword = if own.is_empty() { keyword } else { own };
-        let residue = Residue { path: at.to_owned(), keyword: keyword.to_owned() };
-        if !self.residue.contains(&residue) {
-            self.residue.push(residue);
-        }
-        Ok(path)
     }
 
     pub(super) fn rule_path(&mut self, rule: &'static str, path: Option<&Rc<str>>) {
@@ -322,5 +346,5 @@ pub(super) fn refuse(path: Option<&Rc<str>>, keyword: &str, what: &str, hint: &s
     let (at, own) = super::split_keyword(path);
     let is_keyword = super::rules::is_keyword(own);
     let (at, own) = if is_keyword { (at, own) } else { (path, keyword) };
-    SchemaError::new(at, own, format!("no grammar can hold this: {what}"), hint)
+    SchemaError::new(at, own, format!("no grammar can hold this: {what}"), hint).beyond()
 }

@@ -8,6 +8,7 @@ use super::array::{Array, Somewhere};
 use super::dnf::Shape;
 use super::emit::refuse;
 use super::formula::{F, FALSE, Node, TRUE, Type};
+use super::residue::Segment;
 use super::{Normalizer, SchemaError};
 
 /// Positions at which an item may be required to occur.
@@ -35,14 +36,10 @@ impl Normalizer<'_> {
                 } else {
                     let path = self.residue(
                         a.path.as_ref(),
-                        "contains",
+                        ("contains", some.negated),
                         "an item that must occur somewhere in a list without a small `maxItems`",
                         "give the list a `maxItems` of at most 24, or make `items` say what all items are",
-                    )
-                    .map_err(|mut error| {
-                        error.negated = some.negated;
-                        error
-                    })?;
+                    )?;
                     a.path = Some(path);
                     open.push(a);
                 }
@@ -118,33 +115,29 @@ impl Normalizer<'_> {
             }
             self.residue(
                 a.path.as_ref(),
-                "uniqueItems",
+                ("uniqueItems", false),
                 "items without repetition, unless there are very few possible ones",
                 "leave `uniqueItems` out, or use an `enum` of at most 5 values or a `maxItems` of 1",
             )?;
             a.unique = false;
         }
         if a.repeated {
-            self.residue(a.path.as_ref(), "not", "a list with a repetition", "leave it out").map_err(
-                |mut error| {
-                    error.negated = true;
-                    error
-                },
-            )?;
+            self.residue(a.path.as_ref(), ("not", true), "a list with a repetition", "leave it out")?;
         }
         let mut object = Map::new();
         object.insert("type".to_owned(), json!("array"));
         let used = a.max.map_or(a.prefix.len(), |max| a.prefix.len().min(max as usize));
         a.prefix.truncate(used);
         if !a.prefix.is_empty() {
-            let list: Result<Vec<Value>, SchemaError> = a.prefix.iter().map(|&f| self.emit(f)).collect();
+            let list: Result<Vec<Value>, SchemaError> =
+                a.prefix.iter().map(|&f| self.emit(f, Segment::AnyIndex)).collect();
             object.insert("prefixItems".to_owned(), Value::Array(list?));
         }
         let closed = a.max.is_some_and(|max| max as usize <= a.prefix.len());
         if closed || a.rest == FALSE {
             object.insert("items".to_owned(), json!(false));
         } else if a.rest != TRUE {
-            let rest = self.emit(a.rest)?;
+            let rest = self.emit(a.rest, Segment::AnyIndex)?;
             object.insert("items".to_owned(), rest);
         }
         if a.min > 0 {

@@ -9,6 +9,7 @@ use super::emit::refuse;
 use super::formula::{F, FALSE, TRUE};
 use super::object::{Keys, Named, Object};
 use super::regions::Regions;
+use super::residue::Segment;
 use super::{Normalizer, SchemaError};
 
 /// Optional keys whose presence is written out, where a count or an unnamed key needs it.
@@ -120,14 +121,10 @@ impl Normalizer<'_> {
             if !(regions.all_inside || single) {
                 self.residue(
                     object.path.as_ref(),
-                    "not",
+                    ("not", true),
                     "some key must have a value that others need not have",
                     "name the key in `required`",
-                )
-                .map_err(|mut error| {
-                    error.negated = true;
-                    error
-                })?;
+                )?;
                 open.push((object, wishes.to_vec()));
                 return Ok(());
             }
@@ -295,7 +292,7 @@ impl Normalizer<'_> {
         if least > 1 {
             self.residue(
                 path,
-                "minProperties",
+                ("minProperties", false),
                 "two or more keys without names cannot be kept from being the same key",
                 "list the keys in `properties`, or use a `minProperties` of 1",
             )?;
@@ -318,7 +315,7 @@ impl Normalizer<'_> {
                 }
                 continue;
             }
-            let value = self.emit(*f)?;
+            let value = self.emit(*f, Segment::Key(key.to_string()))?;
             properties.insert(key.to_string(), value);
             if *needed {
                 required.push(Value::from(&**key));
@@ -330,13 +327,13 @@ impl Normalizer<'_> {
         if !flat.regions.patterns.is_empty() {
             let mut patterns = Map::new();
             for (text, f) in &flat.regions.patterns {
-                let value = self.emit(*f)?;
+                let value = self.emit(*f, Segment::AnyKey)?;
                 patterns.insert(text.clone(), value);
             }
             object.insert("patternProperties".to_owned(), Value::Object(patterns));
         }
         if flat.regions.others != TRUE {
-            let value = self.emit(flat.regions.others)?;
+            let value = self.emit(flat.regions.others, Segment::AnyKey)?;
             object.insert("additionalProperties".to_owned(), value);
         }
         if !required.is_empty() {

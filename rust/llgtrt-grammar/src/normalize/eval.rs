@@ -78,6 +78,7 @@ impl Normalizer<'_> {
 
     fn eval_lit(&mut self, lit: &Lit, value: &Value) -> Result<bool, SchemaError> {
         match (lit, value) {
+            (Lit::Unknown(bits, path), value) if bits & Type::of(value).bit() != 0 => Err(self.unknown(path)),
             (Lit::Types(bits), value) => Ok(bits & Type::of(value).bit() != 0),
             (Lit::Values(values), value) => {
                 let text = canonical(value);

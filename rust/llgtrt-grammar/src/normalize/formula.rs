@@ -136,6 +136,8 @@ pub(crate) enum Lit {
     Required(Rc<str>),
     MinProps(u64),
     MaxProps(u64),
+    /// Something about values of these types that cannot be told. The text is its path.
+    Unknown(u8, Rc<str>),
 }
 
 #[derive(Debug, Clone, PartialEq, Eq, Hash)]

@@ -3,7 +3,8 @@
 //! A schema is read as a boolean formula over primitive constraints ([`formula`]), the formula is
 //! brought into alternatives of shapes, type by type ([`dnf`]), and these are written as a schema
 //! without `not`, `oneOf`, `if` and the like ([`emit`]). A schema that needs none of this only has its
-//! leaves checked ([`fast`]). Everything is bounded: what does not fit is refused with its path.
+//! leaves checked ([`fast`]). Everything is bounded: what does not fit is refused with its path, or with
+//! [`ResidueMode::Verify`] left open and named ([`residue`]).
 //!
 //! Pure functions; they recurse within [`NormalizeLimits::max_depth`] and need a big stack.
 
@@ -33,6 +34,7 @@ mod read;
 mod read_object;
 mod refs;
 mod regions;
+mod residue;
 mod rules;
 mod shapes;
 mod string;
@@ -44,6 +46,7 @@ use std::time::{Duration, Instant};
 
 use serde_json::Value;
 
+pub use self::residue::{Residue, Segment};
 pub use self::rules::{RULES, Rule};
 
 use self::formula::{F, Formulas, Type};
@@ -55,7 +58,8 @@ use self::refs::{Index, Place};
 pub enum ResidueMode {
     /// Refuse the schema.
     Refuse,
-    /// Leave it out of the grammar and name it in [`Normalized::residue`].
+    /// Leave it out of the grammar and name it in [`Normalized::residue`]. A schema that is not refused
+    /// otherwise gives the same grammar in both modes, and no residue.
     Verify,
 }
 
@@ -98,15 +102,6 @@ pub struct RuleUse {
     pub path: String,
 }
 
-/// A constraint that the grammar does not hold.
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Residue {
-    /// Path of the schema.
-    pub path: String,
-    /// The keyword.
-    pub keyword: String,
-}
-
 /// A schema in llguidance's subset.
 #[derive(Debug, Clone)]
 pub struct Normalized {
@@ -131,6 +126,8 @@ pub struct SchemaError {
     pub hint: String,
     /// It comes from a complement, of which other parts may be enough.
     negated: bool,
+    /// The schema is fine, but a grammar for it is beyond the means or the limits.
+    beyond: bool,
 }
 
 impl SchemaError {
@@ -141,7 +138,13 @@ impl SchemaError {
             message: message.into(),
             hint: hint.into(),
             negated: false,
+            beyond: false,
         }
+    }
+
+    fn beyond(mut self) -> Self {
+        self.beyond = true;
+        self
     }
 
     /// Path of the keyword itself.
@@ -187,6 +190,14 @@ pub fn normalize(schema: &Value, limits: &NormalizeLimits) -> Result<Normalized,
 /// # Errors
 /// As [`normalize`].
 pub fn rewrite(schema: &Value, limits: &NormalizeLimits) -> Result<Normalized, SchemaError> {
+    let strict = NormalizeLimits { residue: ResidueMode::Refuse, ..limits.clone() };
+    match attempt(schema, &strict) {
+        Err(error) if error.beyond && limits.residue == ResidueMode::Verify => attempt(schema, limits),
+        result => result,
+    }
+}
+
+fn attempt(schema: &Value, limits: &NormalizeLimits) -> Result<Normalized, SchemaError> {
     let (index, root) = Index::new(schema);
     let mut normalizer = Normalizer::new(index, limits);
     let f = normalizer.read(&root)?;
@@ -194,7 +205,8 @@ pub fn rewrite(schema: &Value, limits: &NormalizeLimits) -> Result<Normalized, S
     if let (Some(options), Value::Object(object)) = (schema.get("x-guidance"), &mut written) {
         object.insert("x-guidance".to_owned(), options.clone());
     }
-    Ok(Normalized { schema: written, rules: normalizer.rules, residue: normalizer.residue })
+    let residue = normalizer.residues(f, schema);
+    Ok(Normalized { schema: written, rules: normalizer.rules, residue })
 }
 
 /// A referenced schema.
@@ -223,7 +235,7 @@ pub(crate) struct Normalizer<'a> {
     ranks: HashMap<Rc<str>, usize>,
     rules: Vec<RuleUse>,
     used: HashSet<(&'static str, Rc<str>)>,
-    residue: Vec<Residue>,
+    left: residue::Left,
     steps: u64,
     depth: usize,
     deadline: Instant,
@@ -246,7 +258,7 @@ impl<'a> Normalizer<'a> {
             ranks: HashMap::new(),
             rules: Vec::new(),
             used: HashSet::new(),
-            residue: Vec::new(),
+            left: residue::Left::default(),
             steps: 0,
             depth: 0,
             deadline: Instant::now() + limits.max_time,
@@ -303,6 +315,7 @@ impl<'a> Normalizer<'a> {
             "rewriting this takes more alternatives than the limit allows",
             "give the alternatives a property with a `const` of its own in each, or use `anyOf`",
         )
+        .beyond()
     }
 }
 

@@ -62,12 +62,19 @@ impl<'a> Normalizer<'a> {
         }
         for (keyword, value) in object {
             if place.dialect.knows(keyword) {
-                self.keyword(place, object, keyword, value, &mut parts)?;
+                let result = self.keyword(place, object, keyword, value, &mut parts);
+                let types: &[Type] = match keyword.as_str() {
+                    "pattern" => &[Type::String],
+                    "patternProperties" | "additionalProperties" => &[Type::Object],
+                    _ => &Type::ALL,
+                };
+                self.or_unknown(result, types, &mut parts)?;
             }
         }
         self.read_if(place, object, &mut parts)?;
         if object.contains_key("unevaluatedProperties") || object.contains_key("unevaluatedItems") {
-            self.read_unevaluated(place, object, &mut parts)?;
+            let result = self.read_unevaluated(place, object, &mut parts);
+            self.or_unknown(result, &[Type::Array, Type::Object], &mut parts)?;
         }
         Ok(self.forms.and(parts.first.into_iter().chain(parts.last)))
     }
@@ -272,12 +279,14 @@ impl<'a> Normalizer<'a> {
         source: &str,
     ) -> Result<super::lang::Pattern, SchemaError> {
         let pattern = self.langs.pattern(source).map_err(|why| {
-            SchemaError::new(
+            let beyond = why.contains("not supported");
+            let error = SchemaError::new(
                 &place.path,
                 keyword,
                 format!("bad regular expression: {why}"),
                 "use classes, groups, repetitions, `^` and `$`",
-            )
+            );
+            if beyond { error.beyond() } else { error }
         })?;
         if pattern.text.is_none() {
             self.rule("look-ahead", &place.path);

@@ -59,6 +59,7 @@ impl Normalizer<'_> {
                 let list = self.object_shapes(lit, negated, &path);
                 list.into_iter().map(|o| Shape::Object(Box::new(o))).collect()
             }
+            (Lit::Unknown(bits, _), t) if bits & t.bit() != 0 => vec![Shape::any(t)],
             // The constraint says nothing about values of this type.
             _ if negated => Vec::new(),
             _ => vec![Shape::any(t)],

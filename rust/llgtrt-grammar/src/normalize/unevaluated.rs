@@ -237,5 +237,6 @@ impl<'a> Normalizer<'a> {
 }
 
 fn refuse(place: &Place, keyword: &str, why: &str) -> SchemaError {
-    SchemaError::new(&place.path, keyword, why, "use `additionalProperties` or `items` in each branch")
+    let hint = "use `additionalProperties` or `items` in each branch";
+    SchemaError::new(&place.path, keyword, why, hint).beyond()
 }

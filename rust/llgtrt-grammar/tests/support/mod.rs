@@ -209,3 +209,14 @@ pub fn allowed(row: &[u32]) -> Vec<TokenId> {
 pub fn schema(text: &str) -> GrammarSpec {
     GrammarSpec::JsonSchema(text.to_owned())
 }
+
+/// llguidance's own matcher for a schema in its subset, over single bytes.
+pub fn plain_matcher(schema: &serde_json::Value) -> anyhow::Result<llguidance::Matcher> {
+    let env = toktrie::ApproximateTokEnv::single_byte_env();
+    let slices = llguidance::earley::SlicedBiasComputer::general_slices();
+    let mut factory =
+        llguidance::ParserFactory::new(&env, toktrie::InferenceCapabilities::default(), &slices)?;
+    factory.quiet();
+    let grammar = llguidance::api::TopLevelGrammar::from_json_schema(schema.clone());
+    Ok(llguidance::Matcher::new(Ok(factory.create_parser(grammar)?)))
+}

@@ -1,0 +1,138 @@
+//! What the grammar leaves open with `ResidueMode::Verify`: supersets, named with the places they judge.
+
+mod support;
+
+use llgtrt_grammar::normalize::{NormalizeLimits, Normalized, ResidueMode, Segment, normalize, rewrite};
+use llgtrt_grammar::{Instance, judge};
+use serde_json::{Value, json};
+
+fn verify(schema: &Value) -> Normalized {
+    let schema = schema.clone();
+    let limits = NormalizeLimits { residue: ResidueMode::Verify, ..NormalizeLimits::default() };
+    let run = move || normalize(&schema, &limits).unwrap_or_else(|error| panic!("{schema}: {error:?}"));
+    llgtrt_grammar::spawn_big_stack("normalize", run).unwrap().join().unwrap()
+}
+
+fn key(key: &str) -> Segment {
+    Segment::Key(key.to_owned())
+}
+
+/// The residue's path, keyword and places; and that valid instances pass.
+fn check(schema: &Value, path: &str, keyword: &str, places: Option<&[Vec<Segment>]>, valid: &[Value]) {
+    let found = verify(schema);
+    assert_eq!(found.residue.len(), 1, "{schema}: {:#?}", found.residue);
+    let left = &found.residue[0];
+    assert_eq!((left.path.as_str(), left.keyword.as_str()), (path, keyword), "{schema}");
+    assert_eq!(left.places.as_deref(), places, "{schema}");
+    assert!(left.schema.is_object() && !left.message.is_empty(), "{left:?}");
+    let matcher = support::plain_matcher(&found.schema).unwrap_or_else(|error| panic!("{schema}: {error}"));
+    let validator = jsonschema::validator_for(schema).unwrap();
+    for instance in valid {
+        assert!(validator.is_valid(instance), "{instance}");
+        let judgement = judge(matcher.deep_clone(), Instance::Value(instance));
+        assert!(judgement.accepted, "{schema}: {judgement:?}");
+    }
+}
+
+#[test]
+fn unique_items_are_left_open_where_they_are() {
+    let tags = json!({"type": "array", "uniqueItems": true, "items": {"type": "string"}});
+    let schema = json!({
+        "type": "object",
+        "properties": {"a": {"type": "array", "items": tags}, "b": {"$ref": "#/properties/a/items"}},
+    });
+    let found = verify(&schema);
+    let mut places: Vec<_> = found.residue.iter().flat_map(|r| r.places.clone().unwrap()).collect();
+    places.sort_by_key(Vec::len);
+    assert_eq!(places, [vec![key("b")], vec![key("a"), Segment::AnyIndex]]);
+    assert!(found.residue.iter().all(|r| r.schema == tags && r.keyword == "uniqueItems"));
+}
+
+#[test]
+fn each_keyword_that_no_grammar_holds_has_its_residue() {
+    let under = |schema: Value| json!({"type": "object", "properties": {"a": schema}, "required": ["a"]});
+    let at = [vec![key("a")]];
+    let at = Some(&at[..]);
+    let path = "properties.a";
+    check(
+        &under(json!({"type": "array", "contains": {"type": "null"}, "maxItems": 90})),
+        path,
+        "contains",
+        at,
+        &[json!({"a": [1, null]})],
+    );
+    check(&under(json!({"type": "integer", "not": {"multipleOf": 7}})), path, "not", at, &[json!({"a": 8})]);
+    check(
+        &under(json!({"type": "string", "pattern": r"^(.)\1$"})),
+        path,
+        "pattern",
+        at,
+        &[json!({"a": "xx"})],
+    );
+    check(
+        &under(json!({"not": {"patternProperties": {"^x": {"type": "string"}}}})),
+        "properties.a.not",
+        "patternProperties",
+        at,
+        &[json!({"a": {"x1": 3, "y": 4}})],
+    );
+    check(
+        &under(json!({"type": "object", "minProperties": 3})),
+        path,
+        "minProperties",
+        at,
+        &[json!({"a": {"x": 1, "y": 2, "z": 3}})],
+    );
+    check(
+        &json!({"type": "array", "contains": {"const": 1}, "maxItems": 2, "unevaluatedItems": {"type": "string"}}),
+        "",
+        "unevaluatedItems",
+        Some(&[vec![]]),
+        &[json!([1, "a"]), json!(["b", 1])],
+    );
+}
+
+#[test]
+fn unknown_parts_stay_open_under_not_as_well() {
+    let schema = json!({"type": "string", "not": {"pattern": r"^(.)\1$"}, "maxLength": 3});
+    check(&schema, "not", "pattern", Some(&[vec![]]), &[json!("xy"), json!("")]);
+    let schema = json!({"oneOf": [{"pattern": r"^(.)\1$"}, {"minLength": 3}], "type": "string"});
+    check(&schema, "oneOf[0]", "pattern", Some(&[vec![]]), &[json!("xx"), json!("xyz")]);
+    let schema = json!({"enum": ["aa", "ab", 3], "pattern": r"^(.)\1$"});
+    check(&schema, "", "pattern", Some(&[vec![]]), &[json!("aa"), json!(3)]);
+}
+
+#[test]
+fn recursion_means_anywhere() {
+    let schema = json!({
+        "type": "object",
+        "properties": {"next": {"$ref": "#"}, "ids": {"type": "array", "uniqueItems": true}},
+        "additionalProperties": false,
+    });
+    check(&schema, "properties.ids", "uniqueItems", None, &[json!({"next": {"ids": [1, 2]}})]);
+}
+
+#[test]
+fn what_a_grammar_holds_has_no_residue() {
+    for schema in [
+        json!({"type": "array", "uniqueItems": true, "maxItems": 1}),
+        json!({"oneOf": [{"required": ["a"]}, {"required": ["b"]}]}),
+        // One of several ways not to satisfy it is enough.
+        json!({"not": {"type": "array", "items": {"type": "string"}, "minItems": 2}}),
+    ] {
+        assert_eq!(verify(&schema).residue, [], "{schema}");
+    }
+}
+
+#[test]
+fn mistakes_are_not_left_open() {
+    let limits = NormalizeLimits { residue: ResidueMode::Verify, ..NormalizeLimits::default() };
+    for schema in [
+        json!({"properties": {"a": {"type": "strin"}}}),
+        json!({"oneOf": [{"pattern": "("}]}),
+        json!({"not": {}}),
+        json!({"$ref": "https://example.com/schema"}),
+    ] {
+        assert!(rewrite(&schema, &limits).is_err(), "{schema}");
+    }
+}
