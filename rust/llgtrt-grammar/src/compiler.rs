@@ -17,6 +17,7 @@ use parking_lot::{Condvar, Mutex};
 use prometheus::Registry;
 use toktrie::InferenceCapabilities;
 
+use crate::admission::Refusal;
 use crate::cache::{Cache, Key, Outcome, key, text_key};
 use crate::compiled::{CompiledGrammar, Failure, build};
 use crate::config::GrammarConfig;
@@ -27,15 +28,19 @@ use crate::{TokenEnv, admission, spawn_big_stack};
 
 type Done = Box<dyn FnOnce(Outcome) + Send>;
 
+/// Other work for a slot.
+pub(crate) type Task = Box<dyn FnOnce(&Shared) + Send>;
+
 /// Compiles grammars for one tokenizer. Shared by all threads that admit requests.
 pub struct GrammarCompiler {
     shared: Arc<Shared>,
 }
 
-struct Shared {
-    factory: ParserFactory,
-    env: Arc<TokenEnv>,
-    config: GrammarConfig,
+/// What the compiler's threads share.
+pub(crate) struct Shared {
+    pub(crate) factory: ParserFactory,
+    pub(crate) env: Arc<TokenEnv>,
+    pub(crate) config: GrammarConfig,
     metrics: CompilerMetrics,
     state: Mutex<State>,
     /// A grammar was queued, or the compiler was closed.
@@ -48,8 +53,14 @@ struct State {
     cache: Cache,
     /// Grammars queued or being compiled.
     pending: HashMap<Key, Pending>,
-    queue: VecDeque<(Key, GrammarSpec)>,
+    queue: VecDeque<Work>,
     closed: bool,
+}
+
+/// What waits for a slot.
+enum Work {
+    Grammar(Key, GrammarSpec),
+    Task(Task),
 }
 
 /// A grammar that is not compiled yet, and who waits for it.
@@ -119,6 +130,15 @@ impl GrammarCompiler {
         Ok(compiler)
     }
 
+    /// As [`new`](Self::new), for no engine: its rows are as wide as the vocabulary, and its metrics are its own.
+    ///
+    /// # Errors
+    /// As [`new`](Self::new).
+    pub fn alone(tokenizer: Arc<dyn Tokenizer>, config: GrammarConfig) -> Result<Arc<Self>> {
+        let vocab_size = tokenizer.vocabulary().len();
+        Self::new(tokenizer, vocab_size, config, &Registry::new())
+    }
+
     /// Compiles a grammar, or finds it compiled, and waits for it.
     ///
     /// # Errors
@@ -142,7 +162,10 @@ impl GrammarCompiler {
     /// ([`ErrorKind::Overloaded`]), or the compiler was closed ([`ErrorKind::ShuttingDown`]).
     pub fn compile_async(&self, spec: GrammarSpec, done: Done) -> Result<()> {
         let shared = &self.shared;
-        admission::check_size(&spec, &shared.config).inspect_err(|_| shared.metrics.errors.inc())?;
+        admission::check_size(&spec, &shared.config).map_err(|error| {
+            shared.metrics.errors.inc();
+            Refusal::from(error)
+        })?;
         let key = key(&spec);
         let deadline = Instant::now() + Duration::from_millis(shared.config.compile_deadline_ms);
         let mut state = shared.state.lock();
@@ -153,23 +176,42 @@ impl GrammarCompiler {
             return Ok(());
         }
         if state.closed {
-            return Err(Error::new(ErrorKind::ShuttingDown, "the server is shutting down"));
+            return Err(closed());
         }
         let waiter = Waiter { deadline, done };
         if let Some(pending) = state.pending.get_mut(&key) {
             pending.waiters.push(waiter);
             shared.metrics.cache_hits.inc();
         } else {
-            if state.queue.len() >= shared.config.compile_queue_size {
-                return Err(Error::new(ErrorKind::Overloaded, "too many grammars wait to be compiled"));
-            }
-            state.queue.push_back((key, spec));
+            shared.check_room(&state)?;
+            state.queue.push_back(Work::Grammar(key, spec));
             state.pending.insert(key, Pending { waiters: vec![waiter], ..Pending::default() });
             shared.metrics.cache_misses.inc();
             shared.work.notify_one();
         }
         shared.timer.notify_one();
         Ok(())
+    }
+
+    /// Runs `task` in a slot, as if it were a grammar to compile. The task bounds its own time. It is dropped
+    /// if the compiler is closed before its turn comes.
+    ///
+    /// # Errors
+    /// The task will not run: the queue is full, or the compiler was closed.
+    pub(crate) fn run(&self, task: Task) -> Result<()> {
+        let mut state = self.shared.state.lock();
+        if state.closed {
+            return Err(closed());
+        }
+        self.shared.check_room(&state)?;
+        state.queue.push_back(Work::Task(task));
+        drop(state);
+        self.shared.work.notify_one();
+        Ok(())
+    }
+
+    pub(crate) fn config(&self) -> &GrammarConfig {
+        &self.shared.config
     }
 
     /// The tokenizer and its trie.
@@ -195,7 +237,7 @@ impl Drop for GrammarCompiler {
         drop(state);
         self.shared.work.notify_all();
         self.shared.timer.notify_all();
-        answer(waiters, &Err(Error::new(ErrorKind::ShuttingDown, "the server is shutting down")));
+        answer(waiters, &Err(closed()));
     }
 }
 
@@ -203,7 +245,7 @@ impl Shared {
     fn compile_loop(&self) {
         loop {
             let mut state = self.state.lock();
-            let (key, spec) = loop {
+            let work = loop {
                 if state.closed {
                     return;
                 }
@@ -211,6 +253,16 @@ impl Shared {
                     break next;
                 }
                 self.work.wait(&mut state);
+            };
+            let (key, spec) = match work {
+                Work::Grammar(key, spec) => (key, spec),
+                Work::Task(task) => {
+                    drop(state);
+                    if catch_unwind(AssertUnwindSafe(|| task(self))).is_err() {
+                        tracing::error!("a task of the grammar compiler panicked");
+                    }
+                    continue;
+                }
             };
             // The timer removes grammars that nobody waits for any more.
             let Some(pending) = state.pending.get_mut(&key) else { continue };
@@ -266,11 +318,15 @@ impl Shared {
         outcome
     }
 
+    fn check_room(&self, state: &State) -> Result<()> {
+        if state.queue.len() >= self.config.compile_queue_size {
+            return Err(Error::new(ErrorKind::Overloaded, "too many grammars wait to be compiled"));
+        }
+        Ok(())
+    }
+
     fn deadline_error(&self) -> Error {
-        grammar_error(format!(
-            "the grammar was not compiled within the limit of {} ms",
-            self.config.compile_deadline_ms
-        ))
+        late(&self.config).into()
     }
 
     fn timer_loop(&self) {
@@ -312,10 +368,23 @@ impl State {
         if !expired.is_empty() {
             self.pending.retain(|_, pending| pending.started || !pending.waiters.is_empty());
             let pending = &self.pending;
-            self.queue.retain(|(key, _)| pending.contains_key(key));
+            self.queue.retain(|work| match work {
+                Work::Grammar(key, _) => pending.contains_key(key),
+                Work::Task(_) => true,
+            });
         }
         expired
     }
+}
+
+/// The refusal of a grammar that takes too long.
+pub(crate) fn late(config: &GrammarConfig) -> Refusal {
+    let limit = config.compile_deadline_ms;
+    grammar_error(format!("the grammar was not compiled within the limit of {limit} ms")).into()
+}
+
+fn closed() -> Error {
+    Error::new(ErrorKind::ShuttingDown, "the server is shutting down")
 }
 
 /// Calls back; a panic of one callback reaches neither the others nor the compiler's thread.

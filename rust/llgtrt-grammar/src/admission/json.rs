@@ -61,7 +61,7 @@ pub(crate) fn push_key(path: &mut String, key: &str) {
 }
 
 /// Two paths, one after the other; either may be empty.
-pub(super) fn join(path: &str, rest: &str) -> String {
+pub(crate) fn join(path: &str, rest: &str) -> String {
     match (path.is_empty(), rest.is_empty()) {
         (true, _) => rest.to_owned(),
         (_, true) => path.to_owned(),

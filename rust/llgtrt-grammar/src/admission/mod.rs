@@ -3,6 +3,7 @@
 //! They bound everything that a recursion or a product of sizes depends on: nesting, references,
 //! counts and lengths. Run on a compile thread; they must not recurse over the input themselves.
 
+mod advice;
 mod json;
 mod lark;
 mod refusal;
@@ -13,7 +14,7 @@ use llgtrt_core::{Error, GrammarSpec};
 use llguidance::api::{GrammarWithLexer, TopLevelGrammar};
 use serde_json::{Map, Value};
 
-pub(crate) use json::push_key;
+pub(crate) use json::{join, push_key};
 pub(crate) use refusal::Refusal;
 pub(crate) use schema::{Clues, percent_decode};
 

@@ -2,8 +2,10 @@
 
 use llgtrt_core::Error;
 
+use super::advice::advice;
 use super::json;
 use crate::normalize::SchemaError;
+use crate::path;
 use crate::text::grammar_error;
 
 /// Why a grammar is refused.
@@ -12,34 +14,35 @@ pub(crate) struct Refusal {
     /// What a request is told.
     pub(crate) error: Error,
     /// The keyword, empty if it is unknown or there is none.
-    pub(crate) keyword: String,
+    pub(crate) keyword: Box<str>,
     /// Why, without the hint.
     pub(crate) message: String,
     /// What to write instead, or empty.
-    pub(crate) hint: String,
+    pub(crate) hint: Box<str>,
 }
 
 impl Refusal {
     /// For a schema at the path `at` of the grammar.
     pub(crate) fn of_schema(refused: &SchemaError, at: &str) -> Self {
-        let name = format!("`{}`", refused.keyword);
-        let message = if refused.keyword.is_empty() || refused.message.contains(&name) {
-            refused.message.clone()
+        let param = json::join(at, &refused.param());
+        let hint = if refused.hint.is_empty() { advice(&refused.message) } else { refused.hint.clone() };
+        Self::new(param, &refused.keyword, &refused.message, hint)
+    }
+
+    fn new(param: String, keyword: &str, message: &str, hint: String) -> Self {
+        let name = format!("`{keyword}`");
+        let message = if keyword.is_empty() || message.contains(&name) {
+            message.to_owned()
         } else {
-            format!("{name}: {}", refused.message)
+            format!("{name}: {message}")
         };
-        let error = if refused.hint.is_empty() {
+        let error = if hint.is_empty() {
             grammar_error(message.clone())
         } else {
-            grammar_error(format!("{message}; {}", refused.hint))
+            grammar_error(format!("{message}; {hint}"))
         };
-        let param = json::join(at, &refused.param());
-        Self {
-            error: if param.is_empty() { error } else { error.with_param(param) },
-            keyword: refused.keyword.clone(),
-            message,
-            hint: refused.hint.clone(),
-        }
+        let error = if param.is_empty() { error } else { error.with_param(param) };
+        Self { error, keyword: keyword.into(), message, hint: hint.into() }
     }
 
     /// The same refusal, about `param` if it named nothing yet.
@@ -50,9 +53,11 @@ impl Refusal {
 }
 
 impl From<Error> for Refusal {
+    /// Completes an error of the checks, or of llguidance, with the keyword that its path ends in and advice.
     fn from(error: Error) -> Self {
-        let message = error.message.clone();
-        Self { error, keyword: String::new(), message, hint: String::new() }
+        let keyword = error.param.as_deref().map(path::keyword).unwrap_or_default();
+        let hint = advice(&error.message);
+        Self::new(error.param.unwrap_or_default(), &keyword, &error.message, hint)
     }
 }
 

@@ -1,0 +1,162 @@
+//! Instances: their limits, and how a text is told from a value.
+
+use llgtrt_core::{Error, GrammarSpec, Result};
+use serde::Serialize;
+use serde_json::Value;
+
+use super::stop::Stop;
+use crate::{CompiledGrammar, Instance, Judgement};
+
+/// Instances of one report.
+const MAX_INSTANCES: usize = 256;
+
+/// Size of one instance, in bytes of JSON text.
+const MAX_BYTES: usize = 64 << 10;
+
+/// Size of all instances, in bytes of JSON text.
+const MAX_TOTAL_BYTES: usize = 1 << 20;
+
+/// Longest text shown, in bytes.
+const MAX_SHOWN: usize = 4 << 10;
+
+/// What a grammar says about an instance.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize)]
+pub struct Verdict {
+    /// Whether the grammar accepts it; `None` if it was not judged.
+    pub accepted: Option<bool>,
+    /// The first character that is not allowed, counted from 0; the length if the text must not end there.
+    pub rejected_at: Option<usize>,
+    /// Why it was rejected, or not judged.
+    pub reason: Option<String>,
+    /// The text that `rejected_at` counts in, where it is not the instance itself.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub text: Option<String>,
+}
+
+impl Verdict {
+    pub(super) fn unknown(reason: &str) -> Self {
+        Self { accepted: None, rejected_at: None, reason: Some(reason.to_owned()), text: None }
+    }
+
+    fn accepted() -> Self {
+        Self { accepted: Some(true), rejected_at: None, reason: None, text: None }
+    }
+
+    fn of(judgement: Judgement, show: bool) -> Self {
+        if judgement.accepted {
+            return Self::accepted();
+        }
+        let text = judgement.text;
+        let characters = |at: usize| text.char_indices().take_while(|(start, _)| *start < at).count();
+        let inside = |at: usize| at < text.len() && !text.is_char_boundary(at);
+        let at = judgement.rejected_at.map(|at| characters(at) - usize::from(inside(at)));
+        let mut reason = judgement.reason;
+        if !judgement.exhaustive {
+            reason.push_str(" (not all orders of the keys were tried)");
+        }
+        let text = (show && text.len() <= MAX_SHOWN).then_some(text);
+        Self { accepted: Some(false), rejected_at: at, reason: Some(reason), text }
+    }
+}
+
+/// Reads the JSON texts of instances within the limits.
+pub(super) fn parse(texts: &[String]) -> Result<Vec<Value>> {
+    if texts.len() > MAX_INSTANCES {
+        let message = format!("{} instances; the limit is {MAX_INSTANCES}", texts.len());
+        return Err(Error::invalid("instances", message));
+    }
+    let mut total = 0;
+    texts
+        .iter()
+        .enumerate()
+        .map(|(index, text)| {
+            let param = format!("instances[{index}]");
+            total += text.len();
+            if text.len() > MAX_BYTES {
+                let message = format!("an instance of {} bytes; the limit is {MAX_BYTES}", text.len());
+                return Err(Error::invalid(param, message));
+            }
+            if total > MAX_TOTAL_BYTES {
+                let message = format!("the instances have more than {MAX_TOTAL_BYTES} bytes together");
+                return Err(Error::invalid("instances", message));
+            }
+            serde_json::from_str(text)
+                .map_err(|_| Error::invalid(param, "the instance is nested too deeply, or is not JSON"))
+        })
+        .collect()
+}
+
+/// Judges every instance until the time is over.
+pub(super) fn judge_all(
+    grammar: &CompiledGrammar,
+    spec: &GrammarSpec,
+    instances: &[Value],
+    stop: &Stop,
+) -> Vec<Verdict> {
+    instances
+        .iter()
+        .map(|instance| {
+            if stop.is_set() {
+                return Verdict::unknown("the time of the report was over");
+            }
+            judge(grammar, spec, instance)
+        })
+        .collect()
+}
+
+/// A string is the text of an answer. Where answers are JSON, it may also be a JSON string.
+fn judge(grammar: &CompiledGrammar, spec: &GrammarSpec, instance: &Value) -> Verdict {
+    let Value::String(text) = instance else {
+        return Verdict::of(grammar.judge(Instance::Value(instance)), true);
+    };
+    let as_text = grammar.judge(Instance::Text(text));
+    if as_text.accepted || !matches!(spec, GrammarSpec::JsonSchema(_) | GrammarSpec::JsonObject) {
+        return Verdict::of(as_text, false);
+    }
+    let as_value = grammar.judge(Instance::Value(instance));
+    if as_value.accepted {
+        return Verdict::accepted();
+    }
+    match serde_json::from_str::<Value>(text) {
+        // No JSON text: meant as a value.
+        Err(_) => Verdict::of(as_value, true),
+        Ok(Value::String(_)) => Verdict::of(as_text, false),
+        Ok(inner) => {
+            let mut verdict = Verdict::of(as_text, false);
+            if grammar.judge(Instance::Value(&inner)).accepted {
+                let reason = verdict.reason.get_or_insert_default();
+                reason.push_str("; as a value it is accepted: an answer writes it with other whitespace, or its keys in another order");
+            }
+            verdict
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn limits_name_the_instance() {
+        let param = |texts: &[String]| parse(texts).unwrap_err().param.unwrap();
+        assert_eq!(param(&vec!["1".to_owned(); MAX_INSTANCES + 1]), "instances");
+        assert_eq!(param(&["1".to_owned(), format!("\"{}\"", "x".repeat(MAX_BYTES))]), "instances[1]");
+        assert_eq!(param(&vec![format!("\"{}\"", "x".repeat(MAX_BYTES - 2)); 17]), "instances");
+        assert_eq!(param(&[format!("{}{}", "[".repeat(1000), "]".repeat(1000))]), "instances[0]");
+        assert_eq!(parse(&["1".to_owned(), "{\"a\":null}".to_owned()]).unwrap().len(), 2);
+    }
+
+    #[test]
+    fn places_are_counted_in_characters() {
+        let judgement = |at| Judgement {
+            accepted: false,
+            text: "aéb".to_owned(),
+            rejected_at: Some(at),
+            reason: String::new(),
+            exhaustive: true,
+        };
+        for (byte, character) in [(0, 0), (1, 1), (2, 1), (3, 2), (4, 3)] {
+            assert_eq!(Verdict::of(judgement(byte), false).rejected_at, Some(character), "{byte}");
+        }
+    }
+}
