@@ -224,13 +224,23 @@ fn locate(factory: &ParserFactory, clues: &Clues, message: &str) -> Error {
     {
         clues.unresolved_ref.clone()
     } else {
-        refused_pattern(factory, clues)
+        refused_pattern(factory, clues).or_else(|| named_pattern(clues, message))
     };
-    let error = grammar_error(first_line(message));
+    let error = if has("Unable to determine if regex is empty") {
+        grammar_error("the patterns and lengths of a string are too complex together")
+    } else {
+        grammar_error(first_line(message))
+    };
     match place {
         Some(path) => error.with_param(path),
         None => error,
     }
+}
+
+/// The first pattern that llguidance's message repeats.
+fn named_pattern(clues: &Clues, message: &str) -> Option<String> {
+    let named = |pattern: &str| pattern.len() > 1 && message.contains(pattern);
+    clues.patterns.iter().find(|(_, pattern)| named(pattern)).map(|(path, _)| path.clone())
 }
 
 /// The first pattern that llguidance refuses by itself.

@@ -86,7 +86,7 @@ fn values_count_in_any_order_and_texts_as_they_are() {
     let no = Some(false);
     assert_eq!(accepted(&report), [yes, yes, no, no, yes, no, no, no]);
     let order = report.instances[5].reason.as_deref().unwrap();
-    assert!(order.contains("as a value it is accepted"), "{order}");
+    assert!(order.contains("accepted as a value"), "{order}");
     assert_eq!(report.instances[5].rejected_at, Some(2));
     for verdict in &report.instances {
         assert_eq!(verdict.accepted == no, verdict.rejected_at.is_some() && verdict.reason.is_some());
@@ -100,6 +100,8 @@ fn a_string_may_be_the_text_or_the_value() {
     assert_eq!(accepted(&report), [Some(true), Some(true), Some(false), Some(false)]);
     assert_eq!(report.instances[2].text.as_deref(), Some("\"abcd\""));
     assert_eq!(report.instances[2].rejected_at, Some(4));
+    let cut = self::report(schema(&person()), &[json!("{\"name\": \"x\"")]);
+    assert_eq!((cut.instances[0].rejected_at, cut.instances[0].text.as_ref()), (Some(12), None));
 }
 
 #[test]

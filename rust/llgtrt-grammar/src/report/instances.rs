@@ -117,19 +117,19 @@ fn judge(grammar: &CompiledGrammar, spec: &GrammarSpec, instance: &Value) -> Ver
     if as_value.accepted {
         return Verdict::accepted();
     }
-    match serde_json::from_str::<Value>(text) {
-        // No JSON text: meant as a value.
-        Err(_) => Verdict::of(as_value, true),
-        Ok(Value::String(_)) => Verdict::of(as_text, false),
-        Ok(inner) => {
-            let mut verdict = Verdict::of(as_text, false);
-            if grammar.judge(Instance::Value(&inner)).accepted {
-                let reason = verdict.reason.get_or_insert_default();
-                reason.push_str("; as a value it is accepted: an answer writes it with other whitespace, or its keys in another order");
-            }
-            verdict
-        }
+    // What it was meant as is where it gets further.
+    if as_value.rejected_at > as_text.rejected_at {
+        return Verdict::of(as_value, true);
     }
+    let mut verdict = Verdict::of(as_text, false);
+    let inner = serde_json::from_str::<Value>(text).ok();
+    if inner.is_some_and(|inner| grammar.judge(Instance::Value(&inner)).accepted) {
+        let reason = verdict.reason.get_or_insert_default();
+        reason.push_str(
+            "; it is accepted as a value: an answer has other whitespace, or its keys in another order",
+        );
+    }
+    verdict
 }
 
 #[cfg(test)]
