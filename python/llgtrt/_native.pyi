@@ -251,6 +251,34 @@ class Engine:
         """Token ids. Releases the GIL; may be slow for long texts."""
     def detokenize(self, tokens: list[int]) -> str:
         """The text of the tokens, invalid UTF-8 replaced; control tokens are skipped."""
+    def report(
+        self,
+        grammar: GrammarSpec,
+        *,
+        instances: list[str] = ...,
+        residual: Residual = "refuse",
+        places: list[tuple[str, str]] = ...,
+    ) -> bytes:
+        """What is known about a grammar with the model's tokenizer, without generating: JSON in UTF-8.
+
+        Blocks for at most the compile deadline and half a second, and releases the GIL: call it on a thread
+        of its own. The work is done in a compile slot. Members: ``ok``; ``errors``, each with ``path``,
+        ``keyword``, ``message``, ``hint``; ``rules``, each with ``name``, ``count``, ``paths``; ``residual``,
+        each with ``path``, ``keyword``; ``warnings``; ``normalized``; ``grammar_size``; ``compile_ms``;
+        ``first_mask_tokens``; ``instances``, each with ``accepted``, ``rejected_at``, ``reason`` and, where
+        ``rejected_at`` counts in another text than the instance, ``text``.
+
+        Args:
+            instances: JSON texts. A JSON string is the text of an answer or, under a schema, a JSON string.
+            residual: refuse what no grammar can hold, or list it as ``residual``.
+            places: prefixes of paths in the grammar and what the report calls them; the first that fits
+                counts.
+
+        Raises:
+            InvalidRequestError: an instance is beyond a limit; ``param`` names it.
+            OverloadedError: too many grammars wait.
+            ShuttingDownError: the core was shut down.
+        """
     def metrics(self) -> str:
         """Prometheus text exposition of the core's metrics."""
     def health(self) -> tuple[str, str]:
@@ -261,6 +289,31 @@ class Engine:
         """Refuse new requests; running ones go on."""
     def shutdown(self) -> None:
         """Cancels what runs and stops every thread. Releases the GIL. Idempotent."""
+
+Residual = Literal["refuse", "verify"]
+
+@final
+class GrammarChecker:
+    """Reports on grammars without an engine.
+
+    Args:
+        llguidance: the configuration's section as JSON.
+        tokenizer_path: a ``tokenizer.json``, or a folder with one; without it, tokens are single bytes.
+
+    Raises:
+        ConfigurationError: the section or the tokenizer is unusable.
+    """
+
+    def __new__(cls, llguidance: str, tokenizer_path: str | None = None) -> GrammarChecker: ...
+    def report(
+        self,
+        grammar: GrammarSpec,
+        *,
+        instances: list[str] = ...,
+        residual: Residual = "refuse",
+        places: list[tuple[str, str]] = ...,
+    ) -> bytes:
+        """As ``Engine.report``."""
 
 def config_fields() -> str:
     """JSON: the fields of every configuration section as Rust reads them.

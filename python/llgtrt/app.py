@@ -16,7 +16,7 @@ from llgtrt.api.server import HttpServer, Signals, exit_now
 from llgtrt.chat import load_chat_template
 from llgtrt.config import ConfigError, ServerConfig, Settings, native_config
 from llgtrt.engine import AsyncEngine, LlgtrtError
-from llgtrt.serving import ChatService, CompletionService, ServedModel
+from llgtrt.serving import ChatService, CompletionService, ServedModel, ValidateService
 
 logger = logging.getLogger("llgtrt")
 
@@ -57,6 +57,7 @@ def build_services(settings: Settings, engine: AsyncEngine) -> Services:
         completions=CompletionService(
             engine, model, max_n=server.max_n, default_max_tokens=server.default_max_tokens
         ),
+        validate=ValidateService(engine),
         server=server,
         metrics=HttpMetrics(),
     )

@@ -20,7 +20,7 @@ MAY_IMPORT = {
     "hooks": {"config", "engine"},
     "serving": {"engine", "chat", "tools", "hooks", "config"},
     "api": {"serving", "engine", "config"},
-    "cli": {"app", "config"},
+    "cli": {"app", "serving", "config"},
     "app": {"api", "serving", "chat", "engine", "config"},
 }
 """Layers of ``llgtrt`` and the layers below them that they use."""

@@ -12,13 +12,13 @@ from starlette.exceptions import HTTPException
 from starlette.middleware import Middleware
 from starlette.middleware.cors import CORSMiddleware
 
-from llgtrt.api import health, openai
+from llgtrt.api import grammar, health, openai
 from llgtrt.api.auth import ApiKeyMiddleware
 from llgtrt.api.context import RequestContextMiddleware, UnhandledErrorMiddleware
 from llgtrt.api.errors import HttpError, handle_error
 from llgtrt.api.services import Services
 from llgtrt.engine import LlgtrtError, __version__
-from llgtrt.serving import ChatRequest, CompletionRequest, RequestError
+from llgtrt.serving import ChatRequest, CompletionRequest, RequestError, ValidateRequest
 
 
 def create_app(services: Services) -> FastAPI:
@@ -32,6 +32,7 @@ def create_app(services: Services) -> FastAPI:
     )
     application.state.services = services
     application.include_router(openai.router)
+    application.include_router(grammar.router)
     application.include_router(health.router)
     for error_type in (RequestError, LlgtrtError, HttpError, HTTPException, RequestValidationError):
         application.add_exception_handler(error_type, handle_error)
@@ -75,7 +76,7 @@ def _openapi(application: FastAPI, with_key: bool) -> dict[str, Any]:
         routes=application.routes,
     )
     _, schemas = models_json_schema(
-        [(ChatRequest, "validation"), (CompletionRequest, "validation")],
+        [(model, "validation") for model in (ChatRequest, CompletionRequest, ValidateRequest)],
         ref_template="#/components/schemas/{model}",
     )
     components = document.setdefault("components", {})

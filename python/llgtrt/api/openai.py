@@ -1,17 +1,12 @@
-"""OpenAI's routes: chat, completions and models.
-
-Bodies are parsed by hand: FastAPI's own parsing answers 422, accepts NaN, and fails on a lone surrogate.
-"""
+"""OpenAI's routes: chat, completions and models."""
 
 from __future__ import annotations
-
-from typing import Any, TypeVar
 
 from fastapi import APIRouter
 from starlette.requests import Request
 from starlette.responses import JSONResponse, Response
 
-from llgtrt.api.body import read_json_body
+from llgtrt.api.body import read_request, request_body
 from llgtrt.api.delivery import (
     DeliveryLimits,
     GenerationResponse,
@@ -19,30 +14,22 @@ from llgtrt.api.delivery import (
     SseGenerationResponse,
 )
 from llgtrt.api.services import Services, services_of
-from llgtrt.serving import ChatRequest, CompletionRequest, Generation, parse_request
+from llgtrt.serving import ChatRequest, CompletionRequest, Generation
 
 router = APIRouter()
-
-Model = TypeVar("Model", ChatRequest, CompletionRequest)
-
-
-def _body(model: str) -> dict[str, Any]:
-    """The request body for the OpenAPI document, which cannot see it in the function's signature."""
-    reference = {"$ref": f"#/components/schemas/{model}"}
-    return {"requestBody": {"required": True, "content": {"application/json": {"schema": reference}}}}
 
 
 @router.post(
     "/v1/chat/completions",
     tags=["openai"],
     summary="Answer a conversation",
-    openapi_extra=_body("ChatRequest"),
+    openapi_extra=request_body("ChatRequest"),
     response_model=None,
 )
 async def chat_completions(request: Request) -> Response:
     """Streams server-sent events where the body says `stream: true`, else answers with one object."""
     services = services_of(request)
-    chat = await _read(request, services, ChatRequest)
+    chat = await read_request(request, services.server, ChatRequest)
     return _deliver(services, await services.chat.start(chat))
 
 
@@ -50,13 +37,13 @@ async def chat_completions(request: Request) -> Response:
     "/v1/completions",
     tags=["openai"],
     summary="Continue a text",
-    openapi_extra=_body("CompletionRequest"),
+    openapi_extra=request_body("CompletionRequest"),
     response_model=None,
 )
 async def completions(request: Request) -> Response:
     """Streams server-sent events where the body says `stream: true`, else answers with one object."""
     services = services_of(request)
-    completion = await _read(request, services, CompletionRequest)
+    completion = await read_request(request, services.server, CompletionRequest)
     return _deliver(services, await services.completions.start(completion))
 
 
@@ -76,13 +63,6 @@ async def get_model(request: Request) -> Response:
     model = services_of(request).model
     model.resolve(request.path_params["name"])
     return JSONResponse(model.object())
-
-
-async def _read(request: Request, services: Services, model: type[Model]) -> Model:
-    body = await read_json_body(
-        request, most_bytes=services.server.max_body_bytes, timeout_s=services.server.header_timeout_s
-    )
-    return parse_request(model, body)
 
 
 def _deliver(services: Services, generation: Generation) -> GenerationResponse:

@@ -9,7 +9,7 @@ from starlette.requests import Request
 from llgtrt.api.metrics import HttpMetrics
 from llgtrt.config import ServerConfig
 from llgtrt.engine import AsyncEngine
-from llgtrt.serving import ChatService, CompletionService, ServedModel
+from llgtrt.serving import ChatService, CompletionService, ServedModel, ValidateService
 
 
 @dataclass(frozen=True, slots=True)
@@ -20,6 +20,7 @@ class Services:
     model: ServedModel
     chat: ChatService
     completions: CompletionService
+    validate: ValidateService
     server: ServerConfig
     metrics: HttpMetrics
 

@@ -1,6 +1,15 @@
 """The asyncio client of the Rust core: the only package that imports ``llgtrt._native``."""
 
-from llgtrt._native import ChoiceDelta, Delta, GenerateRequest, GrammarSpec, Permit, Usage, __version__
+from llgtrt._native import (
+    ChoiceDelta,
+    Delta,
+    GenerateRequest,
+    GrammarChecker,
+    GrammarSpec,
+    Permit,
+    Usage,
+    __version__,
+)
 from llgtrt.engine.client import AsyncEngine, ModelInfo
 from llgtrt.engine.errors import (
     ConfigurationError,
@@ -25,6 +34,7 @@ __all__ = [
     "Delta",
     "EngineFailedError",
     "GenerateRequest",
+    "GrammarChecker",
     "GrammarError",
     "GrammarSpec",
     "InternalError",

@@ -6,12 +6,15 @@ import asyncio
 import json
 import logging
 from dataclasses import dataclass, field
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from llgtrt import _native
-from llgtrt._native import GenerateRequest, Permit
+from llgtrt._native import GenerateRequest, GrammarSpec, Permit
 from llgtrt.engine.errors import EngineFailedError, LlgtrtError, new_error
 from llgtrt.engine.stream import Stream
+
+if TYPE_CHECKING:
+    from llgtrt._native import Residual
 
 logger = logging.getLogger("llgtrt.engine")
 
@@ -87,6 +90,18 @@ class AsyncEngine:
     def detokenize(self, tokens: list[int]) -> str:
         """The text of the tokens, without control tokens."""
         return self._native.detokenize(tokens)
+
+    def report(
+        self, grammar: GrammarSpec, instances: list[str], residual: Residual, places: list[tuple[str, str]]
+    ) -> bytes:
+        """What is known about a grammar, as JSON; see ``Engine.report``. Blocks: call it on another thread.
+
+        Raises:
+            InvalidRequestError: an instance is beyond a limit; ``param`` names it.
+            OverloadedError: too many grammars wait.
+            ShuttingDownError: the server is shutting down.
+        """
+        return self._native.report(grammar, instances=instances, residual=residual, places=places)
 
     def metrics(self) -> str:
         """The core's metrics in Prometheus text format."""

@@ -5,7 +5,8 @@ from llgtrt.serving.completion import CompletionService
 from llgtrt.serving.errors import ModelNotFoundError, RequestError
 from llgtrt.serving.generation import Generation
 from llgtrt.serving.models import ServedModel
-from llgtrt.serving.protocol import ChatRequest, CompletionRequest, parse_request
+from llgtrt.serving.protocol import ChatRequest, CompletionRequest, ValidateRequest, parse_request
+from llgtrt.serving.validate import ValidateService
 
 __all__ = [
     "ChatRequest",
@@ -16,5 +17,7 @@ __all__ = [
     "ModelNotFoundError",
     "RequestError",
     "ServedModel",
+    "ValidateRequest",
+    "ValidateService",
     "parse_request",
 ]

@@ -7,11 +7,13 @@ use llgtrt_runtime::{Health, Runtime};
 use llgtrt_text::decode_lossy;
 use parking_lot::Mutex;
 use pyo3::prelude::*;
+use pyo3::types::PyBytes;
 
 use crate::config::NativeConfig;
 use crate::errors::{OrRaise, to_py};
+use crate::grammar::report;
 use crate::output::{RequestHandle, payload};
-use crate::request::GenerateRequest;
+use crate::request::{GenerateRequest, GrammarSpec};
 use crate::start;
 
 /// A reserved place for some sequences.
@@ -98,6 +100,19 @@ impl Engine {
     fn detokenize(&self, py: Python<'_>, tokens: Vec<u32>) -> String {
         let tokenizer = self.runtime.tokenizer();
         py.detach(|| decode_lossy(tokenizer.vocabulary(), &tokens))
+    }
+
+    #[pyo3(signature = (grammar, *, instances=Vec::new(), residual="refuse", places=Vec::new()))]
+    fn report<'py>(
+        &self,
+        py: Python<'py>,
+        grammar: &Bound<'py, GrammarSpec>,
+        instances: Vec<String>,
+        residual: &str,
+        places: Vec<(String, String)>,
+    ) -> PyResult<Bound<'py, PyBytes>> {
+        let compiler = self.runtime.compiler().or_raise(py)?;
+        report(py, &compiler, grammar, instances, residual, places)
     }
 
     fn metrics(&self, py: Python<'_>) -> PyResult<String> {

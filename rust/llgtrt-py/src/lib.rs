@@ -5,6 +5,7 @@
 mod config;
 mod engine;
 mod errors;
+mod grammar;
 mod output;
 mod request;
 mod start;
@@ -45,6 +46,7 @@ fn _native(module: &Bound<'_, PyModule>) -> PyResult<()> {
     module.add_class::<output::RequestHandle>()?;
     module.add_class::<engine::Permit>()?;
     module.add_class::<engine::Engine>()?;
+    module.add_class::<grammar::GrammarChecker>()?;
     module.add_function(wrap_pyfunction!(init_logging, module)?)?;
     module.add_function(wrap_pyfunction!(config_fields, module)?)
 }

@@ -1,7 +1,7 @@
 //! Starts the threads and hands requests to them: what the Python module drives.
 
-use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::{Arc, Weak};
 use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
 
@@ -9,7 +9,7 @@ use crossbeam_channel::{Sender, bounded, unbounded};
 use parking_lot::Mutex;
 use prometheus::Registry;
 
-use llgtrt_core::{Capabilities, Engine, Error, MaskSource, Result, StepBatch, Tokenizer};
+use llgtrt_core::{Capabilities, Engine, Error, ErrorKind, MaskSource, Result, StepBatch, Tokenizer};
 use llgtrt_grammar::{GrammarCompiler, GrammarConfig, MaskPool, spawn_big_stack};
 use llgtrt_text::GuardedEncoder;
 
@@ -50,6 +50,8 @@ pub struct Runtime {
     shared: Arc<Shared>,
     gate: Arc<Gate>,
     tokenizer: Arc<dyn Tokenizer>,
+    /// Ends with the admission threads, which own it.
+    compiler: Weak<GrammarCompiler>,
     capabilities: Capabilities,
     next_request: AtomicU64,
     events: Sender<Event>,
@@ -85,6 +87,7 @@ impl Runtime {
         let shared = Shared::new(Signal::new()?, Arc::clone(&metrics));
         let compiler =
             GrammarCompiler::new(Arc::clone(&tokenizer), vocab_size, config.grammar.clone(), &registry)?;
+        let weak_compiler = Arc::downgrade(&compiler);
         let masks = MaskPool::new(vocab_size, &config.grammar, &registry);
         let progress = Arc::new(Progress::default());
 
@@ -172,6 +175,7 @@ impl Runtime {
             shared,
             gate: Gate::new(capabilities.max_batch_size as usize + config.max_queue_size),
             tokenizer,
+            compiler: weak_compiler,
             capabilities,
             next_request: AtomicU64::new(1),
             events,
@@ -188,6 +192,15 @@ impl Runtime {
     /// The tokenizer in use.
     pub fn tokenizer(&self) -> &Arc<dyn Tokenizer> {
         &self.tokenizer
+    }
+
+    /// The compiler of grammars, for reports on them. Hold it no longer than a call.
+    ///
+    /// # Errors
+    /// The runtime was shut down.
+    pub fn compiler(&self) -> Result<Arc<GrammarCompiler>> {
+        let ended = || Error::new(ErrorKind::ShuttingDown, "the server is shutting down");
+        self.compiler.upgrade().ok_or_else(ended)
     }
 
     /// Takes places for `sequences` sequences.

@@ -12,7 +12,7 @@ from fastapi import FastAPI
 from fastapi.routing import APIRoute
 from starlette.routing import Route
 
-from llgtrt.api import health, openai
+from llgtrt.api import grammar, health, openai
 from llgtrt.api.auth import OPEN_PATHS
 from support.asgi import AsgiCall
 from support.fake_engine import AppFactory, FakeNativeEngine
@@ -41,7 +41,7 @@ def assert_error(response: httpx.Response, status: int, code: str | None = None)
 async def test_p24_every_route_needs_the_key_but_the_two_probes(make_app: AppFactory) -> None:
     app = make_app(api_key=KEY)
     # Newer versions of FastAPI keep included routers apart, so the routers are asked as well.
-    candidates = [*app.routes, *openai.router.routes, *health.router.routes]
+    candidates = [*app.routes, *openai.router.routes, *grammar.router.routes, *health.router.routes]
     routes = [route for route in candidates if isinstance(route, APIRoute | Route)]
     assert set(app.openapi()["paths"]) <= {route.path.replace(":path", "") for route in routes}
     assert {"/openapi.json", "/docs", "/metrics", "/health"} <= {route.path for route in routes}

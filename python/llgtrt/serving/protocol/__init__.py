@@ -4,12 +4,14 @@ from llgtrt.serving.protocol.chat import ChatRequest
 from llgtrt.serving.protocol.completion import CompletionRequest
 from llgtrt.serving.protocol.constraint import Constraint, ConstraintFields, resolve_constraint
 from llgtrt.serving.protocol.parse import parse_request
+from llgtrt.serving.protocol.validate import ValidateRequest
 
 __all__ = [
     "ChatRequest",
     "CompletionRequest",
     "Constraint",
     "ConstraintFields",
+    "ValidateRequest",
     "parse_request",
     "resolve_constraint",
 ]

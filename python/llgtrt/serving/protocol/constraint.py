@@ -45,13 +45,13 @@ HARMLESS_GUIDED = frozenset({"guided_decoding_backend"})
 """Begins like a constraint, but only picks an implementation."""
 
 
-class _Closed(RequestModel):
+class ClosedModel(RequestModel):
     """Inside a constraint an unknown member might be one as well: it is an error."""
 
     model_config = ConfigDict(extra="forbid")
 
 
-class JsonSchemaFormat(_Closed):
+class JsonSchemaFormat(ClosedModel):
     """Member ``json_schema`` of a response format."""
 
     name: str | None = None
@@ -60,7 +60,7 @@ class JsonSchemaFormat(_Closed):
     strict: bool | None = Field(default=None, description="The schema is enforced whatever this says.")
 
 
-class ResponseFormat(_Closed):
+class ResponseFormat(ClosedModel):
     """OpenAI's ``response_format`` and this server's further types; each type has one member of its own."""
 
     type: Literal["text", "json_object", "json_schema", "regex", "choice", "lark_grammar", "llguidance"]
@@ -76,7 +76,7 @@ class ResponseFormat(_Closed):
     )
 
 
-class StructuredOutputs(_Closed):
+class StructuredOutputs(ClosedModel):
     """vLLM's ``structured_outputs``: one of these."""
 
     json_: dict[str, Any] | bool | str | None = Field(default=None, alias="json")
@@ -231,7 +231,7 @@ def json_schema(schema: Any, param: str) -> Constraint:
             raise RequestError(f"{param} is not JSON: {error}.", param) from None
         if not isinstance(schema, dict | bool):
             raise RequestError(f"{param} must be a JSON schema: an object, true or false.", param)
-    return Constraint(GrammarSpec.json_schema(_json_text(schema, param)), param, schema)
+    return Constraint(GrammarSpec.json_schema(json_text(schema, param)), param, schema)
 
 
 def regex(pattern: str, param: str) -> Constraint:
@@ -261,13 +261,13 @@ def lark(grammar: str, param: str) -> Constraint:
 def llguidance(grammar: dict[str, Any] | str, param: str) -> Constraint:
     """A serialised llguidance grammar: an object, or its JSON text."""
     if isinstance(grammar, dict):
-        grammar = _json_text(grammar, param)
+        grammar = json_text(grammar, param)
     elif not grammar.strip():
         raise RequestError(f"{param} is empty.", param)
     return Constraint(GrammarSpec.llguidance(grammar), param)
 
 
-def _json_text(value: Any, param: str) -> str:
+def json_text(value: Any, param: str) -> str:
     """JSON text with the members in the order given. ``1e999`` was read as infinity: it is refused here."""
     try:
         return json.dumps(value, ensure_ascii=False, allow_nan=False, separators=(",", ":"))

@@ -5,7 +5,7 @@ from __future__ import annotations
 import logging
 from typing import Any, TypeVar
 
-from pydantic import ValidationError
+from pydantic import BaseModel, ValidationError
 from pydantic_core import ErrorDetails, from_json
 
 from llgtrt.serving.errors import RequestError, quote
@@ -30,7 +30,7 @@ MAX_FIELDS = 256
 MAX_REPORTED = 5
 MAX_LOGGED_FIELDS = 1000
 
-Model = TypeVar("Model", bound=GenerationFields)
+Model = TypeVar("Model", bound=BaseModel)
 
 _logged_fields: set[str] = set()
 
@@ -62,7 +62,8 @@ def validate_request(model: type[Model], value: dict[str, Any]) -> Model:
         request = model.model_validate(value)
     except ValidationError as error:
         raise _request_error(error, value) from None
-    _check_unknown(request)
+    if isinstance(request, GenerationFields):
+        _check_unknown(request)
     return request
 
 

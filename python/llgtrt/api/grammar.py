@@ -1,0 +1,27 @@
+"""The route that looks at grammars without generating."""
+
+from __future__ import annotations
+
+from fastapi import APIRouter
+from starlette.requests import Request
+from starlette.responses import Response
+
+from llgtrt.api.body import read_request, request_body
+from llgtrt.api.services import services_of
+from llgtrt.serving import ValidateRequest
+
+router = APIRouter()
+
+
+@router.post(
+    "/v1/grammar/validate",
+    tags=["grammar"],
+    summary="Check a grammar, and instances against it",
+    openapi_extra=request_body("ValidateRequest"),
+    response_model=None,
+)
+async def validate(request: Request) -> Response:
+    """Answers 200 with a report for any grammar, good or bad; 400 if the request itself is malformed."""
+    services = services_of(request)
+    body = await read_request(request, services.server, ValidateRequest)
+    return Response(await services.validate.report(body), media_type="application/json")
