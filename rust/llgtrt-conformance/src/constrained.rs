@@ -217,3 +217,46 @@ pub(crate) fn a_constrained_sequence_can_be_cancelled(fixture: &dyn Fixture) -> 
     ensure(*finish == Some(Finish::Cancelled), || format!("the cancelled sequence ended with {finish:?}"))?;
     expect(run.driver.record(2), 10, &Finish::Length)
 }
+
+pub(crate) fn withdrawn_tokens_are_generated_again(fixture: &dyn Fixture) -> Result<(), String> {
+    let plan = |t: &[TokenId], retract: &[(usize, usize)]| Plan {
+        allowed: t[..4].to_vec(),
+        retract: retract.iter().copied().collect(),
+        certain: Some(3),
+        ..Plan::default()
+    };
+    let mut straight = Constrained::new(fixture, |t| vec![plan(t, &[])]);
+    if !straight.driver.engine.capabilities().retract {
+        return Ok(());
+    }
+    let expected = straight.run(8)?;
+    ensure(expected.certain == Some(3), || format!("certain: {:?}", expected.certain))?;
+    drop(straight);
+    // In the middle, at the limit, and everything.
+    for retract in [&[(5, 3)][..], &[(8, 7)], &[(4, 3), (6, 0)]] {
+        let mut run = Constrained::new(fixture, |t| vec![plan(t, retract)]);
+        let record = run.run(8)?;
+        expect(&record, 8, &Finish::Length)?;
+        ensure(record.tokens() == expected.tokens(), || {
+            format!("{:?} without withdrawals, {:?} with {retract:?}", expected.tokens(), record.tokens())
+        })?;
+    }
+    Ok(())
+}
+
+pub(crate) fn a_withdrawn_end_is_no_end(fixture: &dyn Fixture) -> Result<(), String> {
+    let tokenizer = fixture.tokenizer();
+    let Some(&eos) = tokenizer.vocabulary().eos().first() else {
+        return Err("no end of sequence".to_owned());
+    };
+    let mut run = Constrained::new(fixture, |t| {
+        let forced = [(0, t[..2].to_vec())].into();
+        vec![Plan { allowed: vec![eos], forced, retract: [(3, 2)].into(), ..Plan::default() }]
+    });
+    if !run.driver.engine.capabilities().retract {
+        return Ok(());
+    }
+    let record = run.run(8)?;
+    expect(&record, 3, &Finish::Stop(StopCause::EndOfSequence))?;
+    ensure(run.masks.fills(1) == 2, || format!("the end was sampled under {} masks", run.masks.fills(1)))
+}

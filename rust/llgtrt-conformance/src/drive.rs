@@ -24,6 +24,8 @@ pub(crate) struct Record {
     pub(crate) outputs: Vec<TokenOutput>,
     pub(crate) finish: Option<Finish>,
     pub(crate) prompt_logprobs: Option<Vec<Option<TokenLogprobs>>>,
+    /// What the last output said.
+    pub(crate) certain: Option<usize>,
     prompt_len: usize,
     cached_reported: bool,
 }
@@ -165,7 +167,14 @@ impl Driver {
             {
                 return Err(format!("sequence {id}: prompt logprobs belong to the first output only"));
             }
+            if let Some(keep) = output.retract_to {
+                if keep >= record.outputs.len() {
+                    return Err(format!("sequence {id} withdraws tokens that it did not report"));
+                }
+                record.outputs.truncate(keep);
+            }
             record.outputs.extend_from_slice(tokens);
+            record.certain = output.certain;
             record.finish.clone_from(&output.finish);
         }
         Ok(!self.batch.is_empty())

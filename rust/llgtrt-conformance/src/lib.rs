@@ -92,7 +92,9 @@ const CHECKS: &[(&str, Check)] = checks! {
         a_stop_instead_of_a_mask_ends_the_sequence,
         end_of_sequence_ends_a_constrained_sequence,
         a_failed_grammar_ends_only_its_own_sequence,
-        a_constrained_sequence_can_be_cancelled;
+        a_constrained_sequence_can_be_cancelled,
+        withdrawn_tokens_are_generated_again,
+        a_withdrawn_end_is_no_end;
 };
 
 /// Runs every check and reports those that did not hold.

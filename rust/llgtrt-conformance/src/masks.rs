@@ -24,6 +24,10 @@ pub(crate) struct Plan {
     pub(crate) fail_at: Option<usize>,
     /// `fill` does.
     pub(crate) late_fail_at: Option<usize>,
+    /// `advance` withdraws all but so many tokens when there are so many, once.
+    pub(crate) retract: BTreeMap<usize, usize>,
+    /// Tokens that are certain to stay.
+    pub(crate) certain: Option<usize>,
 }
 
 #[derive(Debug, Default)]
@@ -96,6 +100,12 @@ impl MaskSource for PlannedMasks {
                 if fast_forward { plan.forced.get(&position).map_or(&[][..], |run| &run[..]) } else { &[] };
             let end = position + run.len();
             let reached = |limit: Option<usize>| limit.is_some_and(|limit| end >= limit);
+            let retract = state.plans.get_mut(&slot.sequence).and_then(|plan| plan.retract.remove(&position));
+            if let Some(keep) = retract {
+                out.push(&[], AdvanceState::Retract { keep });
+                state.expected.insert(slot.sequence, slot.tokens[..keep].to_vec());
+                continue;
+            }
             let answer = if reached(plan.stop_at) {
                 AdvanceState::Stop
             } else if reached(plan.fail_at) {
@@ -104,6 +114,9 @@ impl MaskSource for PlannedMasks {
                 AdvanceState::Sample
             };
             out.push(run, answer);
+            if let Some(certain) = plan.certain {
+                out.hold_after(certain);
+            }
             state.expected.insert(slot.sequence, [slot.tokens, run].concat());
         }
     }

@@ -17,6 +17,8 @@ pub struct Capabilities {
     pub fast_forward: bool,
     /// Honours `SequenceSpec::prompt_logprobs`.
     pub prompt_logprobs: bool,
+    /// Honours [`AdvanceState::Retract`](crate::AdvanceState::Retract).
+    pub retract: bool,
     /// Short name, such as `llamacpp`.
     pub name: &'static str,
 }

@@ -9,6 +9,8 @@ pub enum ErrorKind {
     ContextLength,
     /// The grammar was refused, or failed while generating.
     Grammar,
+    /// No answer was found that satisfies the part of a schema that no grammar holds.
+    Constraint,
     /// A queue is full; try again later.
     Overloaded,
     /// The server is shutting down.
@@ -30,6 +32,7 @@ impl ErrorKind {
             Self::InvalidRequest => "invalid_request",
             Self::ContextLength => "context_length",
             Self::Grammar => "grammar",
+            Self::Constraint => "constraint",
             Self::Overloaded => "overloaded",
             Self::ShuttingDown => "shutting_down",
             Self::NotFinite => "not_finite",

@@ -25,6 +25,13 @@ pub enum AdvanceState {
     Sample,
     /// Append the forced tokens, if any; then the grammar is complete.
     Stop,
+    /// What was generated cannot be completed to an answer: all but the first `keep` generated tokens are
+    /// withdrawn, an end that they led to included. Then sample under a mask again. Only asked of an engine
+    /// with [`Capabilities::retract`](crate::Capabilities::retract).
+    Retract {
+        /// Generated tokens that stay.
+        keep: usize,
+    },
     /// The sequence cannot go on.
     Failed(Error),
 }
@@ -33,7 +40,15 @@ pub enum AdvanceState {
 #[derive(Debug, Default)]
 pub struct AdvanceBatch {
     forced: Vec<TokenId>,
-    slots: Vec<(usize, AdvanceState)>,
+    slots: Vec<Answer>,
+}
+
+#[derive(Debug)]
+struct Answer {
+    /// End of its forced tokens.
+    end: usize,
+    state: AdvanceState,
+    certain: Option<usize>,
 }
 
 impl AdvanceBatch {
@@ -46,7 +61,14 @@ impl AdvanceBatch {
     /// Adds the answer for the next slot.
     pub fn push(&mut self, forced: &[TokenId], state: AdvanceState) {
         self.forced.extend_from_slice(forced);
-        self.slots.push((self.forced.len(), state));
+        self.slots.push(Answer { end: self.forced.len(), state, certain: None });
+    }
+
+    /// Says of the answer added last that only the first `tokens` generated tokens are certain to stay.
+    pub fn hold_after(&mut self, tokens: usize) {
+        if let Some(answer) = self.slots.last_mut() {
+            answer.certain = Some(tokens);
+        }
     }
 
     /// Number of answers.
@@ -61,9 +83,16 @@ impl AdvanceBatch {
 
     /// Forced tokens and state of slot `index`.
     pub fn get(&self, index: usize) -> (&[TokenId], &AdvanceState) {
-        let start = if index == 0 { 0 } else { self.slots[index - 1].0 };
-        let (end, state) = &self.slots[index];
-        (&self.forced[start..*end], state)
+        let start = if index == 0 { 0 } else { self.slots[index - 1].end };
+        let answer = &self.slots[index];
+        (&self.forced[start..answer.end], &answer.state)
+    }
+
+    /// How many generated tokens of slot `index`, forced ones included, are certain to stay; `None` if all
+    /// are. It never decreases. The engine passes it on in
+    /// [`SequenceOutput::certain`](crate::SequenceOutput::certain).
+    pub fn certain(&self, index: usize) -> Option<usize> {
+        self.slots[index].certain
     }
 }
 
@@ -126,13 +155,14 @@ impl MaskBatch {
 /// Computes masks. Shared by the engine's thread and the threads that admit requests.
 ///
 /// Both calls are idempotent for the same token count, so an engine may ask again (chunked prefill
-/// does), and both accept slots whose token list grew by any number since the last call. A matcher
-/// is advanced in this one place.
+/// does), and both accept slots whose token list grew by any number since the last call. A list becomes
+/// shorter only where [`AdvanceState::Retract`] said so. A matcher is advanced in this one place.
 pub trait MaskSource: Send + Sync {
     /// Tells the tokens known so far and learns what the grammar forces next.
     ///
     /// `fast_forward` says whether the engine wants forced tokens; if it does, it *must*
-    /// append all that it is given to the sequence, or end it. Pushes one answer per slot to `out`,
+    /// append all that it is given to the sequence, or end it. It tells of every token, also of one that ended
+    /// the sequence. Pushes one answer per slot to `out`,
     /// then starts computing the masks in the background. Cheap (about a microsecond per slot).
     fn advance(&self, slots: &[MaskSlot<'_>], fast_forward: bool, out: &mut AdvanceBatch);
 

@@ -129,6 +129,14 @@ impl Sampler {
         self.adjustments.record(token);
     }
 
+    /// Takes back tokens recorded before. The generator goes on from where it is.
+    pub fn retract(&mut self, tokens: &[TokenId]) {
+        self.generated = self.generated.saturating_sub(tokens.len() as u32);
+        for &token in tokens {
+            self.adjustments.forget(token);
+        }
+    }
+
     /// The log-probabilities of a token that was not sampled from this row, if the sequence asks for
     /// them and the row is finite.
     pub fn logprobs_of(&mut self, logits: &[f32], token: TokenId) -> Option<Box<TokenLogprobs>> {

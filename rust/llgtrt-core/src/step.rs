@@ -62,6 +62,12 @@ pub struct SequenceOutput {
     pub cached_prompt_tokens: Option<u32>,
     /// One entry per prompt token (the first has no logprob), if asked for; on the first output.
     pub prompt_logprobs: Option<Vec<Option<TokenLogprobs>>>,
+    /// Before the tokens of this output: of all tokens reported, only the first so many stay
+    /// ([`AdvanceState::Retract`](crate::AdvanceState::Retract)).
+    pub retract_to: Option<usize>,
+    /// After the tokens of this output: how many of all tokens reported are certain to stay, at most
+    /// ([`AdvanceBatch::certain`](crate::AdvanceBatch::certain)); `None` if all are.
+    pub certain: Option<usize>,
 }
 
 /// Everything that happened in one [`Engine::poll`](crate::Engine::poll). Reused between polls.
@@ -104,6 +110,8 @@ impl StepBatch {
             finish: None,
             cached_prompt_tokens: None,
             prompt_logprobs: None,
+            retract_to: None,
+            certain: None,
         });
         self.outputs.last_mut().expect("just pushed")
     }

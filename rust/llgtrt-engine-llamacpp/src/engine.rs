@@ -63,6 +63,7 @@ impl LlamaCppEngine {
             vocab_size: context.vocab_size() as u32,
             fast_forward: true,
             prompt_logprobs: true,
+            retract: true,
             name: "llamacpp",
         };
         Ok(Self {
@@ -125,12 +126,14 @@ impl LlamaCppEngine {
         for slot in 0..self.running.len() {
             let Some(sequence) = &mut self.running[slot] else { continue };
             let done = sequence.is_done();
-            if sequence.outbox.is_empty() && !done {
+            if sequence.outbox.is_empty() && sequence.retract_to.is_none() && !done {
                 continue;
             }
             let output = batch.begin(sequence.spec.id);
             output.cached_prompt_tokens = sequence.cached.take();
             output.prompt_logprobs = sequence.prompt_logprobs.take();
+            output.retract_to = sequence.retract_to.take();
+            output.certain = sequence.certain;
             for token in sequence.outbox.drain(..) {
                 batch.push_token(token);
             }

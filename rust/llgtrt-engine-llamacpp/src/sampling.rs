@@ -1,6 +1,6 @@
 //! Samples under the masks and tells the mask source what was sampled. Runs in a poll, on the engine's thread.
 
-use llgtrt_core::{Error, Finish, MaskSlot, MaskVerdict, StopCause};
+use llgtrt_core::{AdvanceState, Error, Finish, MaskSlot, MaskVerdict, StopCause};
 
 use crate::engine::LlamaCppEngine;
 use crate::forward::Output;
@@ -76,8 +76,22 @@ impl LlamaCppEngine {
                 continue;
             }
             let (forced, state) = self.advances.get(answer);
+            sequence.certain = self.advances.certain(answer);
             answer += 1;
             sequence.follow(forced, state, &self.eos, end);
+            if matches!(state, AdvanceState::Retract { .. }) {
+                // The logits after the last token that stays are needed again.
+                let cells = &mut self.slots[slot].tokens;
+                let kept = (sequence.len() - 1).min(cells.len());
+                if kept < cells.len() {
+                    // Recurrent models cannot forget a part.
+                    let kept = if self.context.truncate(slot, kept) { kept } else { 0 };
+                    if kept == 0 {
+                        self.context.truncate(slot, 0);
+                    }
+                    cells.truncate(kept);
+                }
+            }
             sequence.release(self.slots[slot].tokens.len());
         }
     }

@@ -21,6 +21,10 @@ pub(crate) struct Sequence {
     pub(crate) started: bool,
     /// Whether the mask source has not seen the latest tokens.
     pub(crate) unseen: bool,
+    /// Generated tokens that are certain to stay, as the mask source said last.
+    pub(crate) certain: Option<usize>,
+    /// Tokens that stay of those that were reported, where others were withdrawn since.
+    pub(crate) retract_to: Option<usize>,
     /// Prompt tokens found in the cache; taken by the first report.
     pub(crate) cached: Option<u32>,
     /// Log-probabilities of the prompt, if asked for; taken by the first report.
@@ -40,6 +44,8 @@ impl Sequence {
             closing: None,
             started: false,
             unseen: spec.constrained,
+            certain: None,
+            retract_to: None,
             cached: Some(cached as u32),
             prompt_logprobs: spec.prompt_logprobs.then(|| vec![None]),
             age,
@@ -117,8 +123,8 @@ impl Sequence {
         self.append(token, eos, context);
         self.outbox.push(TokenOutput { token, forced: false, logprobs });
         self.reported = self.generated.len();
-        // At its length limit, too: the grammar may be complete right there.
-        self.unseen = self.spec.constrained && matches!(self.closing, None | Some(Finish::Length));
+        // At its end, too: the grammar may be complete right there, or may not let it end like this.
+        self.unseen = self.spec.constrained;
     }
 
     /// Follows the grammar's answer to [`advance`](llgtrt_core::MaskSource::advance): adds the tokens it forces,
@@ -139,12 +145,27 @@ impl Sequence {
             self.append(token, eos, context);
         }
         match (&self.closing, state) {
+            (_, &AdvanceState::Retract { keep }) => self.retract(keep),
             (None, AdvanceState::Failed(error)) => self.closing = Some(Finish::Failed(error.clone())),
             // Complete exactly at the length limit is complete.
             (None | Some(Finish::Length), AdvanceState::Stop) if left.len() == 0 => {
                 self.closing = Some(Finish::Stop(StopCause::GrammarComplete));
             }
             _ => {}
+        }
+    }
+
+    /// Withdraws all but the first `keep` generated tokens. The caller removes them from the cache.
+    fn retract(&mut self, keep: usize) {
+        let keep = keep.min(self.generated.len());
+        self.sampler.retract(&self.generated[keep..]);
+        self.generated.truncate(keep);
+        self.closing = None;
+        let told = self.reported - self.outbox.len();
+        self.outbox.truncate(keep.saturating_sub(told));
+        self.reported = self.reported.min(keep);
+        if keep < told {
+            self.retract_to = Some(keep);
         }
     }
 
@@ -222,6 +243,25 @@ mod tests {
         let mut sequence = sequence(3, SamplingParams::default());
         sequence.follow(&[11, 12, 13], &AdvanceState::Stop, EOS, 100);
         assert_eq!(sequence.closing, Some(Finish::Stop(StopCause::GrammarComplete)));
+    }
+
+    #[test]
+    fn what_is_withdrawn_was_not_reported_or_is_said_to_be() {
+        let mut sequence = sequence(9, SamplingParams::default());
+        sequence.started = true;
+        for token in [11, 12, 13, 2] {
+            sequence.append_sampled(token, None, EOS, 100);
+        }
+        assert_eq!(sequence.closing, Some(Finish::Stop(StopCause::EndOfSequence)));
+        assert!(sequence.unseen);
+        sequence.follow(&[], &AdvanceState::Retract { keep: 3 }, EOS, 100);
+        assert_eq!((sequence.closing.clone(), sequence.retract_to), (None, None));
+        assert_eq!(sequence.outbox.drain(..).map(|t| t.token).collect::<Vec<_>>(), [11, 12, 13]);
+        sequence.append_sampled(14, None, EOS, 100);
+        sequence.follow(&[], &AdvanceState::Retract { keep: 1 }, EOS, 100);
+        assert_eq!((sequence.retract_to, sequence.outbox.len()), (Some(1), 0));
+        sequence.append_sampled(15, None, EOS, 100);
+        assert_eq!((&sequence.generated[..], sequence.outbox.len()), (&[11, 15][..], 1));
     }
 
     #[test]

@@ -64,6 +64,7 @@ impl SimEngine {
                 vocab_size: tokenizer.vocabulary().len() as u32,
                 fast_forward: config.fast_forward,
                 prompt_logprobs: true,
+                retract: true,
                 name: "sim",
             },
             voice: Voice::new(&config, &*tokenizer)?,
@@ -157,6 +158,7 @@ impl SimEngine {
         for (index, sequence) in advanced.enumerate() {
             let (forced, state) = self.advance_batch.get(index);
             sequence.advance(forced, state, vocabulary);
+            sequence.certain = self.advance_batch.certain(index);
         }
     }
 

@@ -28,6 +28,10 @@ pub(crate) struct Sequence {
     first_reported: bool,
     /// Tokens that the grammar knows of.
     advanced: Option<usize>,
+    /// Tokens that are certain to stay, as the grammar said last.
+    pub(crate) certain: Option<usize>,
+    /// Tokens that stay of those that were reported, where others were withdrawn since.
+    retract_to: Option<usize>,
     limit: usize,
 }
 
@@ -48,6 +52,8 @@ impl Sequence {
             sampled: None,
             first_reported: false,
             advanced: None,
+            certain: None,
+            retract_to: None,
             limit: limit as usize,
             spec,
         }
@@ -99,7 +105,8 @@ impl Sequence {
 
     /// Whether the grammar has to be told of new tokens, or of the start.
     pub(crate) fn must_advance(&self) -> bool {
-        self.spec.constrained && self.finish.is_none() && self.advanced != Some(self.tokens.len())
+        let failed = matches!(self.finish, Some(Finish::Failed(_)));
+        self.spec.constrained && !failed && self.advanced != Some(self.tokens.len())
     }
 
     /// Whether the next token can be sampled.
@@ -109,7 +116,14 @@ impl Sequence {
 
     /// Applies what the grammar says after the tokens so far.
     pub(crate) fn advance(&mut self, forced: &[TokenId], state: &AdvanceState, vocabulary: &Vocabulary) {
+        if let &AdvanceState::Retract { keep } = state {
+            self.retract(keep);
+            return;
+        }
         self.advanced = Some(self.tokens.len() + forced.len());
+        if self.finish.is_some() {
+            return;
+        }
         for &token in forced {
             if self.tokens.len() >= self.limit {
                 self.finish = Some(Finish::Length);
@@ -124,8 +138,20 @@ impl Sequence {
             AdvanceState::Stop => Some(Finish::Stop(StopCause::GrammarComplete)),
             _ if self.tokens.len() >= self.limit => Some(Finish::Length),
             AdvanceState::Failed(error) => Some(Finish::Failed(error.clone())),
-            AdvanceState::Sample => None,
+            AdvanceState::Sample | AdvanceState::Retract { .. } => None,
         };
+    }
+
+    /// Withdraws all but the first `keep` tokens.
+    fn retract(&mut self, keep: usize) {
+        self.tokens.truncate(keep);
+        self.advanced = Some(self.tokens.len());
+        self.finish = None;
+        self.sampled = self.sampled.filter(|&position| position < keep);
+        if self.reported > self.tokens.len() {
+            self.reported = self.tokens.len();
+            self.retract_to = Some(self.reported);
+        }
     }
 
     fn push(&mut self, token: TokenId, vocabulary: &Vocabulary) {
@@ -155,6 +181,8 @@ impl Sequence {
                 output.prompt_logprobs = Some(logprobs::of_prompt(&self.spec, vocabulary));
             }
         }
+        output.retract_to = self.retract_to.take();
+        output.certain = self.certain;
         for position in self.reported..self.tokens.len() {
             let token = self.tokens[position];
             let logprobs = self.spec.sampling.logprobs.map(|count| {

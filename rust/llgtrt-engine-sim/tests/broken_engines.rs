@@ -20,6 +20,7 @@ enum Defect {
     IdleReturnsAtOnce,
     LoseOneToken,
     ForgetForced,
+    HideWithdrawals,
     IgnoreMinTokens,
     IgnoreSeed,
     OtherTokensInBatch,
@@ -74,6 +75,8 @@ impl Engine for Broken {
             let new = batch.begin(output.id);
             new.cached_prompt_tokens = output.cached_prompt_tokens;
             new.prompt_logprobs.clone_from(&output.prompt_logprobs);
+            new.retract_to = output.retract_to.filter(|_| self.defect != Defect::HideWithdrawals);
+            new.certain = output.certain;
             let lost = usize::from(self.defect == Defect::LoseOneToken && output.finish.is_some());
             for token in &tokens[..tokens.len().saturating_sub(lost)] {
                 let forced = token.forced && self.defect != Defect::ForgetForced;
@@ -145,6 +148,7 @@ fn a_sound_engine_passes() {
 fn every_defect_is_found() {
     let cases = [
         (Defect::FinishTwice, "every_sequence_finishes_once"),
+        (Defect::HideWithdrawals, "withdrawn_tokens_are_generated_again"),
         (Defect::ReportAfterCancel, "a_sequence_can_be_cancelled_while_decoding"),
         (Defect::IgnoreCancel, "a_waiting_sequence_can_be_cancelled"),
         (Defect::IdleReturnsAtOnce, "an_idle_poll_blocks"),

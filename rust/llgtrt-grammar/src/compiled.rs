@@ -13,6 +13,7 @@ use crate::TokenEnv;
 use crate::admission::{Admitted, Clues, Refusal};
 use crate::lexer_guard::create_parser;
 use crate::text::{first_line, grammar_error};
+use crate::verify::Plan;
 
 /// Lexer fuel that a sequence has to spend before what it learned is kept.
 const MIN_LEARNED_FUEL: u64 = 500;
@@ -40,6 +41,7 @@ struct Inner {
     bytes: usize,
     symbols: usize,
     warnings: Vec<String>,
+    verification: Option<Arc<Plan>>,
 }
 
 /// The matcher that sequences start from. It never moves, but it learns: llguidance builds the
@@ -86,6 +88,17 @@ impl CompiledGrammar {
     /// What llguidance only approximates (an `x-guidance` with `lenient`, for instance).
     pub fn warnings(&self) -> &[String] {
         &self.inner.warnings
+    }
+
+    /// Whether answers are checked beside the grammar, and tokens may be taken back
+    /// ([`AdvanceState::Retract`](llgtrt_core::AdvanceState::Retract)).
+    pub fn is_verified(&self) -> bool {
+        self.inner.verification.is_some()
+    }
+
+    /// What is to be checked beside the grammar.
+    pub(crate) fn verification(&self) -> Option<&Arc<Plan>> {
+        self.inner.verification.as_ref()
     }
 
     /// A matcher at the start of the grammar, independent of all others.
@@ -147,6 +160,7 @@ pub(crate) fn build(
     env: &Arc<TokenEnv>,
     kind: &'static str,
     admitted: &mut Admitted,
+    max_attempts: usize,
     on_cancellable: impl FnOnce(CancellationHandle),
 ) -> Result<CompiledGrammar, Failure> {
     let located = |admitted: &Admitted, error: &anyhow::Error| {
@@ -162,6 +176,7 @@ pub(crate) fn build(
             create_parser(factory, admitted.grammar.clone()).map_err(|_| located(admitted, &error))?
         }
     };
+    let verification = admitted.verification(max_attempts)?.map(Arc::new);
     let lexer_bytes = parser.parser.lexer_stats().num_bytes;
     let mut matcher = Matcher::new(Ok(parser));
     let warnings = matcher.grammar_warnings();
@@ -193,6 +208,7 @@ pub(crate) fn build(
         bytes,
         symbols,
         warnings,
+        verification,
     };
     Ok(CompiledGrammar { inner: Arc::new(inner) })
 }

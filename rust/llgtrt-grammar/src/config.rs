@@ -91,6 +91,8 @@ pub struct GrammarConfig {
     pub max_enum_values: usize,
     /// Properties of a whole schema.
     pub max_properties: usize,
+    /// Ways that an answer under `residual: verify` may give up before its request fails.
+    pub residual_attempts: usize,
     /// Regular expression of the whitespace between JSON tokens. A request's `x-guidance` wins.
     pub whitespace_pattern: Option<String>,
     /// Allows whitespace between JSON tokens at all. A request's `x-guidance` wins.
@@ -116,6 +118,7 @@ impl Default for GrammarConfig {
             max_regex_bytes: 8192,
             max_enum_values: 10_000,
             max_properties: 5000,
+            residual_attempts: 200,
             whitespace_pattern: Some(DEFAULT_WHITESPACE_PATTERN.to_owned()),
             whitespace_flexible: true,
             item_separator: None,

@@ -26,6 +26,7 @@ mod report;
 mod slot;
 mod text;
 mod token_env;
+mod verify;
 
 pub mod normalize;
 

@@ -2,6 +2,8 @@
 //!
 //! A slot is used under its own lock by one thread at a time, always on a big stack.
 
+mod retract;
+
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::Arc;
 
@@ -10,6 +12,7 @@ use llguidance::Matcher;
 use toktrie::SimpleVob;
 
 use crate::compiled::mask_error;
+use crate::verify::Verifier;
 use crate::text::{first_line, grammar_error};
 use crate::{CompiledGrammar, TokenEnv};
 
@@ -32,6 +35,10 @@ pub(crate) struct Slot {
     tried_force: bool,
     state: State,
     mask: Mask,
+    /// The check of what the grammar leaves open, if it leaves anything.
+    verifier: Option<Box<Verifier>>,
+    /// Tokens that stay, if the last advance took some back.
+    retract: Option<usize>,
 }
 
 enum State {
@@ -65,6 +72,10 @@ impl Slot {
             tried_force: false,
             state: State::Open,
             mask: Mask::First,
+            verifier: grammar.verification().map(|plan| {
+                Box::new(Verifier::new(Arc::clone(plan), Arc::clone(grammar.env())))
+            }),
+            retract: None,
         }
     }
 
@@ -73,9 +84,14 @@ impl Slot {
         if self.is_failed() {
             return;
         }
+        self.retract = None;
         let advanced = guard(|| {
             self.consume(tokens)?;
-            if fast_forward && !self.tried_force && matches!(self.state, State::Open) {
+            let open = matches!(self.state, State::Open);
+            if open && self.has_bans_here() {
+                return self.restrict_mask();
+            }
+            if fast_forward && !self.tried_force && open {
                 self.tried_force = true;
                 self.force()?;
             }
@@ -89,7 +105,10 @@ impl Slot {
     /// What [`advance`](Self::advance) led to.
     pub(crate) fn outcome(&self) -> (&[TokenId], AdvanceState) {
         match &self.state {
-            State::Open => (&self.forced, AdvanceState::Sample),
+            State::Open => match self.retract {
+                Some(keep) => (&[], AdvanceState::Retract { keep }),
+                None => (&self.forced, AdvanceState::Sample),
+            },
             State::Complete { .. } => (&self.forced, AdvanceState::Stop),
             State::Failed(error) => (&[], AdvanceState::Failed(error.clone())),
         }
@@ -111,18 +130,21 @@ impl Slot {
         self.tried_force = false;
         self.seen = tokens.len();
         for &token in new {
-            self.consume_one(token)?;
+            if !self.consume_one(token)? {
+                break;
+            }
         }
         Ok(())
     }
 
-    fn consume_one(&mut self, token: TokenId) -> Result<(), Error> {
+    /// False if this token and perhaps others were taken back.
+    fn consume_one(&mut self, token: TokenId) -> Result<bool, Error> {
         let eos = self.env.is_eos(token);
         if let State::Complete { eos: ended } = self.state {
             // A complete grammar may be followed by the token that ends the sequence, once.
             if eos && !ended {
                 self.state = State::Complete { eos: true };
-                return Ok(());
+                return Ok(true);
             }
             return Err(grammar_error(format!("token {token} follows the end of the grammar")));
         }
@@ -130,6 +152,9 @@ impl Slot {
         self.matcher
             .consume_token(token)
             .map_err(|error| grammar_error(format!("token {token}: {}", first_line(&error.to_string()))))?;
+        if !self.verify(&[token])? {
+            return Ok(false);
+        }
         self.note_stop(eos)
     }
 
@@ -148,20 +173,27 @@ impl Slot {
         self.matcher
             .consume_tokens(&run)
             .map_err(|error| grammar_error(format!("forced tokens: {}", first_line(&error.to_string()))))?;
-        self.forced = run;
-        self.note_stop(false)
+        if self.verify(&run)? {
+            self.forced = run;
+            self.note_stop(false)?;
+        }
+        Ok(())
     }
 
-    fn note_stop(&mut self, eos: bool) -> Result<(), Error> {
+    /// False if tokens were taken back.
+    fn note_stop(&mut self, eos: bool) -> Result<bool, Error> {
         if !self.matcher.is_stopped() {
-            return Ok(());
+            return Ok(true);
         }
         let reason = self.matcher.stop_reason();
         if !reason.is_ok() {
             return Err(grammar_error(mask_error(&reason.to_string())));
         }
+        if !self.verify_end()? {
+            return Ok(false);
+        }
         self.state = State::Complete { eos };
-        Ok(())
+        Ok(true)
     }
 
     /// Whether the mask has to be computed.

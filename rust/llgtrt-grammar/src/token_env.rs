@@ -81,6 +81,11 @@ impl TokenEnv {
         self.tokenizer.vocabulary().is_eos(token)
     }
 
+    /// The text of a token.
+    pub(crate) fn bytes(&self, token: TokenId) -> &[u8] {
+        self.tokenizer.vocabulary().bytes(token)
+    }
+
     /// Tokens in the table; rows may be wider.
     pub fn vocabulary_len(&self) -> usize {
         self.tokenizer.vocabulary().len()

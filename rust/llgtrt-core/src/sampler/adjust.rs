@@ -10,8 +10,8 @@ use crate::{SamplingParams, TokenId};
 struct Entry {
     token: TokenId,
     bias: f32,
-    /// In the prompt or the answer.
-    seen: bool,
+    /// In the prompt.
+    prompted: bool,
     /// Times generated.
     count: u32,
 }
@@ -44,7 +44,7 @@ impl Adjustments {
         }
         if repeats {
             for &token in prompt {
-                adjustments.entry(token).seen = true;
+                adjustments.entry(token).prompted = true;
             }
         }
         adjustments
@@ -53,7 +53,7 @@ impl Adjustments {
     fn entry(&mut self, token: TokenId) -> &mut Entry {
         let entries = &mut self.entries;
         let position = *self.positions.entry(token).or_insert_with(|| {
-            entries.push(Entry { token, bias: 0.0, seen: false, count: 0 });
+            entries.push(Entry { token, bias: 0.0, prompted: false, count: 0 });
             entries.len() - 1
         });
         &mut entries[position]
@@ -62,9 +62,15 @@ impl Adjustments {
     /// Counts a generated token.
     pub(super) fn record(&mut self, token: TokenId) {
         if self.penalized {
+            self.entry(token).count += 1;
+        }
+    }
+
+    /// Takes back one [`record`](Self::record) of a token.
+    pub(super) fn forget(&mut self, token: TokenId) {
+        if self.penalized {
             let entry = self.entry(token);
-            entry.seen = true;
-            entry.count += 1;
+            entry.count = entry.count.saturating_sub(1);
         }
     }
 
@@ -83,7 +89,7 @@ impl Adjustments {
             return logit;
         }
         let mut value = logit + entry.bias;
-        if entry.seen {
+        if entry.prompted || entry.count > 0 {
             value = if value > 0.0 { value / self.repetition } else { value * self.repetition };
         }
         if entry.count > 0 {

@@ -21,6 +21,7 @@ pub(crate) use schema::{Clues, percent_decode};
 use crate::config::GrammarConfig;
 use crate::normalize::{self, NormalizeLimits, Residue, ResidueMode, RuleUse};
 use crate::text::grammar_error;
+use crate::verify::Plan;
 
 /// Grammars in one llguidance grammar list.
 const MAX_GRAMMARS: usize = 128;
@@ -101,7 +102,10 @@ pub(crate) fn admit(
     let mut plain = None;
     let grammar = match spec {
         GrammarSpec::JsonSchema(text) => {
-            let schema = json::parse(text, config.max_depth, "the schema")?;
+            let mut schema = json::parse(text, config.max_depth, "the schema")?;
+            if let Some(mode) = take_residual(&mut schema, "")? {
+                notes.limits.residue = mode;
+            }
             let schema = with_server_options(schema, config, "")?;
             schema::check(&schema, config, "", &mut notes.clues)?;
             let rewritten = rewrite(&schema, "", &mut notes)?;
@@ -135,6 +139,16 @@ impl Admitted {
         Ok(true)
     }
 
+    /// The check of what the grammar leaves open, if it leaves anything.
+    pub(crate) fn verification(&self, max_attempts: usize) -> Result<Option<Plan>, Refusal> {
+        match &self.plain {
+            Some(schema) if !self.notes.residue.is_empty() => {
+                Ok(Some(Plan::new(schema, &self.notes.residue, max_attempts)?))
+            }
+            _ => Ok(None),
+        }
+    }
+
     /// Text that only grammars with the same meaning share.
     pub(crate) fn text(&self) -> Option<String> {
         self.plain.as_ref()?;
@@ -154,15 +168,31 @@ fn rewrite(schema: &Value, at: &str, notes: &mut Notes) -> Result<Value, Refusal
 }
 
 fn admit_schema(
-    schema: Value,
+    mut schema: Value,
     config: &GrammarConfig,
     at: &str,
     notes: &mut Notes,
 ) -> Result<Value, Refusal> {
+    if take_residual(&mut schema, at)? == Some(ResidueMode::Verify) {
+        let message = "`residual: verify` needs the schema to be the whole grammar";
+        return Err(grammar_error(message).with_param(json::join(at, "x-guidance.residual")).into());
+    }
     let mut schema = with_server_options(schema, config, at)?;
     schema::noops::remove(&mut schema);
     schema::check(&schema, config, at, &mut notes.clues)?;
     rewrite(&schema, at, notes)
+}
+
+/// Takes out what the schema itself says of constraints that no grammar can hold.
+fn take_residual(schema: &mut Value, at: &str) -> Result<Option<ResidueMode>, Error> {
+    let options = schema.get_mut("x-guidance").and_then(Value::as_object_mut);
+    let Some(mode) = options.and_then(|options| options.shift_remove("residual")) else { return Ok(None) };
+    match mode.as_str() {
+        Some("refuse") => Ok(Some(ResidueMode::Refuse)),
+        Some("verify") => Ok(Some(ResidueMode::Verify)),
+        _ => Err(grammar_error("`residual` is \"refuse\" or \"verify\"")
+            .with_param(json::join(at, "x-guidance.residual"))),
+    }
 }
 
 /// Puts the server's `x-guidance` defaults under those of the schema.

@@ -1,0 +1,92 @@
+//! What a slot does with a check beside its grammar: takes back tokens that lead to no valid answer.
+//!
+//! Called by [`Slot::advance`], under the slot's lock.
+
+use llgtrt_core::{Error, TokenId};
+use llguidance::Matcher;
+
+use super::{Mask, Slot, State};
+use crate::compiled::mask_error;
+use crate::text::grammar_error;
+use crate::verify::Wrong;
+
+impl Slot {
+    /// How many generated tokens, forced ones included, are certain to stay; `None` if all are.
+    pub(crate) fn certain(&self) -> Option<usize> {
+        self.verifier.as_ref().map(|verifier| verifier.certain())
+    }
+
+    /// Checks tokens that the matcher has consumed. False if tokens were taken back.
+    pub(super) fn verify(&mut self, tokens: &[TokenId]) -> Result<bool, Error> {
+        let Some(verifier) = &mut self.verifier else { return Ok(true) };
+        match tokens.iter().try_for_each(|&token| verifier.push(token)) {
+            Ok(()) => Ok(true),
+            Err(Wrong::Failed(error)) => Err(error),
+            Err(Wrong::Here) => self.step_back().map(|()| false),
+        }
+    }
+
+    /// Checks that the text may end here. False if tokens were taken back.
+    pub(super) fn verify_end(&mut self) -> Result<bool, Error> {
+        let Some(verifier) = &mut self.verifier else { return Ok(true) };
+        match verifier.end() {
+            Ok(()) => Ok(true),
+            Err(Wrong::Failed(error)) => Err(error),
+            Err(Wrong::Here) => self.step_back().map(|()| false),
+        }
+    }
+
+    /// Whether something that was taken back must not come again here.
+    pub(super) fn has_bans_here(&self) -> bool {
+        matches!(self.mask, Mask::Stale) && self.verifier.as_ref().is_some_and(|v| v.is_banned_here())
+    }
+
+    /// Computes the mask at once and takes out what was found wrong.
+    pub(super) fn restrict_mask(&mut self) -> Result<(), Error> {
+        let Some(verifier) = &mut self.verifier else { return Ok(()) };
+        let mut mask = self.matcher.compute_mask().map_err(|e| grammar_error(mask_error(&e.to_string())))?;
+        if verifier.restrict(&mut mask) {
+            self.mask = Mask::Ready(mask);
+            return Ok(());
+        }
+        verifier.give_up_here();
+        self.step_back()
+    }
+
+    /// Goes back to where another way begins. The engine has `seen` tokens: those among them that do not
+    /// stay are to be withdrawn, those beyond them that stay are forced.
+    fn step_back(&mut self) -> Result<(), Error> {
+        let Some(verifier) = &mut self.verifier else { return Ok(()) };
+        let grammar = &self.grammar;
+        let mut latest = None;
+        let mask = verifier.step_back(|tokens| {
+            let mut copy = grammar.copy();
+            let mask = mask_after(&mut copy.matcher, tokens)?;
+            latest = Some(copy);
+            Ok(mask)
+        })?;
+        let kept: Vec<TokenId> = verifier.tokens().collect();
+        if let Some(copy) = latest {
+            self.matcher = copy.matcher;
+            self.start = Some(copy.start);
+            self.fuel = copy.fuel;
+        }
+        self.mask = Mask::Ready(mask);
+        self.state = State::Open;
+        self.tried_force = true;
+        if kept.len() < self.seen {
+            self.seen = kept.len();
+            self.retract = Some(kept.len());
+            self.forced.clear();
+        } else {
+            self.forced = kept[self.seen..].to_vec();
+        }
+        Ok(())
+    }
+}
+
+fn mask_after(matcher: &mut Matcher, tokens: &[TokenId]) -> Result<toktrie::SimpleVob, Error> {
+    let refused = |error: anyhow::Error| grammar_error(mask_error(&error.to_string()));
+    matcher.consume_tokens(tokens).map_err(refused)?;
+    matcher.compute_mask().map_err(refused)
+}

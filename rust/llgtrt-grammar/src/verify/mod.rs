@@ -1,0 +1,345 @@
+//! The check of what a grammar leaves open, while an answer grows (`residual: verify`).
+//!
+//! The grammar of a schema with [`Residue`](crate::normalize::Residue) holds a superset. A [`Verifier`] follows
+//! the text of one sequence, judges values as they end, and knows up to where the text is certain. When the text
+//! is found wrong, it bans what is wrong and says how many tokens may stay; the sequence goes on from there, and
+//! takes another way. Search is chronological and bounded in attempts.
+//!
+//! Used by [`Slot`](crate::slot) under the slot's lock, on a big stack.
+
+mod bans;
+mod judge;
+mod plan;
+mod scan;
+
+use std::collections::HashSet;
+use std::sync::Arc;
+
+use llgtrt_core::{Error, ErrorKind, TokenId};
+use serde_json::Value;
+use toktrie::SimpleVob;
+
+pub(crate) use self::plan::Plan;
+
+use self::bans::Bans;
+use self::judge::{Judgement, judge};
+use self::plan::Check;
+use self::scan::{Event, Scanner};
+use crate::TokenEnv;
+
+/// Bytes that may end a number.
+const DELIMITERS: [u8; 7] = *b",]} \n\r\t";
+
+/// The text is wrong, and so is everything that begins like it.
+#[derive(Debug)]
+pub(crate) enum Wrong {
+    /// Another way may be right.
+    Here,
+    /// Nobody can say.
+    Failed(Error),
+}
+
+/// The check of one sequence.
+pub(crate) struct Verifier {
+    plan: Arc<Plan>,
+    env: Arc<TokenEnv>,
+    text: Vec<u8>,
+    /// Every token taken, and where its text begins.
+    tokens: Vec<(TokenId, usize)>,
+    scanner: Scanner,
+    /// Items seen, of each open array whose items are to differ; by depth.
+    items: Vec<Option<HashSet<String>>>,
+    /// Starts of the open values that are judged at their end.
+    open: Vec<usize>,
+    /// Start of the first value on which the answer as a whole depends.
+    waiting: Option<usize>,
+    /// The answer was judged as a whole.
+    passed: bool,
+    /// Tokens that are certain.
+    certain: usize,
+    bans: Bans,
+    attempts: usize,
+    max_attempts: usize,
+    events: Vec<Event>,
+}
+
+impl Verifier {
+    pub(crate) fn new(plan: Arc<Plan>, env: Arc<TokenEnv>) -> Self {
+        Self {
+            max_attempts: plan.max_attempts,
+            plan,
+            env,
+            text: Vec::new(),
+            tokens: Vec::new(),
+            scanner: Scanner::new(),
+            items: Vec::new(),
+            open: Vec::new(),
+            waiting: None,
+            passed: false,
+            certain: 0,
+            bans: Bans::default(),
+            attempts: 0,
+            events: Vec::new(),
+        }
+    }
+
+    /// Tokens taken so far.
+    pub(crate) fn tokens(&self) -> impl Iterator<Item = TokenId> {
+        self.tokens.iter().map(|&(token, _)| token)
+    }
+
+    /// How many of the tokens taken are certain to stay.
+    pub(crate) fn certain(&self) -> usize {
+        self.certain
+    }
+
+    /// Takes a token that the grammar allows.
+    pub(crate) fn push(&mut self, token: TokenId) -> Result<(), Wrong> {
+        let start = self.text.len();
+        self.tokens.push((token, start));
+        let env = Arc::clone(&self.env);
+        if env.is_eos(token) {
+            self.end()?;
+        } else {
+            for &byte in env.bytes(token) {
+                self.push_byte(byte, true)?;
+            }
+        }
+        self.note_certain();
+        Ok(())
+    }
+
+    /// The answer ends here.
+    pub(crate) fn end(&mut self) -> Result<(), Wrong> {
+        let mut events = std::mem::take(&mut self.events);
+        self.scanner.finish(&self.text, &mut events);
+        let wrong = events.drain(..).find_map(|event| self.check(&event, true).err());
+        self.events = events;
+        match wrong {
+            None => {}
+            Some(wrong) => {
+                self.bans.whole(&self.text);
+                self.ban_delimiters();
+                return Err(wrong);
+            }
+        }
+        self.note_certain();
+        Ok(())
+    }
+
+    fn push_byte(&mut self, byte: u8, judging: bool) -> Result<(), Wrong> {
+        self.text.push(byte);
+        let plan = Arc::clone(&self.plan);
+        let mut events = std::mem::take(&mut self.events);
+        self.scanner.push(&self.text, &plan.places, &mut events);
+        let mut wrong = None;
+        for event in events.drain(..) {
+            // A value that ended before this byte would end at any other delimiter as well.
+            let late = matches!(&event, Event::End { span, .. } if span.1 < self.text.len());
+            if let Err(error) = self.check(&event, judging) {
+                if late {
+                    self.text.pop();
+                    self.bans.whole(&self.text);
+                    self.ban_delimiters();
+                } else {
+                    self.bans.beginning(&self.text);
+                }
+                wrong = Some(error);
+                break;
+            }
+        }
+        self.events = events;
+        self.events.clear();
+        wrong.map_or(Ok(()), Err)
+    }
+
+    fn ban_delimiters(&mut self) {
+        for delimiter in DELIMITERS {
+            self.text.push(delimiter);
+            self.bans.beginning(&self.text);
+            self.text.pop();
+        }
+    }
+
+    /// Follows an event; with `judging`, values that end are judged.
+    fn check(&mut self, event: &Event, judging: bool) -> Result<(), Wrong> {
+        match event {
+            Event::Begin { depth, places } => {
+                let start = self.text.len() - 1;
+                for &place in places {
+                    match self.plan.checks[place] {
+                        Check::Value { unique, .. } => {
+                            self.open.push(start);
+                            if unique && self.text.last() == Some(&b'[') {
+                                self.items.resize(depth + 1, None);
+                                self.items[*depth] = Some(HashSet::new());
+                            }
+                        }
+                        Check::Wait => _ = self.waiting.get_or_insert(start),
+                    }
+                }
+                Ok(())
+            }
+            Event::End { span, depth, places } => self.check_value(*span, *depth, places, judging),
+        }
+    }
+
+    fn check_value(
+        &mut self,
+        (start, end): (usize, usize),
+        depth: usize,
+        places: &[usize],
+        judging: bool,
+    ) -> Result<(), Wrong> {
+        let text = &self.text[start..end];
+        if let Some(Some(items)) = depth.checked_sub(1).and_then(|around| self.items.get_mut(around)) {
+            let item = serde_json::from_slice(text).map_or_else(|_| String::new(), |value| canonical(&value));
+            if !items.insert(item) {
+                return Err(Wrong::Here);
+            }
+        }
+        self.items.truncate(depth);
+        for &place in places {
+            if let Check::Value { validator, .. } = &self.plan.checks[place] {
+                self.open.pop();
+                if judging {
+                    ask(validator, text)?;
+                }
+            }
+        }
+        if depth == 0 && !self.passed {
+            if judging {
+                ask(&self.plan.whole, text)?;
+            }
+            self.passed = true;
+        }
+        Ok(())
+    }
+
+    /// Moves the bound of what is certain.
+    fn note_certain(&mut self) {
+        let mut bytes = self.text.len();
+        if !self.passed {
+            bytes = self.open.first().copied().into_iter().chain(self.waiting).fold(bytes, usize::min);
+        }
+        while self.certain < self.tokens.len() {
+            let end = self.tokens.get(self.certain + 1).map_or(self.text.len(), |&(_, start)| start);
+            if end > bytes {
+                break;
+            }
+            self.certain += 1;
+        }
+    }
+
+    /// After something was found wrong: takes back the last token, and those before it that leave no other way.
+    /// `mask` answers the mask after the tokens given. Answers the mask of the position that is left.
+    pub(crate) fn step_back(
+        &mut self,
+        mut mask: impl FnMut(&[TokenId]) -> Result<SimpleVob, Error>,
+    ) -> Result<SimpleVob, Error> {
+        loop {
+            self.attempts += 1;
+            let Some(keep) = self.tokens.len().checked_sub(1).filter(|&keep| keep >= self.certain) else {
+                return Err(failure("no answer from here on satisfies the schema"));
+            };
+            if self.attempts > self.max_attempts {
+                let tried = self.max_attempts;
+                return Err(failure(format!("no answer that satisfies the schema was found in {tried} attempts")));
+            }
+            self.rewind(keep);
+            let kept: Vec<TokenId> = self.tokens().collect();
+            let mut mask = mask(&kept)?;
+            if self.bans.apply(&self.text, &mut mask, &self.env) {
+                return Ok(mask);
+            }
+            self.bans.beginning(&self.text);
+        }
+    }
+
+    /// Nothing may follow the tokens taken: everything that begins like this is wrong.
+    pub(crate) fn give_up_here(&mut self) {
+        self.bans.beginning(&self.text);
+    }
+
+    /// Whether the mask of this position has to be changed, and forced tokens cannot be trusted.
+    pub(crate) fn is_banned_here(&self) -> bool {
+        self.bans.concern(&self.text)
+    }
+
+    /// Removes what must not follow; false if nothing is left.
+    pub(crate) fn restrict(&self, mask: &mut SimpleVob) -> bool {
+        self.bans.apply(&self.text, mask, &self.env)
+    }
+
+    /// Goes back to the first `keep` tokens.
+    fn rewind(&mut self, keep: usize) {
+        let kept: Vec<(TokenId, usize)> = self.tokens[..keep].to_vec();
+        self.text.clear();
+        self.scanner = Scanner::new();
+        self.items.clear();
+        self.open.clear();
+        self.waiting = None;
+        self.passed = false;
+        self.tokens.clear();
+        let env = Arc::clone(&self.env);
+        for (token, start) in kept {
+            self.tokens.push((token, start));
+            for &byte in env.bytes(token) {
+                // What was judged before is right.
+                let _ = self.push_byte(byte, false);
+            }
+        }
+    }
+}
+
+/// What a validator says.
+fn ask(validator: &Arc<jsonschema::Validator>, text: &[u8]) -> Result<(), Wrong> {
+    match judge(validator, text) {
+        Judgement::Valid => Ok(()),
+        Judgement::Invalid => Err(Wrong::Here),
+        Judgement::Unknown => Err(Wrong::Failed(failure("checking the answer takes too long"))),
+    }
+}
+
+fn failure(message: impl Into<String>) -> Error {
+    Error::new(ErrorKind::Constraint, message)
+}
+
+/// The same text for values that are equal in JSON Schema: keys sorted, 1.0 like 1.
+fn canonical(value: &Value) -> String {
+    fn write(value: &Value, out: &mut String) {
+        match value {
+            Value::Number(number) => match number.as_f64() {
+                #[expect(clippy::cast_possible_truncation, reason = "it is a whole number in range")]
+                Some(whole) if number.is_f64() && whole.fract() == 0.0 && whole.abs() < 9e15 => {
+                    out.push_str(&(whole as i64).to_string());
+                }
+                _ => out.push_str(&number.to_string()),
+            },
+            Value::Array(items) => {
+                out.push('[');
+                for item in items {
+                    write(item, out);
+                    out.push(',');
+                }
+                out.push(']');
+            }
+            Value::Object(members) => {
+                let mut keys: Vec<_> = members.iter().collect();
+                keys.sort_unstable_by_key(|(key, _)| *key);
+                out.push('{');
+                for (key, value) in keys {
+                    out.push_str(&Value::String(key.clone()).to_string());
+                    out.push(':');
+                    write(value, out);
+                    out.push(',');
+                }
+                out.push('}');
+            }
+            other => out.push_str(&other.to_string()),
+        }
+    }
+    let mut out = String::new();
+    write(value, &mut out);
+    out
+}

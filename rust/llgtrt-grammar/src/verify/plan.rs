@@ -1,0 +1,205 @@
+//! What is to be checked of the answers under one schema: compiled once, with the grammar.
+
+use std::collections::HashSet;
+use std::sync::Arc;
+
+use jsonschema::{PatternOptions, Validator};
+use llgtrt_core::Error;
+use serde_json::{Map, Value};
+
+use crate::admission::push_key;
+use crate::normalize::{Residue, Segment};
+use crate::text::{first_line, grammar_error};
+
+/// Steps of a validator's regular expression engine; the default is ten times as many.
+const BACKTRACK_LIMIT: usize = 100_000;
+
+/// References followed at one place.
+const MAX_REFERENCES: usize = 64;
+
+/// The checks of one schema. Immutable and shared by its sequences.
+#[derive(Debug)]
+pub(crate) struct Plan {
+    /// Ways from the root to the values that are checked by themselves, or that make an answer uncertain.
+    pub(super) places: Vec<Vec<Segment>>,
+    /// What is done at each place.
+    pub(super) checks: Vec<Check>,
+    /// The whole schema.
+    pub(super) whole: Arc<Validator>,
+    /// Ways that an answer may give up.
+    pub(super) max_attempts: usize,
+}
+
+/// What is done with a value at a place.
+#[derive(Debug)]
+pub(super) enum Check {
+    /// It is judged when it has ended, by its own schema; `unique` judges items as they come.
+    Value { validator: Arc<Validator>, unique: bool },
+    /// Nothing, but from here on only the end of the answer can tell.
+    Wait,
+}
+
+impl Plan {
+    /// The checks for what a grammar of `schema` leaves open.
+    ///
+    /// # Errors
+    /// [`ErrorKind::Grammar`](llgtrt_core::ErrorKind::Grammar): there is no validator for the schema, or its texts are not JSON.
+    pub(crate) fn new(schema: &Value, residue: &[Residue], max_attempts: usize) -> Result<Self, Error> {
+        for option in ["item_separator", "key_separator"] {
+            if schema.pointer("/x-guidance").and_then(|options| options.get(option)).is_some() {
+                let message = format!("`residual: verify` needs JSON; `{option}` changes what it is made of");
+                return Err(grammar_error(message).with_param(format!("x-guidance.{option}")));
+            }
+        }
+        let whole = validator(schema)
+            .map_err(|message| grammar_error(format!("no validator for this schema: {message}")))?;
+        let mut plan = Self { places: Vec::new(), checks: Vec::new(), whole, max_attempts };
+        for left in residue {
+            let ways = left.places.clone().unwrap_or_else(|| vec![Vec::new()]);
+            // A value can be judged by itself where nothing else can excuse it.
+            let alone = left.places.is_some() && ways.iter().all(|way| always_applies(schema, way, &left.path));
+            let own = alone.then(|| validator(&with_definitions(schema, &left.schema)).ok()).flatten();
+            for way in ways {
+                plan.places.push(way);
+                plan.checks.push(match &own {
+                    Some(own) => Check::Value {
+                        validator: Arc::clone(own),
+                        unique: left.keyword == "uniqueItems",
+                    },
+                    None => Check::Wait,
+                });
+            }
+        }
+        Ok(plan)
+    }
+}
+
+/// A validator whose formats are annotations: the grammar holds those that are known.
+fn validator(schema: &Value) -> Result<Arc<Validator>, String> {
+    jsonschema::options()
+        .should_validate_formats(false)
+        .with_pattern_options(PatternOptions::fancy_regex().backtrack_limit(BACKTRACK_LIMIT))
+        .build(schema)
+        .map(Arc::new)
+        .map_err(|error| first_line(&error.to_string()))
+}
+
+/// A part of a schema with what it may refer to.
+fn with_definitions(root: &Value, part: &Value) -> Value {
+    let (Value::Object(root), Value::Object(part)) = (root, part) else { return part.clone() };
+    let mut whole: Map<String, Value> = part.clone();
+    for key in ["$schema", "$defs", "definitions"] {
+        if let Some(value) = root.get(key) {
+            whole.entry(key).or_insert_with(|| value.clone());
+        }
+    }
+    Value::Object(whole)
+}
+
+/// Whether the schema at `path` applies to the values at the end of the way, whatever they are: it is reached
+/// by `properties`, `items`, `allOf` and references alone.
+fn always_applies(root: &Value, way: &[Segment], path: &str) -> bool {
+    let mut here = closure(root, vec![(String::new(), root)]);
+    for segment in way {
+        let mut next = Vec::new();
+        for (path, schema) in &here {
+            let child = match segment {
+                Segment::Key(key) => {
+                    schema.get("properties").and_then(|properties| properties.get(key)).map(|child| {
+                        let mut path = under(path, "properties");
+                        push_key(&mut path, key);
+                        (path, child)
+                    })
+                }
+                Segment::AnyIndex if schema.get("prefixItems").is_none() => schema
+                    .get("items")
+                    .filter(|items| items.is_object())
+                    .map(|items| (under(path, "items"), items)),
+                _ => None,
+            };
+            next.extend(child);
+        }
+        here = closure(root, next);
+    }
+    here.iter().any(|(known, _)| known == path)
+}
+
+/// Schemas and all that apply with them.
+fn closure<'a>(root: &'a Value, start: Vec<(String, &'a Value)>) -> Vec<(String, &'a Value)> {
+    let mut all: Vec<(String, &Value)> = Vec::new();
+    let mut seen = HashSet::new();
+    let mut open = start;
+    while let Some((path, schema)) = open.pop() {
+        if all.len() >= MAX_REFERENCES || !seen.insert(path.clone()) {
+            continue;
+        }
+        if let Some(parts) = schema.get("allOf").and_then(Value::as_array) {
+            let at = under(&path, "allOf");
+            open.extend(parts.iter().enumerate().map(|(i, part)| (format!("{at}[{i}]"), part)));
+        }
+        let target = schema.get("$ref").and_then(Value::as_str).and_then(|target| target.strip_prefix('#'));
+        if let Some(pointer) = target
+            && let Some(target) = root.pointer(pointer)
+        {
+            let mut path = String::new();
+            for step in pointer.split('/').skip(1) {
+                push_key(&mut path, &step.replace("~1", "/").replace("~0", "~"));
+            }
+            open.push((path, target));
+        }
+        all.push((path, schema));
+    }
+    all
+}
+
+fn under(path: &str, keyword: &str) -> String {
+    let mut path = path.to_owned();
+    push_key(&mut path, keyword);
+    path
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use serde_json::json;
+
+    fn left(path: &str, schema: Value, places: Option<Vec<Vec<Segment>>>) -> Residue {
+        Residue {
+            path: path.to_owned(),
+            keyword: "uniqueItems".to_owned(),
+            schema,
+            message: String::new(),
+            places,
+        }
+    }
+
+    fn judged_alone(schema: &Value, path: &str, way: &[Segment]) -> bool {
+        let part = json!({"type": "array", "uniqueItems": true});
+        let plan = Plan::new(schema, &[left(path, part, Some(vec![way.to_vec()]))], 9).unwrap();
+        matches!(plan.checks[0], Check::Value { unique: true, .. })
+    }
+
+    #[test]
+    fn what_always_applies_is_judged_alone() {
+        let key = |key: &str| Segment::Key(key.to_owned());
+        let unique = json!({"type": "array", "uniqueItems": true});
+        let schema = json!({
+            "properties": {"a": unique, "b": {"items": {"allOf": [{}, unique]}}, "c": {"$ref": "#/$defs/u"},
+                           "d": {"anyOf": [unique, {"type": "null"}]}},
+            "$defs": {"u": unique},
+        });
+        assert!(judged_alone(&schema, "properties.a", &[key("a")]));
+        assert!(judged_alone(&schema, "properties.b.items.allOf[1]", &[key("b"), Segment::AnyIndex]));
+        assert!(judged_alone(&schema, "$defs.u", &[key("c")]));
+        assert!(!judged_alone(&schema, "properties.d.anyOf[0]", &[key("d")]));
+        let plan = Plan::new(&schema, &[left("properties.a", unique, None)], 9).unwrap();
+        assert!(matches!(plan.checks[..], [Check::Wait]) && plan.places == [[]]);
+    }
+
+    #[test]
+    fn texts_that_are_not_json_are_refused() {
+        let schema = json!({"x-guidance": {"item_separator": ";"}});
+        let error = Plan::new(&schema, &[], 9).unwrap_err();
+        assert_eq!(error.param.as_deref(), Some("x-guidance.item_separator"));
+    }
+}
