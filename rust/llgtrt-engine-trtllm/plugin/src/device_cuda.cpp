@@ -1,0 +1,80 @@
+// device.h on CUDA.
+#include "device.h"
+
+#include <cuda_runtime_api.h>
+
+#include <algorithm>
+#include <stdexcept>
+#include <string>
+
+#include "tensorrt_llm/runtime/cudaStream.h"
+
+namespace llgtrt {
+namespace {
+
+void check(cudaError_t error, char const* what) {
+  if (error != cudaSuccess) throw std::runtime_error(std::string(what) + ": " + cudaGetErrorString(error));
+}
+
+}  // namespace
+
+void* raw_stream(tensorrt_llm::executor::StreamPtr const& stream) {
+  return stream ? static_cast<void*>(stream->get()) : nullptr;
+}
+
+Buffer::~Buffer() { release(); }
+
+void Buffer::release() noexcept {
+  if (data_ == nullptr) return;
+  // The process may be past CUDA's own end here; there is nobody to tell.
+  (void)(place_ == Place::kDevice ? cudaFree(data_) : cudaFreeHost(data_));
+  data_ = nullptr;
+  size_ = 0;
+}
+
+void* Buffer::reserve(size_t bytes) {
+  if (bytes <= size_) return data_;
+  size_t const size = std::max(bytes, size_ * 2);
+  release();
+  if (place_ == Place::kDevice) {
+    check(cudaMalloc(&data_, size), "no device memory for masks");
+    size_ = size;
+    // On the default stream, which does not order itself before others: wait for it. Growing is rare.
+    check(cudaMemset(data_, 0, size), "cudaMemset");
+    check(cudaDeviceSynchronize(), "cudaDeviceSynchronize");
+  } else {
+    check(cudaMallocHost(&data_, size), "no pinned memory for masks");
+    size_ = size;
+    std::fill_n(static_cast<char*>(data_), size, '\0');
+  }
+  return data_;
+}
+
+Marker::Marker() {
+  cudaEvent_t event = nullptr;
+  check(cudaEventCreateWithFlags(&event, cudaEventDisableTiming | cudaEventBlockingSync), "cudaEventCreate");
+  event_ = event;
+}
+
+Marker::~Marker() { (void)cudaEventDestroy(static_cast<cudaEvent_t>(event_)); }
+
+void Marker::record(void* stream) {
+  check(cudaEventRecord(static_cast<cudaEvent_t>(event_), static_cast<cudaStream_t>(stream)), "cudaEventRecord");
+  recorded_ = true;
+}
+
+void Marker::wait() {
+  if (recorded_) check(cudaEventSynchronize(static_cast<cudaEvent_t>(event_)), "cudaEventSynchronize");
+}
+
+void copy_to_device(void* target, void const* source, size_t bytes, void* stream) {
+  check(cudaMemcpyAsync(target, source, bytes, cudaMemcpyHostToDevice, static_cast<cudaStream_t>(stream)),
+        "copying masks to the device");
+}
+
+void copy_to_host(void* target, void const* source, size_t bytes, void* stream) {
+  check(cudaMemcpyAsync(target, source, bytes, cudaMemcpyDeviceToHost, static_cast<cudaStream_t>(stream)),
+        "copying logits to the host");
+}
+
+}  // namespace llgtrt

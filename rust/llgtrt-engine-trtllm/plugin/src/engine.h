@@ -1,0 +1,34 @@
+// An executor with everything that belongs to it.
+#pragma once
+
+#include <memory>
+
+#include "post_processor.h"
+#include "request.h"
+#include "responses.h"
+#include "stats.h"
+
+/// What a caller holds. Used by one thread; only `post_processor` is also called by the executor's.
+struct llgtrt_trtllm_engine {
+ public:
+  explicit llgtrt_trtllm_engine(llgtrt_trtllm_config const& config);
+  ~llgtrt_trtllm_engine();
+  llgtrt_trtllm_engine(llgtrt_trtllm_engine const&) = delete;
+  llgtrt_trtllm_engine& operator=(llgtrt_trtllm_engine const&) = delete;
+
+  bool is_leader() const { return executor_->canEnqueueRequests(); }
+  uint64_t submit(llgtrt_trtllm_request const& request);
+  void cancel(uint64_t request_id) { executor_->cancelRequest(request_id); }
+  std::vector<llgtrt_trtllm_response> const& await(int64_t timeout_ms);
+  llgtrt::RowResults& row_results() { return post_processor_->results(); }
+  llgtrt::Stats const& stats();
+  std::string const& stats_json() const { return stats_.json(); }
+
+ private:
+  llgtrt::EngineShape shape_;
+  llgtrt::Responses responses_;
+  llgtrt::Stats stats_;
+  // Destroyed after the executor, whose thread calls it.
+  std::shared_ptr<llgtrt::PostProcessor> post_processor_;
+  std::unique_ptr<llgtrt::te::Executor> executor_;
+};

@@ -1,0 +1,69 @@
+#include "responses.h"
+
+#include <limits>
+
+#include "lora.h"
+
+namespace llgtrt {
+
+void Responses::hold(std::vector<te::Response> responses) {
+  plain_.clear();
+  texts_.clear();
+  // Sized before anything points into it.
+  texts_.resize(responses.size());
+  plain_.reserve(responses.size());
+  for (size_t i = 0; i < responses.size(); ++i) plain_.push_back(describe(responses[i], texts_[i]));
+}
+
+llgtrt_trtllm_response Responses::describe(te::Response const& response, Text& text) {
+  llgtrt_trtllm_response plain{};
+  plain.struct_size = sizeof(plain);
+  plain.request_id = response.getRequestId();
+  plain.client_id = response.getClientId().value_or(0);
+  plain.tokens.struct_size = sizeof(plain.tokens);
+  plain.cumulative_log_prob = std::numeric_limits<float>::quiet_NaN();
+  plain.context_logits = no_tensor();
+  plain.generation_logits = no_tensor();
+  plain.reused_blocks = -1;
+  if (response.hasError()) {
+    text.error = response.getErrorMsg();
+    plain.error = text.error.c_str();
+    plain.lora_missing = is_lora_miss(text.error) ? 1 : 0;
+    plain.is_final = 1;
+    plain.is_sequence_final = 1;
+  } else {
+    describe(response.getResult(), text, plain);
+  }
+  return plain;
+}
+
+void Responses::describe(te::Result const& result, Text& text, llgtrt_trtllm_response& plain) {
+  plain.is_final = result.isFinal ? 1 : 0;
+  plain.is_sequence_final = result.isSequenceFinal ? 1 : 0;
+  plain.sequence_index = result.sequenceIndex;
+  if (!result.finishReasons.empty()) plain.finish_reason = static_cast<int32_t>(result.finishReasons.front());
+  for (auto const& beam : result.outputTokenIds) {
+    text.ids.insert(text.ids.end(), beam.begin(), beam.end());
+    text.ends.push_back(text.ids.size());
+  }
+  plain.tokens.ids = text.ids.data();
+  plain.tokens.ends = text.ends.data();
+  plain.tokens.count = text.ends.size();
+  if (result.logProbs && !result.logProbs->empty()) {
+    text.log_probs = result.logProbs->front();
+    plain.log_probs = text.log_probs.data();
+    plain.log_prob_count = text.log_probs.size();
+  }
+  if (result.cumLogProbs && !result.cumLogProbs->empty()) plain.cumulative_log_prob = result.cumLogProbs->front();
+  if (result.contextLogits) {
+    text.context_logits = result.contextLogits;
+    plain.context_logits = to_plain(*text.context_logits);
+  }
+  if (result.generationLogits) {
+    text.generation_logits = result.generationLogits;
+    plain.generation_logits = to_plain(*text.generation_logits);
+  }
+  if (result.requestPerfMetrics) plain.reused_blocks = result.requestPerfMetrics->kvCacheMetrics.numReusedBlocks;
+}
+
+}  // namespace llgtrt

@@ -1,0 +1,77 @@
+// One generation inside the stand-in. Owned by the loop's thread.
+#pragma once
+
+#include <chrono>
+#include <memory>
+#include <optional>
+#include <vector>
+
+#include "model.h"
+
+namespace standin {
+
+/// What the sequences of a request share.
+struct Shared {
+  Shared(te::Request r, uint64_t i) : request(std::move(r)), id(i), arrived(std::chrono::steady_clock::now()) {}
+
+  te::Request request;
+  uint64_t id;
+  /// Sequences that have not ended.
+  int32_t live = 0;
+  bool cancelled = false;
+  std::chrono::steady_clock::time_point arrived;
+};
+
+struct Sequence {
+  Sequence(std::shared_ptr<Shared> shared, uint64_t id, int32_t index, Settings const& settings);
+
+  te::VecTokens& tokens() { return beams.front(); }
+  size_t generated() const { return beams.front().size() - prompt_length; }
+  bool prompt_holds(int32_t token) const;
+
+  std::shared_ptr<Shared> shared;
+  uint64_t id;
+  int32_t index;
+  size_t prompt_length;
+  /// Prompt and answer of each beam.
+  te::BeamTokens beams;
+  Decoder decoder;
+  /// Prompt tokens evaluated, and those of them that were in the cache.
+  size_t evaluated = 0;
+  int32_t reused_blocks = 0;
+  bool active = false;
+  /// Prompt tokens evaluated in this iteration.
+  size_t chunk = 0;
+  /// What all logits of the sequence depend on beside its tokens.
+  uint64_t salt = 0;
+  te::Tensor logits;
+  std::vector<float> context_logits;
+  std::vector<float> new_logits;
+  te::VecLogProbs log_probs;
+  float cumulative_log_prob = 0.0F;
+  /// Tokens of each beam that were reported.
+  size_t reported = 0;
+  std::optional<te::FinishReason> finish;
+  std::string error;
+};
+
+inline Sequence::Sequence(std::shared_ptr<Shared> owner, uint64_t own_id, int32_t own_index, Settings const& settings)
+    : shared(std::move(owner)),
+      id(own_id),
+      index(own_index),
+      prompt_length(shared->request.getInputTokenIds().size()),
+      beams(static_cast<size_t>(std::max(shared->request.getSamplingConfig().getBeamWidth(), 1)),
+            shared->request.getInputTokenIds()),
+      decoder(shared->request, settings, static_cast<uint64_t>(own_index)) {
+  if (auto const salt_id = shared->request.getCacheSaltID()) salt = mix(salt, *salt_id);
+  if (auto const lora = shared->request.getLoraConfig()) salt = mix(salt, lora->getTaskId() + 1);
+}
+
+inline bool Sequence::prompt_holds(int32_t token) const {
+  auto const& prompt = beams.front();
+  for (size_t i = 0; token >= 0 && i < prompt_length; ++i)
+    if (prompt[i] == token) return true;
+  return false;
+}
+
+}  // namespace standin

@@ -1,0 +1,287 @@
+//! The structs of `plugin/include/llgtrt_trtllm.h`, field by field. Plain data; nothing here runs.
+//! Must be changed together with the header, and [`ABI_VERSION`] with both.
+
+use std::ffi::{c_char, c_void};
+
+/// `LLGTRT_TRTLLM_ABI_VERSION`.
+pub(crate) const ABI_VERSION: u32 = 1;
+
+/// `LLGTRT_UNSET`: an optional number that is not given.
+pub(crate) const UNSET: i32 = i32::MIN;
+/// `LLGTRT_UNSET_64`.
+pub(crate) const UNSET_64: i64 = i64::MIN;
+
+/// `LLGTRT_BF16` and its neighbours.
+pub(crate) mod dtype {
+    pub(crate) const INT32: i32 = 3;
+    pub(crate) const INT64: i32 = 4;
+    pub(crate) const BF16: i32 = 5;
+    pub(crate) const FP8: i32 = 6;
+    pub(crate) const FP16: i32 = 7;
+    pub(crate) const FP32: i32 = 8;
+}
+
+/// `llgtrt_trtllm_status`.
+pub(crate) mod status {
+    pub(crate) const OK: i32 = 0;
+    pub(crate) const FATAL: i32 = 3;
+}
+
+/// A struct of the header: its size first, and nothing given where all bytes are zero.
+///
+/// # Safety
+/// The type is `repr(C)`, its first field is `struct_size: usize`, and all zero bytes are a value of it.
+pub(crate) unsafe trait Plain: Sized {
+    /// Nothing but the size.
+    fn sized() -> Self {
+        let mut value = std::mem::MaybeUninit::<Self>::zeroed();
+        // SAFETY: by the trait's contract zero is a value, and the first field is a usize.
+        unsafe {
+            value.as_mut_ptr().cast::<usize>().write(size_of::<Self>());
+            value.assume_init()
+        }
+    }
+}
+
+macro_rules! plain {
+    ($(#[$meta:meta])* struct $name:ident { $($field:ident: $type:ty),+ $(,)? }) => {
+        $(#[$meta])*
+        #[repr(C)]
+        #[derive(Clone, Copy)]
+        pub(crate) struct $name {
+            pub(crate) struct_size: usize,
+            $(pub(crate) $field: $type),+
+        }
+
+        // SAFETY: repr(C) with the size first; the fields are numbers, raw pointers, optional functions and
+        // other such structs, for all of which zero is a value.
+        unsafe impl Plain for $name {}
+    };
+}
+
+plain! {
+    /// A row-major tensor in host memory; no data: no tensor.
+    struct Tensor { data: *const c_void, dtype: i32, rank: i32, shape: [i64; 4] }
+}
+
+plain! {
+    /// Token lists one after the other.
+    struct Lists { ids: *const i32, ends: *const usize, count: usize }
+}
+
+plain! {
+    struct Row {
+        request_id: u64,
+        client_id: u64,
+        tokens: *const i32,
+        token_count: usize,
+        beam_width: i32,
+        columns: i32,
+    }
+}
+
+plain! {
+    struct RowPlan {
+        apply_mask: i32,
+        temperature: f32,
+        min_p: f32,
+        report_removed_mass: i32,
+        keep_logits: i32,
+    }
+}
+
+/// `llgtrt_trtllm_fill`.
+pub(crate) type Fill =
+    unsafe extern "C" fn(*mut c_void, *const Row, usize, *mut u32, usize, *mut RowPlan) -> i32;
+
+plain! {
+    struct Callbacks { user: *mut c_void, fill: Option<Fill> }
+}
+
+plain! {
+    struct Config {
+        engine_dir: *const c_char,
+        encoder_dir: *const c_char,
+        callbacks: Callbacks,
+        vocab_size: i32,
+        logits_dtype: i32,
+        scheduler_policy: i32,
+        chunking_policy: i32,
+        max_beam_width: i32,
+        max_batch_size: i32,
+        max_num_tokens: i32,
+        max_queue_size: i32,
+        enable_chunked_context: i32,
+        normalize_log_probs: i32,
+        enable_batch_size_tuning: i32,
+        enable_max_num_tokens_tuning: i32,
+        tuning_window: i32,
+        iter_stats_max_iterations: i32,
+        gather_generation_logits: i32,
+        gpu_weights_percent: f32,
+        kv_enable_reuse: i32,
+        kv_onboard_blocks: i32,
+        kv_max_tokens: i32,
+        kv_sink_token_length: i32,
+        kv_secondary_offload_min_priority: i32,
+        kv_free_gpu_mem_fraction: f32,
+        kv_cross_fraction: f32,
+        kv_host_cache_bytes: i64,
+        kv_event_buffer_max_size: i64,
+        kv_attention_windows: *const i32,
+        kv_attention_window_count: usize,
+        multi_block_mode: i32,
+        context_fmha_fp32_acc: i32,
+        cuda_graph_mode: i32,
+        cuda_graph_cache_size: i32,
+        decoding_mode: i32,
+        lookahead_window: i32,
+        lookahead_ngram: i32,
+        lookahead_verification_set: i32,
+        medusa_choices: Lists,
+        eagle_choices: Lists,
+        eagle_greedy_sampling: i32,
+        eagle_use_dynamic_tree: i32,
+        eagle_dynamic_tree_max_top_k: i32,
+        eagle_posterior_threshold: f32,
+        lora_optimal_adapter_size: i32,
+        lora_max_adapter_size: i32,
+        lora_device_cache_fraction: f32,
+        lora_host_cache_bytes: i64,
+        lora_prefetch_dir: *const c_char,
+        replicate_post_processor: i32,
+        device_ids: *const i32,
+        device_id_count: usize,
+    }
+}
+
+plain! {
+    struct Sampling {
+        beam_width: i32,
+        num_return_sequences: i32,
+        top_k: i32,
+        top_p: f32,
+        top_p_min: f32,
+        top_p_decay: f32,
+        top_p_reset_id: i32,
+        temperature: f32,
+        min_p: f32,
+        min_tokens: i32,
+        repetition_penalty: f32,
+        presence_penalty: f32,
+        frequency_penalty: f32,
+        length_penalty: f32,
+        beam_diversity_rate: f32,
+        early_stopping: i32,
+        no_repeat_ngram_size: i32,
+        has_seed: i32,
+        seed: u64,
+    }
+}
+
+/// `llgtrt_trtllm_bias`: so small and so many that it has no size of its own.
+#[repr(C)]
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct Bias {
+    pub(crate) token: i32,
+    pub(crate) bias: f32,
+}
+
+plain! {
+    struct Retention { token_start: i32, token_end: i32, priority: i32, duration_ms: i64 }
+}
+
+plain! {
+    struct Request {
+        client_id: u64,
+        tokens: *const i32,
+        token_count: usize,
+        max_tokens: i32,
+        streaming: i32,
+        end_id: i32,
+        pad_id: i32,
+        sampling: Sampling,
+        stop_words: Lists,
+        bad_words: Lists,
+        biases: *const Bias,
+        bias_count: usize,
+        post_process: i32,
+        return_log_probs: i32,
+        return_context_logits: i32,
+        return_generation_logits: i32,
+        return_perf_metrics: i32,
+        priority: f32,
+        allotted_time_ms: i64,
+        has_cache_salt: i32,
+        cache_salt: u64,
+        has_lora: i32,
+        lora_task: u64,
+        lora_weights: Tensor,
+        lora_config: Tensor,
+        prompt_table: Tensor,
+        prompt_extra_ids: *const u64,
+        prompt_extra_id_count: usize,
+        position_ids: *const i32,
+        position_id_count: usize,
+        mrope_cos_sin: Tensor,
+        mrope_position_deltas: i32,
+        encoder_tokens: *const i32,
+        encoder_token_count: usize,
+        encoder_features: Tensor,
+        encoder_output_length: i32,
+        cross_attention_mask: Tensor,
+        skip_cross_attention: Tensor,
+        retention: *const Retention,
+        retention_count: usize,
+        decode_retention_priority: i32,
+        decode_retention_ms: i64,
+        lookahead_window: i32,
+        lookahead_ngram: i32,
+        lookahead_verification_set: i32,
+    }
+}
+
+plain! {
+    struct Response {
+        request_id: u64,
+        client_id: u64,
+        sequence_index: i32,
+        is_sequence_final: i32,
+        is_final: i32,
+        finish_reason: i32,
+        error: *const c_char,
+        lora_missing: i32,
+        tokens: Lists,
+        log_probs: *const f32,
+        log_prob_count: usize,
+        cumulative_log_prob: f32,
+        context_logits: Tensor,
+        generation_logits: Tensor,
+        reused_blocks: i32,
+    }
+}
+
+plain! {
+    struct RowResult { removed_mass: f32, logits: Tensor }
+}
+
+plain! {
+    struct Stats {
+        iterations: u64,
+        active_requests: i32,
+        queued_requests: i32,
+        paused_requests: i32,
+        max_active_requests: i32,
+        context_tokens: i32,
+        kv_blocks_max: i32,
+        kv_blocks_used: i32,
+        kv_blocks_free: i32,
+        kv_tokens_per_block: i32,
+        kv_blocks_reused: u64,
+        kv_blocks_missed: u64,
+        gpu_bytes: u64,
+        cpu_bytes: u64,
+        pinned_bytes: u64,
+        iteration_ms: f64,
+    }
+}

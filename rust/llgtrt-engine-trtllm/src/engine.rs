@@ -1,0 +1,375 @@
+//! TensorRT-LLM's executor as an [`Engine`]. The thread that polls owns the plugin's handle and the table of live
+//! sequences; the executor's own thread only fills masks (`masks`).
+//!
+//! A sequence is one request of the executor. It leaves the table in one place, [`TrtllmEngine::retire`]; what the
+//! executor still says about it afterwards is ignored.
+
+use std::collections::HashMap;
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+
+use llgtrt_core::{
+    Capabilities, Engine, EngineStats, Error, ErrorKind, Finish, MaskSource, Result, SequenceId,
+    SequenceSpec, StepBatch, Tokenizer,
+};
+
+use crate::check::{check, unconstrained_because};
+use crate::config::TrtllmSetup;
+use crate::engine_dir::EngineInfo;
+use crate::library::Library;
+use crate::lora::{AdapterUse, Adapters};
+use crate::masks::MaskCallback;
+use crate::native::{Native, NativeError, Response};
+use crate::options::RequestOptions;
+use crate::ranks::Ranks;
+use crate::request::{Prepared, Shape, slot};
+use crate::sequence::{Live, Progress, Reader};
+
+/// The engine.
+pub struct TrtllmEngine {
+    native: Native,
+    info: EngineInfo,
+    capabilities: Capabilities,
+    tokenizer: Arc<dyn Tokenizer>,
+    /// Why constrained sequences are refused; None: they are not.
+    unconstrained: Option<String>,
+    adapters: Adapters,
+    /// By the executor's request id.
+    live: HashMap<u64, Live>,
+    requests: HashMap<SequenceId, u64>,
+    /// Ends to report with the next poll.
+    ended: Vec<(SequenceId, Finish)>,
+    removed_mass: Vec<(SequenceId, Vec<f32>)>,
+    responses: Vec<Response>,
+    stats: EngineStats,
+    dead: Option<Error>,
+}
+
+impl TrtllmEngine {
+    /// Loads an engine, which takes as long as reading its weights.
+    ///
+    /// # Errors
+    /// [`ErrorKind::Configuration`]: the configuration does not fit the engine (each conflict is named, before
+    /// anything native is loaded), the plugin cannot be opened, or TensorRT-LLM refuses the engine.
+    pub fn new(
+        setup: &TrtllmSetup,
+        tokenizer: Arc<dyn Tokenizer>,
+        masks: Arc<dyn MaskSource>,
+    ) -> Result<Self> {
+        let info = EngineInfo::read(&setup.engine_dir)?;
+        if tokenizer.vocabulary().len() > info.vocab_size as usize {
+            return Err(Error::configuration(format!(
+                "the tokenizer has {} tokens and the engine {}",
+                tokenizer.vocabulary().len(),
+                info.vocab_size
+            ))
+            .with_param("tokenizer"));
+        }
+        let native = load(setup, &info, masks)?;
+        let max_sequence_tokens = setup.batching.max_sequence_tokens.unwrap_or(info.max_sequence_tokens);
+        tracing::info!(
+            version = native.version(),
+            engine_version = info.version,
+            architecture = info.architecture,
+            "TensorRT-LLM loaded the engine"
+        );
+        Ok(Self {
+            capabilities: Capabilities {
+                max_batch_size: setup.batching.max_batch_size.unwrap_or(info.max_batch_size),
+                max_sequence_tokens,
+                vocab_size: info.vocab_size,
+                fast_forward: false,
+                prompt_logprobs: info.gather_context_logits,
+                name: "trtllm",
+            },
+            native,
+            tokenizer,
+            unconstrained: unconstrained_because(setup, &info),
+            adapters: Adapters::new(setup.lora_root.as_deref()),
+            live: HashMap::new(),
+            requests: HashMap::new(),
+            ended: Vec::new(),
+            removed_mass: Vec::new(),
+            responses: Vec::new(),
+            stats: EngineStats::default(),
+            dead: None,
+            info,
+        })
+    }
+
+    /// What the engine was built for.
+    pub fn info(&self) -> &EngineInfo {
+        &self.info
+    }
+
+    /// TensorRT-LLM's own statistics of the last iteration, as JSON.
+    pub fn native_stats_json(&mut self) -> String {
+        self.native.stats_json()
+    }
+
+    /// For sequences that asked for it ([`RequestOptions::report_removed_mass`]): the probability that the mask
+    /// removed, one number per token reported since the last call.
+    pub fn take_removed_mass(&mut self) -> Vec<(SequenceId, Vec<f32>)> {
+        std::mem::take(&mut self.removed_mass)
+    }
+
+    /// Accepts a sequence with what only this engine knows.
+    ///
+    /// # Errors
+    /// As [`Engine::submit`].
+    pub fn submit_with(&mut self, spec: SequenceSpec, options: RequestOptions) -> Result<()> {
+        self.accept(&spec, &options)?;
+        let adapter = match &options.adapter {
+            Some(adapter) => Some(self.adapters.resolve(adapter, false)?),
+            None => None,
+        };
+        self.start(spec, options, adapter, false)
+    }
+
+    fn accept(&self, spec: &SequenceSpec, options: &RequestOptions) -> Result<()> {
+        if let Some(error) = &self.dead {
+            return Err(error.clone());
+        }
+        if spec.prompt.is_empty() || spec.max_tokens == 0 {
+            return Err(Error::invalid("prompt", "a prompt and max_tokens of at least 1 are needed"));
+        }
+        // Tokens past the vocabulary stand for rows of a prompt table.
+        let known = |token: &u32| *token < self.info.vocab_size || options.prompt_table.is_some();
+        if !spec.prompt.iter().all(known) {
+            return Err(Error::invalid("prompt", "the prompt holds a token that is not in the vocabulary"));
+        }
+        let tokens = spec.prompt.len() as u64 + u64::from(spec.max_tokens);
+        if tokens > u64::from(self.capabilities.max_sequence_tokens)
+            || spec.prompt.len() > self.info.max_input_len as usize
+        {
+            let message = format!(
+                "{tokens} tokens with the prompt, but the engine was built for {} (prompts of {})",
+                self.capabilities.max_sequence_tokens, self.info.max_input_len
+            );
+            return Err(Error::new(ErrorKind::ContextLength, message).with_param("max_tokens"));
+        }
+        if let Some(reason) = self.unconstrained.as_ref().filter(|_| spec.constrained) {
+            return Err(Error::invalid("response_format", reason.clone()));
+        }
+        if spec.constrained && options.beam_width.unwrap_or(1) > 1 {
+            return Err(Error::invalid("beam_width", "constrained answers need a beam width of 1"));
+        }
+        if spec.prompt_logprobs && !self.capabilities.prompt_logprobs {
+            return Err(Error::invalid(
+                "prompt_logprobs",
+                "the engine was not built with --gather_context_logits",
+            ));
+        }
+        Ok(())
+    }
+
+    /// Hands a sequence to the executor and enters it into the table.
+    fn start(
+        &mut self,
+        spec: SequenceSpec,
+        options: RequestOptions,
+        adapter: Option<AdapterUse>,
+        retried: bool,
+    ) -> Result<()> {
+        let shape = Shape { vocabulary: self.tokenizer.vocabulary(), vocab_size: self.info.vocab_size };
+        let slot = slot(&spec, &options, &shape);
+        let mut prepared = Prepared::new(&spec, &options, adapter, slot.is_some(), &shape);
+        // Before the executor knows the request: its thread may ask for the first mask at once.
+        let slot = slot.map(|slot| self.native.callback().insert(spec.id.0, slot));
+        match self.native.submit(prepared.plain()) {
+            Ok(request_id) => {
+                self.requests.insert(spec.id, request_id);
+                let mut live = Live::new(spec, options, request_id, slot);
+                live.retried = retried;
+                self.live.insert(request_id, live);
+                Ok(())
+            }
+            Err(error) => {
+                self.native.callback().remove(spec.id.0);
+                Err(self.refused(error))
+            }
+        }
+    }
+
+    /// Whether a refusal means the request or the engine.
+    fn refused(&mut self, error: NativeError) -> Error {
+        let text = match error {
+            NativeError::Fatal(text) => return self.die(&text),
+            NativeError::Refused(text) => text,
+        };
+        // A dead executor refuses as well; it says so when asked for responses.
+        if let Err(NativeError::Fatal(text)) = self.native.wait(Duration::ZERO, &mut self.responses) {
+            return self.die(&text);
+        }
+        if text.contains("queue size") {
+            return Error::new(ErrorKind::Overloaded, "the engine's queue is full");
+        }
+        Error::new(ErrorKind::InvalidRequest, format!("TensorRT-LLM refused the request: {text}"))
+    }
+
+    fn die(&mut self, text: &str) -> Error {
+        let error = Error::engine(format!("TensorRT-LLM: {text}"));
+        self.dead.get_or_insert(error).clone()
+    }
+
+    /// The one place where a sequence leaves the table. `finished`: the executor is done with it as well.
+    fn retire(&mut self, request_id: u64, finished: bool) -> Option<Live> {
+        let live = self.live.remove(&request_id)?;
+        self.requests.remove(&live.spec.id);
+        self.native.callback().remove(live.spec.id.0);
+        self.native.forget(request_id);
+        if !finished {
+            self.native.cancel(request_id);
+        }
+        Some(live)
+    }
+
+    /// Reports what the executor has said.
+    fn read(&mut self, batch: &mut StepBatch) {
+        for response in std::mem::take(&mut self.responses) {
+            let Some(live) = self.live.get_mut(&response.request_id) else { continue };
+            if response.lora_missing && !live.retried && self.send_weights(response.request_id, batch) {
+                continue;
+            }
+            let Some(live) = self.live.get_mut(&response.request_id) else { continue };
+            if !live.started && response.error.is_none() {
+                self.stats.prefix_cache_queries += live.spec.prompt.len() as u64;
+                self.stats.prefix_cache_hits += u64::from(live.cached(&response, self.info.tokens_per_block));
+            }
+            let mut reader = Reader {
+                native: &mut self.native,
+                vocabulary: self.tokenizer.vocabulary(),
+                vocab_size: self.info.vocab_size as usize,
+                tokens_per_block: self.info.tokens_per_block,
+                removed_mass: &mut self.removed_mass,
+            };
+            if let Progress::Ended(finish) = live.read(&response, &mut reader, batch) {
+                if batch.current().is_none_or(|output| output.id != live.spec.id) {
+                    batch.begin(live.spec.id);
+                }
+                batch.finish(finish);
+                self.retire(response.request_id, response.is_final);
+            }
+        }
+    }
+
+    /// The adapter fell out of the cache: submits the sequence again with its weights. False: it cannot be helped.
+    fn send_weights(&mut self, request_id: u64, batch: &mut StepBatch) -> bool {
+        let Some(adapter) = self.live.get(&request_id).and_then(|live| live.options.adapter.clone()) else {
+            return false;
+        };
+        let adapter = match self.adapters.resolve(&adapter, true) {
+            Ok(adapter) if adapter.weights.is_some() => adapter,
+            _ => return false,
+        };
+        tracing::info!(adapter = adapter.adapter.name, "LoRA weights are sent again");
+        let Some(live) = self.retire(request_id, true) else { return false };
+        let id = live.spec.id;
+        if let Err(error) = self.start(live.spec, live.options, Some(adapter), true) {
+            batch.begin(id);
+            batch.finish(Finish::Failed(error));
+        }
+        true
+    }
+
+    fn update_stats(&mut self) -> Result<(), NativeError> {
+        let native = self.native.stats()?;
+        let started = self.live.values().filter(|live| live.started).count() as u32;
+        self.stats.running = started.min(self.capabilities.max_batch_size);
+        self.stats.waiting = self.live.len() as u32 - self.stats.running;
+        self.stats.forward_passes = native.iterations;
+        self.stats.kv_cache_usage = if native.kv_blocks_max > 0 {
+            f64::from(native.kv_blocks_used.clamp(0, native.kv_blocks_max)) / f64::from(native.kv_blocks_max)
+        } else {
+            0.0
+        };
+        Ok(())
+    }
+}
+
+/// Checks the configuration, opens the plugin and loads the engine.
+fn load(setup: &TrtllmSetup, info: &EngineInfo, masks: Arc<dyn MaskSource>) -> Result<Native> {
+    check(setup, info, Ranks::from_env())?;
+    let path = setup.config.plugin_path.as_deref().ok_or_else(|| {
+        Error::configuration("there is no TensorRT-LLM plugin; build it with: llgtrt build-trtllm")
+            .with_param("trtllm.plugin_path")
+    })?;
+    let library = Library::open(path)?;
+    let callback = Arc::new(MaskCallback::new(masks, info.vocab_size as usize));
+    Native::create(library, setup, info, callback)
+}
+
+/// Runs this process as a worker of a group (`mpirun -n N`): loads its part of the engine and returns when the leader
+/// has ended.
+///
+/// # Errors
+/// As [`TrtllmEngine::new`]; and if the executor takes this process for the leader.
+pub fn run_worker(setup: &TrtllmSetup, masks: Arc<dyn MaskSource>) -> Result<()> {
+    let info = EngineInfo::read(&setup.engine_dir)?;
+    let native = load(setup, &info, masks)?;
+    if native.is_leader() {
+        return Err(Error::configuration("TensorRT-LLM takes this process for the leader of its group"));
+    }
+    // Dropping waits for the leader.
+    drop(native);
+    Ok(())
+}
+
+impl Engine for TrtllmEngine {
+    fn capabilities(&self) -> &Capabilities {
+        &self.capabilities
+    }
+
+    fn submit(&mut self, spec: SequenceSpec) -> Result<()> {
+        self.submit_with(spec, RequestOptions::default())
+    }
+
+    fn cancel(&mut self, id: SequenceId) {
+        if let Some(&request_id) = self.requests.get(&id)
+            && self.retire(request_id, false).is_some()
+        {
+            self.ended.push((id, Finish::Cancelled));
+        }
+    }
+
+    fn poll(&mut self, timeout: Duration, batch: &mut StepBatch) -> Result<()> {
+        let deadline = Instant::now() + timeout;
+        loop {
+            for (id, finish) in self.ended.drain(..) {
+                batch.begin(id);
+                batch.finish(finish);
+            }
+            if let Some(error) = &self.dead {
+                return Err(error.clone());
+            }
+            let wait = if batch.is_empty() {
+                deadline.saturating_duration_since(Instant::now())
+            } else {
+                Duration::ZERO
+            };
+            let responses = &mut self.responses;
+            let outcome = match self.native.wait(wait, responses) {
+                Ok(()) => {
+                    self.read(batch);
+                    self.update_stats()
+                }
+                Err(error) => Err(error),
+            };
+            if let Err(NativeError::Fatal(text) | NativeError::Refused(text)) = outcome {
+                return Err(self.die(&text));
+            }
+            if !batch.is_empty() || Instant::now() >= deadline {
+                return Ok(());
+            }
+        }
+    }
+
+    fn has_work(&self) -> bool {
+        // A dead engine has to be polled once more, to say so.
+        !(self.live.is_empty() && self.ended.is_empty()) || self.dead.is_some()
+    }
+
+    fn stats(&self) -> EngineStats {
+        self.stats
+    }
+}

@@ -1,0 +1,321 @@
+//! From a sequence to the plugin's request. Runs on the engine's thread.
+//!
+//! Who does what: TensorRT-LLM samples, with temperature, top-k, top-p, penalties and biases of its own. Masks, bans
+//! of end tokens before `min_tokens`, and `min_p` (where neither penalties nor biases follow it) are applied to the
+//! logits before. The end token is the vocabulary's first; the others and the stop tokens are stop words.
+
+use llgtrt_core::{SamplingParams, SequenceSpec, TokenId, Vocabulary};
+
+use crate::abi::{self, Plain as _, UNSET, UNSET_64, dtype};
+use crate::lora::AdapterUse;
+use crate::masks::Slot;
+use crate::native::{FlatLists, optional};
+use crate::options::{ElementType, HostTensor, RequestOptions};
+
+/// Below this temperature sampling is greedy, as in the other engines.
+const MIN_TEMPERATURE: f32 = 1e-5;
+
+/// A request with all that it points to.
+pub(crate) struct Prepared {
+    tokens: Vec<i32>,
+    stop_words: FlatLists,
+    bad_words: FlatLists,
+    biases: Vec<abi::Bias>,
+    position_ids: Vec<i32>,
+    encoder_tokens: Vec<i32>,
+    retention: Vec<abi::Retention>,
+    adapter: Option<AdapterUse>,
+    options: RequestOptions,
+    request: abi::Request,
+}
+
+/// What an engine's requests have in common.
+pub(crate) struct Shape<'a> {
+    pub(crate) vocabulary: &'a Vocabulary,
+    pub(crate) vocab_size: u32,
+}
+
+/// What the callback has to know of a sequence; None: it needs no callback.
+pub(crate) fn slot(spec: &SequenceSpec, options: &RequestOptions, shape: &Shape<'_>) -> Option<Slot> {
+    let sampling = &spec.sampling;
+    let ends = end_tokens(spec, shape.vocabulary);
+    let in_kernel = samples_in_kernel(sampling);
+    let slot = Slot {
+        sequence: spec.id,
+        prompt_len: spec.prompt.len(),
+        constrained: spec.constrained,
+        bans: ends.iter().copied().filter(|token| *token < shape.vocab_size).collect(),
+        min_tokens: sampling.min_tokens as usize,
+        end_token: ends.first().copied().unwrap_or(0),
+        temperature: if in_kernel { sampling.temperature } else { 0.0 },
+        min_p: if in_kernel { sampling.min_p } else { 0.0 },
+        report_removed_mass: options.report_removed_mass,
+        keep_logits: sampling.logprobs.is_some(),
+        verdict: None,
+    };
+    let needed = spec.constrained
+        || (slot.min_tokens > 0 && !slot.bans.is_empty())
+        || in_kernel
+        || slot.keep_logits
+        || slot.report_removed_mass;
+    needed.then_some(slot)
+}
+
+/// The tokens that end a sequence, the executor's end token first.
+fn end_tokens(spec: &SequenceSpec, vocabulary: &Vocabulary) -> Vec<TokenId> {
+    // A grammar that allows the end is complete: it ends there whatever the request says.
+    let eos = if spec.constrained || !spec.sampling.ignore_eos { vocabulary.eos() } else { &[] };
+    eos.iter().chain(spec.stop_token_ids.iter()).copied().collect()
+}
+
+/// Whether min_p, and with it the temperature that comes before it, is applied with the mask.
+fn samples_in_kernel(sampling: &SamplingParams) -> bool {
+    sampling.min_p > 0.0
+        && sampling.temperature >= MIN_TEMPERATURE
+        && sampling.logit_bias.is_empty()
+        && !has_penalties(sampling)
+}
+
+#[expect(clippy::float_cmp, reason = "a parameter is off at one exact value")]
+fn has_penalties(sampling: &SamplingParams) -> bool {
+    sampling.repetition_penalty != 1.0
+        || sampling.presence_penalty != 0.0
+        || sampling.frequency_penalty != 0.0
+}
+
+impl Prepared {
+    pub(crate) fn new(
+        spec: &SequenceSpec,
+        options: &RequestOptions,
+        adapter: Option<AdapterUse>,
+        post_process: bool,
+        shape: &Shape<'_>,
+    ) -> Self {
+        let signed = |tokens: &[u32]| tokens.iter().map(|token| token.cast_signed()).collect::<Vec<_>>();
+        let eos_ends = spec.constrained || !spec.sampling.ignore_eos;
+        let end_id = shape.vocabulary.eos().first().copied().filter(|_| eos_ends);
+        let mut stop_words = FlatLists::default();
+        for token in end_tokens(spec, shape.vocabulary).iter().filter(|token| Some(**token) != end_id) {
+            stop_words.push(&[*token]);
+        }
+        options.stop_words.iter().for_each(|word| stop_words.push(word));
+        let biases = spec.sampling.logit_bias.iter().filter(|(token, _)| *token < shape.vocab_size);
+        let mut prepared = Self {
+            tokens: signed(&spec.prompt),
+            stop_words,
+            bad_words: options.bad_words.iter().map(Vec::as_slice).collect(),
+            biases: biases.map(|&(token, bias)| abi::Bias { token: token.cast_signed(), bias }).collect(),
+            position_ids: signed(&options.position_ids),
+            encoder_tokens: options.encoder.as_ref().map(|input| signed(&input.tokens)).unwrap_or_default(),
+            retention: options.retention.iter().map(retention).collect(),
+            adapter,
+            options: options.clone(),
+            request: abi::Request::sized(),
+        };
+        prepared.request.client_id = spec.id.0;
+        prepared.request.max_tokens = spec.max_tokens.cast_signed();
+        prepared.request.streaming = 1;
+        prepared.request.end_id = optional(end_id);
+        prepared.request.pad_id = optional(end_id);
+        prepared.request.sampling = sampling(&spec.sampling, options);
+        prepared.request.post_process = post_process.into();
+        prepared.request.return_context_logits = spec.prompt_logprobs.into();
+        prepared.request.return_perf_metrics = 1;
+        // A prompt whose logits are asked for must be evaluated whole: no prefix of it may come from the cache.
+        let salt = if spec.prompt_logprobs { Some(u64::MAX - spec.id.0) } else { options.cache_salt };
+        prepared.request.has_cache_salt = salt.is_some().into();
+        prepared.request.cache_salt = salt.unwrap_or(0);
+        prepared
+    }
+
+    /// The plugin's view. Points into this.
+    pub(crate) fn plain(&mut self) -> &abi::Request {
+        let (request, options) = (&mut self.request, &self.options);
+        request.tokens = self.tokens.as_ptr();
+        request.token_count = self.tokens.len();
+        request.stop_words = self.stop_words.plain();
+        request.bad_words = self.bad_words.plain();
+        request.biases = self.biases.as_ptr();
+        request.bias_count = self.biases.len();
+        request.priority = options.priority.unwrap_or(f32::NAN);
+        request.allotted_time_ms = milliseconds(options.allotted_time_ms);
+        request.has_lora = self.adapter.is_some().into();
+        request.lora_task = self.adapter.as_ref().map_or(0, |adapter| adapter.task);
+        let weights = self.adapter.as_ref().and_then(|adapter| adapter.weights.as_deref());
+        request.lora_weights = tensor(weights.map(|weights| &weights.weights));
+        request.lora_config = tensor(weights.map(|weights| &weights.config));
+        let table = options.prompt_table.as_ref();
+        request.prompt_table = tensor(table.map(|table| &table.embeddings));
+        let extra_ids = table.map_or(&[][..], |table| &table.extra_ids);
+        request.prompt_extra_ids = extra_ids.as_ptr();
+        request.prompt_extra_id_count = extra_ids.len();
+        request.position_ids = self.position_ids.as_ptr();
+        request.position_id_count = self.position_ids.len();
+        let mrope = options.mrope.as_ref();
+        request.mrope_cos_sin = tensor(mrope.map(|mrope| &mrope.rotary_cos_sin));
+        request.mrope_position_deltas = mrope.map_or(0, |mrope| mrope.position_deltas);
+        let encoder = options.encoder.as_ref();
+        request.encoder_tokens = self.encoder_tokens.as_ptr();
+        request.encoder_token_count = self.encoder_tokens.len();
+        request.encoder_features = tensor(encoder.and_then(|input| input.features.as_ref()));
+        request.encoder_output_length = optional(encoder.and_then(|input| input.output_length));
+        request.cross_attention_mask = tensor(encoder.and_then(|input| input.cross_attention_mask.as_ref()));
+        request.skip_cross_attention = tensor(encoder.and_then(|input| input.skip_cross_attention.as_ref()));
+        request.retention = self.retention.as_ptr();
+        request.retention_count = self.retention.len();
+        request.decode_retention_priority = optional(options.decode_retention.map(|(priority, _)| priority));
+        request.decode_retention_ms =
+            milliseconds(options.decode_retention.and_then(|(_, duration)| duration));
+        let [window, ngram, verification] = options.lookahead.map_or([UNSET; 3], |n| n.map(u32::cast_signed));
+        (request.lookahead_window, request.lookahead_ngram) = (window, ngram);
+        request.lookahead_verification_set = verification;
+        &self.request
+    }
+}
+
+fn milliseconds(value: Option<u64>) -> i64 {
+    value.map_or(UNSET_64, |value| i64::try_from(value).unwrap_or(i64::MAX))
+}
+
+fn retention(range: &crate::options::Retention) -> abi::Retention {
+    let mut plain = abi::Retention::sized();
+    plain.token_start = range.start.cast_signed();
+    plain.token_end = optional(range.end);
+    plain.priority = range.priority.cast_signed();
+    plain.duration_ms = milliseconds(range.duration_ms);
+    plain
+}
+
+fn tensor(tensor: Option<&HostTensor>) -> abi::Tensor {
+    let mut plain = abi::Tensor::sized();
+    let Some(tensor) = tensor.filter(|tensor| tensor.is_sound()) else { return plain };
+    plain.data = tensor.bytes.as_ptr().cast();
+    plain.dtype = match tensor.element {
+        ElementType::I32 => dtype::INT32,
+        ElementType::I64 => dtype::INT64,
+        ElementType::Bf16 => dtype::BF16,
+        ElementType::Fp8 => dtype::FP8,
+        ElementType::Fp16 => dtype::FP16,
+        ElementType::Fp32 => dtype::FP32,
+    };
+    plain.rank = tensor.shape.len() as i32;
+    for (target, size) in plain.shape.iter_mut().zip(&tensor.shape) {
+        *target = *size as i64;
+    }
+    plain
+}
+
+#[expect(clippy::float_cmp, reason = "a parameter is off at one exact value")]
+fn sampling(params: &SamplingParams, options: &RequestOptions) -> abi::Sampling {
+    let mut plain = abi::Sampling::sized();
+    let given = |value: f32, off: f32| if value == off { f32::NAN } else { value };
+    plain.beam_width = options.beam_width.unwrap_or(1).max(1).cast_signed();
+    plain.num_return_sequences = 1;
+    plain.top_p_min = f32::NAN;
+    plain.top_p_decay = f32::NAN;
+    plain.top_p_reset_id = UNSET;
+    plain.min_tokens = UNSET;
+    plain.repetition_penalty = given(params.repetition_penalty, 1.0);
+    plain.presence_penalty = given(params.presence_penalty, 0.0);
+    plain.frequency_penalty = given(params.frequency_penalty, 0.0);
+    plain.length_penalty = f32::NAN;
+    plain.beam_diversity_rate = f32::NAN;
+    plain.early_stopping = UNSET;
+    plain.no_repeat_ngram_size = UNSET;
+    plain.has_seed = 1;
+    plain.seed = params.seed;
+    if params.temperature < MIN_TEMPERATURE {
+        plain.top_k = 1;
+        plain.top_p = f32::NAN;
+        plain.temperature = f32::NAN;
+        plain.min_p = f32::NAN;
+        return plain;
+    }
+    let in_kernel = samples_in_kernel(params);
+    // TensorRT-LLM samples greedily where neither is given, so that "all tokens" has to be said.
+    plain.top_k = if params.top_k == 0 { UNSET } else { params.top_k.min(1024).cast_signed() };
+    plain.top_p = params.top_p;
+    plain.temperature = if in_kernel { f32::NAN } else { given(params.temperature, 1.0) };
+    plain.min_p = if in_kernel { f32::NAN } else { given(params.min_p, 0.0) };
+    plain
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use llgtrt_core::{SequenceId, VocabularyBuilder};
+    use std::sync::Arc;
+
+    fn vocabulary() -> Vocabulary {
+        let mut builder = VocabularyBuilder::default();
+        (0..8_u8).for_each(|byte| builder.push(&[byte], false));
+        builder.build(None, vec![7, 6])
+    }
+
+    fn spec(sampling: SamplingParams) -> SequenceSpec {
+        SequenceSpec {
+            id: SequenceId(5),
+            prompt: Arc::from([1, 2]),
+            max_tokens: 4,
+            sampling,
+            stop_token_ids: Arc::from([3]),
+            constrained: false,
+            prompt_logprobs: false,
+        }
+    }
+
+    fn prepared(spec: &SequenceSpec) -> Prepared {
+        let vocabulary = vocabulary();
+        let shape = Shape { vocabulary: &vocabulary, vocab_size: 8 };
+        Prepared::new(spec, &RequestOptions::default(), None, false, &shape)
+    }
+
+    #[test]
+    fn the_first_end_is_the_end_token_and_the_others_stop_words() {
+        let mut request = prepared(&spec(SamplingParams::default()));
+        assert_eq!(request.plain().end_id, 7);
+        assert_eq!(request.plain().stop_words.count, 2);
+        let ignoring = SamplingParams { ignore_eos: true, ..SamplingParams::default() };
+        let mut request = prepared(&spec(ignoring.clone()));
+        assert_eq!((request.plain().end_id, request.plain().stop_words.count), (UNSET, 1));
+        let mut request = prepared(&SequenceSpec { constrained: true, ..spec(ignoring) });
+        assert_eq!((request.plain().end_id, request.plain().stop_words.count), (7, 2));
+    }
+
+    #[test]
+    fn all_tokens_have_to_be_asked_for() {
+        let plain = sampling(&SamplingParams::default(), &RequestOptions::default());
+        assert!(plain.top_k == UNSET && (plain.top_p - 1.0).abs() < f32::EPSILON);
+        assert!(plain.temperature.is_nan() && plain.min_p.is_nan());
+        let greedy = SamplingParams { temperature: 0.0, top_k: 50, ..SamplingParams::default() };
+        assert_eq!(sampling(&greedy, &RequestOptions::default()).top_k, 1);
+    }
+
+    #[test]
+    fn min_p_is_applied_once() {
+        let vocabulary = vocabulary();
+        let shape = Shape { vocabulary: &vocabulary, vocab_size: 8 };
+        let options = RequestOptions::default();
+        let alone = SamplingParams { min_p: 0.1, temperature: 0.5, ..SamplingParams::default() };
+        let kernel = slot(&spec(alone.clone()), &options, &shape).unwrap();
+        assert!((kernel.min_p, kernel.temperature) == (0.1, 0.5));
+        let native = sampling(&alone, &options);
+        assert!(native.min_p.is_nan() && native.temperature.is_nan());
+        let biased = SamplingParams { logit_bias: vec![(1, 2.0)], ..alone };
+        assert!(slot(&spec(biased.clone()), &options, &shape).is_none());
+        let native = sampling(&biased, &options);
+        assert!((native.min_p, native.temperature) == (0.1, 0.5));
+    }
+
+    #[test]
+    fn plain_requests_need_no_callback() {
+        let vocabulary = vocabulary();
+        let shape = Shape { vocabulary: &vocabulary, vocab_size: 8 };
+        let options = RequestOptions::default();
+        assert!(slot(&spec(SamplingParams::default()), &options, &shape).is_none());
+        let logprobs = SamplingParams { logprobs: Some(0), ..SamplingParams::default() };
+        assert!(slot(&spec(logprobs), &options, &shape).unwrap().keep_logits);
+        let late = SamplingParams { min_tokens: 3, ..SamplingParams::default() };
+        assert_eq!(slot(&spec(late), &options, &shape).unwrap().bans, [7, 6, 3]);
+    }
+}

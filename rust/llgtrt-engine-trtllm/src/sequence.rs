@@ -1,0 +1,253 @@
+//! One live sequence: what it was asked, what it said, and why it ends. Owned by the engine's thread.
+
+use llgtrt_core::{
+    Error, ErrorKind, Finish, SequenceSpec, StepBatch, StopCause, TokenId, TokenLogprobs, TokenOutput,
+    Vocabulary, token_logprobs,
+};
+
+use crate::masks::{MaskCallback, SharedSlot, Verdict};
+use crate::native::{Logits, Native, Response};
+use crate::options::RequestOptions;
+
+/// `tensorrt_llm::executor::FinishReason`, of which later versions may have more.
+mod reason {
+    pub(super) const END_ID: i32 = 1;
+    pub(super) const STOP_WORDS: i32 = 2;
+    pub(super) const LENGTH: i32 = 3;
+    pub(super) const TIMED_OUT: i32 = 4;
+    pub(super) const CANCELLED: i32 = 5;
+}
+
+/// A sequence that the executor works on.
+pub(crate) struct Live {
+    pub(crate) spec: SequenceSpec,
+    pub(crate) options: RequestOptions,
+    /// The executor's id of its request.
+    pub(crate) request_id: u64,
+    pub(crate) slot: Option<SharedSlot>,
+    /// The weights of its adapter were sent a second time.
+    pub(crate) retried: bool,
+    /// The executor has answered: it has a place in the batch.
+    pub(crate) started: bool,
+    tokens: Vec<TokenId>,
+    first_reported: bool,
+    /// Probability that the mask removed, per token, until somebody takes it.
+    removed_mass: Vec<f32>,
+}
+
+/// What a response means for its sequence.
+pub(crate) enum Progress {
+    GoesOn,
+    /// The executor may still be working on it.
+    Ended(Finish),
+}
+
+/// What it takes to read a response.
+pub(crate) struct Reader<'a> {
+    pub(crate) native: &'a mut Native,
+    pub(crate) vocabulary: &'a Vocabulary,
+    pub(crate) vocab_size: usize,
+    pub(crate) tokens_per_block: u32,
+    pub(crate) removed_mass: &'a mut Vec<(llgtrt_core::SequenceId, Vec<f32>)>,
+}
+
+impl Live {
+    pub(crate) fn new(
+        spec: SequenceSpec,
+        options: RequestOptions,
+        request_id: u64,
+        slot: Option<SharedSlot>,
+    ) -> Self {
+        Self {
+            spec,
+            options,
+            request_id,
+            slot,
+            retried: false,
+            started: false,
+            tokens: Vec::new(),
+            first_reported: false,
+            removed_mass: Vec::new(),
+        }
+    }
+
+    /// Prompt tokens that can have come from the cache.
+    pub(crate) fn cached(&self, response: &Response, tokens_per_block: u32) -> u32 {
+        let most = (self.spec.prompt.len() as u32).saturating_sub(1);
+        response.reused_blocks.saturating_mul(tokens_per_block).min(most)
+    }
+
+    /// Reports what a response says.
+    pub(crate) fn read(
+        &mut self,
+        response: &Response,
+        reader: &mut Reader<'_>,
+        batch: &mut StepBatch,
+    ) -> Progress {
+        if !self.started {
+            self.started = true;
+            batch.start(self.spec.id);
+        }
+        if let Some(error) = &response.error {
+            batch.begin(self.spec.id);
+            return Progress::Ended(Finish::Failed(Error::internal(format!("TensorRT-LLM: {error}"))));
+        }
+        let outcome = self.report(response, reader, batch);
+        if !self.removed_mass.is_empty() {
+            reader.removed_mass.push((self.spec.id, std::mem::take(&mut self.removed_mass)));
+        }
+        match outcome {
+            Ok(progress) => progress,
+            Err(error) => Progress::Ended(Finish::Failed(error)),
+        }
+    }
+
+    fn report(
+        &mut self,
+        response: &Response,
+        reader: &mut Reader<'_>,
+        batch: &mut StepBatch,
+    ) -> Result<Progress, Error> {
+        let verdict = self.slot.as_ref().and_then(|slot| slot.lock().verdict.clone());
+        let over = |count: usize| verdict.as_ref().filter(|(position, _)| count >= *position);
+        let reason = if response.is_final { response.finish_reason } else { 0 };
+        if response.tokens.is_empty() && !response.is_final && response.context_logits.is_none() {
+            return Ok(Progress::GoesOn);
+        }
+
+        let cached = self.cached(response, reader.tokens_per_block);
+        let prompt_logprobs = match &response.context_logits {
+            Some(logits) if self.spec.prompt_logprobs && !self.first_reported => {
+                Some(self.prompt_logprobs(logits, reader.vocab_size)?)
+            }
+            _ => None,
+        };
+        let output = batch.begin(self.spec.id);
+        output.prompt_logprobs = prompt_logprobs;
+        if !self.first_reported && (!response.tokens.is_empty() || reason == reason::END_ID) {
+            self.first_reported = true;
+            output.cached_prompt_tokens = Some(cached);
+        }
+        for &token in &response.tokens {
+            if let Some((_, verdict)) = over(self.tokens.len()) {
+                return Ok(Progress::Ended(finish_of(verdict)));
+            }
+            self.push(token, reader, batch)?;
+        }
+        if let Some((_, verdict)) = over(self.tokens.len()) {
+            return Ok(Progress::Ended(finish_of(verdict)));
+        }
+        if !response.is_final {
+            return Ok(Progress::GoesOn);
+        }
+        self.finish(reason, reader, batch).map(Progress::Ended)
+    }
+
+    fn push(&mut self, token: TokenId, reader: &mut Reader<'_>, batch: &mut StepBatch) -> Result<(), Error> {
+        let logprobs = self.logprobs(token, reader)?;
+        self.tokens.push(token);
+        batch.push_token(TokenOutput { token, forced: false, logprobs });
+        Ok(())
+    }
+
+    /// From the row that the model made, before masks, biases and temperature.
+    fn logprobs(
+        &mut self,
+        token: TokenId,
+        reader: &mut Reader<'_>,
+    ) -> Result<Option<Box<TokenLogprobs>>, Error> {
+        let wanted = self.spec.sampling.logprobs;
+        if wanted.is_none() && !self.options.report_removed_mass {
+            return Ok(None);
+        }
+        let position = self.spec.prompt.len() + self.tokens.len();
+        let result = reader.native.row_result(self.request_id, position).unwrap_or_default();
+        if self.options.report_removed_mass {
+            self.removed_mass.push(result.removed_mass.unwrap_or(f32::NAN));
+        }
+        let Some(count) = wanted else { return Ok(None) };
+        let row = result.logits.ok_or_else(|| Error::internal("a token came without its logits"))?;
+        let row = &row.values[..reader.vocab_size.min(row.values.len())];
+        token_logprobs(row, token, count as usize).map(|logprobs| Some(Box::new(logprobs)))
+    }
+
+    fn prompt_logprobs(
+        &self,
+        logits: &Logits,
+        vocab_size: usize,
+    ) -> Result<Vec<Option<TokenLogprobs>>, Error> {
+        let prompt = &self.spec.prompt;
+        let rows: Vec<_> = logits.values.chunks_exact(logits.columns.max(1)).collect();
+        if rows.len() != prompt.len() {
+            return Err(Error::internal("the engine did not return the logits of the whole prompt"));
+        }
+        let count = self.spec.sampling.logprobs.unwrap_or(0) as usize;
+        let known =
+            prompt.iter().skip(1).zip(&rows).map(|(token, row)| {
+                token_logprobs(&row[..vocab_size.min(row.len())], *token, count).map(Some)
+            });
+        std::iter::once(Ok(None)).chain(known).collect()
+    }
+
+    /// Why the executor has ended the sequence.
+    fn finish(
+        &mut self,
+        reason: i32,
+        reader: &mut Reader<'_>,
+        batch: &mut StepBatch,
+    ) -> Result<Finish, Error> {
+        let last = self.tokens.last().copied();
+        Ok(match reason {
+            reason::END_ID => {
+                // The executor does not report the end token; we do.
+                if let Some(&eos) = reader.vocabulary.eos().first()
+                    && last != Some(eos)
+                {
+                    self.push(eos, reader, batch)?;
+                }
+                Finish::Stop(StopCause::EndOfSequence)
+            }
+            reason::STOP_WORDS => match last {
+                Some(token) if reader.vocabulary.is_eos(token) && self.stops_at_eos() => {
+                    Finish::Stop(StopCause::EndOfSequence)
+                }
+                Some(token) => Finish::Stop(StopCause::StopToken(token)),
+                None => Finish::Stop(StopCause::EndOfSequence),
+            },
+            reason::LENGTH => self.at_length(reader.native.callback()),
+            reason::CANCELLED => Finish::Cancelled,
+            reason::TIMED_OUT => {
+                let error = Error::new(ErrorKind::Overloaded, "the request took longer than it may");
+                Finish::Failed(error)
+            }
+            other => {
+                tracing::warn!(
+                    reason = other,
+                    sequence = self.spec.id.0,
+                    "unknown finish reason of TensorRT-LLM"
+                );
+                self.at_length(reader.native.callback())
+            }
+        })
+    }
+
+    fn stops_at_eos(&self) -> bool {
+        self.spec.constrained || !self.spec.sampling.ignore_eos
+    }
+
+    /// A grammar may be complete exactly at the limit: its answer comes first.
+    fn at_length(&self, masks: &MaskCallback) -> Finish {
+        let verdict = self.spec.constrained.then(|| masks.last_word(self.spec.id, &self.tokens)).flatten();
+        match verdict {
+            Some(verdict) => finish_of(&verdict),
+            None => Finish::Length,
+        }
+    }
+}
+
+fn finish_of(verdict: &Verdict) -> Finish {
+    match verdict {
+        Verdict::Stop => Finish::Stop(StopCause::GrammarComplete),
+        Verdict::Failed(error) => Finish::Failed(error.clone()),
+    }
+}
