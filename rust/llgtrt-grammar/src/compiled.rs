@@ -9,6 +9,7 @@ use llguidance::{CancellationHandle, Matcher, ParserFactory};
 use parking_lot::Mutex;
 use toktrie::SimpleVob;
 
+use crate::GrammarConfig;
 use crate::TokenEnv;
 use crate::admission::{Admitted, Clues, Refusal};
 use crate::lexer_guard::create_parser;
@@ -160,7 +161,7 @@ pub(crate) fn build(
     env: &Arc<TokenEnv>,
     kind: &'static str,
     admitted: &mut Admitted,
-    max_attempts: usize,
+    config: &GrammarConfig,
     on_cancellable: impl FnOnce(CancellationHandle),
 ) -> Result<CompiledGrammar, Failure> {
     let located = |admitted: &Admitted, error: &anyhow::Error| {
@@ -176,7 +177,7 @@ pub(crate) fn build(
             create_parser(factory, admitted.grammar.clone()).map_err(|_| located(admitted, &error))?
         }
     };
-    let verification = admitted.verification(max_attempts)?.map(Arc::new);
+    let verification = admitted.verification(config.residual_attempts)?.map(Arc::new);
     let lexer_bytes = parser.parser.lexer_stats().num_bytes;
     let mut matcher = Matcher::new(Ok(parser));
     let warnings = matcher.grammar_warnings();

@@ -300,7 +300,7 @@ impl Shared {
             if let Some(Ok(grammar)) = known {
                 return Ok(grammar);
             }
-            build(&self.factory, &self.env, spec.kind(), &mut admitted, attempts, on_cancellable)
+            build(&self.factory, &self.env, spec.kind(), &mut admitted, &self.config, on_cancellable)
         }));
         self.metrics.compile_seconds.observe(started.elapsed().as_secs_f64());
         let outcome = match result {

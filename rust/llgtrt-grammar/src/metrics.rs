@@ -50,6 +50,7 @@ pub(crate) struct MaskMetrics {
     pub(crate) compute_seconds: Histogram,
     pub(crate) wait_seconds: Histogram,
     pub(crate) errors: IntCounter,
+    pub(crate) retracted_tokens: IntCounter,
 }
 
 impl MaskMetrics {
@@ -68,6 +69,13 @@ impl MaskMetrics {
                 &MASK_BUCKETS,
             ),
             errors: errors(registry, "mask"),
+            retracted_tokens: counter(
+                registry,
+                Opts::new(
+                    "llgtrt_retracted_tokens_total",
+                    "Generated tokens taken back because they led to no answer that satisfies the schema",
+                ),
+            ),
         }
     }
 }
@@ -116,7 +124,7 @@ mod tests {
         let families = registry.gather();
         let errors = families.iter().find(|family| family.name() == "llgtrt_grammar_errors_total").unwrap();
         assert_eq!(errors.get_metric().len(), 2);
-        assert_eq!(families.len(), 7);
+        assert_eq!(families.len(), 8);
         // A second instance is not exported, and no error.
         CompilerMetrics::new(&registry);
     }

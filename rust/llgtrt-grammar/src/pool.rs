@@ -164,7 +164,13 @@ impl MaskPool {
             let mut slot = shared.slot.lock();
             self.advance_slot(&mut slot, request, fast_forward);
             let (forced, next) = slot.outcome();
+            if let AdvanceState::Retract { keep } = next {
+                self.metrics.retracted_tokens.inc_by((request.tokens.len() - keep) as u64);
+            }
             out.push(forced, next);
+            if let Some(certain) = slot.certain() {
+                out.hold_after(certain);
+            }
             let is_stale = slot.is_stale();
             drop(slot);
             if is_stale {

@@ -12,8 +12,8 @@ use llguidance::Matcher;
 use toktrie::SimpleVob;
 
 use crate::compiled::mask_error;
-use crate::verify::Verifier;
 use crate::text::{first_line, grammar_error};
+use crate::verify::Verifier;
 use crate::{CompiledGrammar, TokenEnv};
 
 /// Forced tokens handed out at once. A long constant text is forced in several runs.
@@ -72,9 +72,9 @@ impl Slot {
             tried_force: false,
             state: State::Open,
             mask: Mask::First,
-            verifier: grammar.verification().map(|plan| {
-                Box::new(Verifier::new(Arc::clone(plan), Arc::clone(grammar.env())))
-            }),
+            verifier: grammar
+                .verification()
+                .map(|plan| Box::new(Verifier::new(Arc::clone(plan), Arc::clone(grammar.env())))),
             retract: None,
         }
     }

@@ -26,7 +26,7 @@ fn generate(
         tokens.extend_from_slice(&forced);
         match state {
             AdvanceState::Stop => return (tokens, forced_count),
-            AdvanceState::Failed(error) => panic!("{error:?}"),
+            AdvanceState::Failed(_) | AdvanceState::Retract { .. } => panic!("{state:?}"),
             AdvanceState::Sample => {}
         }
         let allowed = bench.fill(id, &tokens).unwrap();

@@ -54,6 +54,7 @@ fn walk(bench: &Bench, choices: &[u16], fast_forward: bool) -> Vec<TokenId> {
         tokens.extend_from_slice(&forced);
         match state {
             AdvanceState::Stop => return tokens,
+            AdvanceState::Retract { .. } => panic!("nothing is verified"),
             AdvanceState::Failed(error) => panic!("{error:?} after {:?}", bench.decode(&tokens)),
             AdvanceState::Sample => {}
         }

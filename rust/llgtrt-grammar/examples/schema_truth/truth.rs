@@ -263,7 +263,9 @@ impl Bench {
             match out.get(0).1 {
                 AdvanceState::Sample => {}
                 AdvanceState::Stop => return (count < tokens.len()).then_some(count),
-                AdvanceState::Failed(_) => return Some(self.prefix(id, tokens)),
+                AdvanceState::Failed(_) | AdvanceState::Retract { .. } => {
+                    return Some(self.prefix(id, tokens));
+                }
             }
             batch.reset(1, self.vocab_size);
             let started = Instant::now();

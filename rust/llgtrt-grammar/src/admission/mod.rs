@@ -151,6 +151,10 @@ impl Admitted {
 
     /// Text that only grammars with the same meaning share.
     pub(crate) fn text(&self) -> Option<String> {
+        // What a grammar leaves open does not show in it.
+        if self.notes.limits.residue == ResidueMode::Verify {
+            return None;
+        }
         self.plain.as_ref()?;
         serde_json::to_string(&self.grammar).ok()
     }

@@ -61,7 +61,7 @@ fn attempt(
 ) -> Result<(CompiledGrammar, Admitted), Refusal> {
     let mut admitted = admission::admit(spec, &shared.config, residue)?;
     let on_cancellable = |mask| stop.watch(mask);
-    match build(&shared.factory, &shared.env, spec.kind(), &mut admitted, attempts, on_cancellable) {
+    match build(&shared.factory, &shared.env, spec.kind(), &mut admitted, &shared.config, on_cancellable) {
         Ok(grammar) => Ok((grammar, admitted)),
         Err(Failure::Refused(refusal)) => Err(refusal),
         Err(Failure::Cancelled) => Err(late(&shared.config)),

@@ -167,15 +167,19 @@ impl Verifier {
             Event::Begin { depth, places } => {
                 let start = self.text.len() - 1;
                 for &place in places {
-                    match self.plan.checks[place] {
+                    let unique = match self.plan.checks[place] {
                         Check::Value { unique, .. } => {
                             self.open.push(start);
-                            if unique && self.text.last() == Some(&b'[') {
-                                self.items.resize(depth + 1, None);
-                                self.items[*depth] = Some(HashSet::new());
-                            }
+                            unique
                         }
-                        Check::Wait => _ = self.waiting.get_or_insert(start),
+                        Check::Wait { unique } => {
+                            self.waiting.get_or_insert(start);
+                            unique
+                        }
+                    };
+                    if unique && self.text.last() == Some(&b'[') {
+                        self.items.resize(depth + 1, None);
+                        self.items[*depth] = Some(HashSet::new());
                     }
                 }
                 Ok(())
@@ -244,7 +248,9 @@ impl Verifier {
             };
             if self.attempts > self.max_attempts {
                 let tried = self.max_attempts;
-                return Err(failure(format!("no answer that satisfies the schema was found in {tried} attempts")));
+                return Err(failure(format!(
+                    "no answer that satisfies the schema was found in {tried} attempts"
+                )));
             }
             self.rewind(keep);
             let kept: Vec<TokenId> = self.tokens().collect();

@@ -35,9 +35,14 @@ pub(crate) struct Plan {
 pub(super) enum Check {
     /// It is judged when it has ended, by its own schema; `unique` judges items as they come.
     Value { validator: Arc<Validator>, unique: bool },
-    /// Nothing, but from here on only the end of the answer can tell.
-    Wait,
+    /// Nothing, but from here on only the end of the answer can tell. With `unique`, equal items are avoided
+    /// all the same: another branch of the schema may allow them, but few answers need them, and an answer
+    /// found wrong at its end seldom finds the way back to them.
+    Wait { unique: bool },
 }
+
+/// Keywords under which a constraint may count as its opposite, or not at all.
+const UNCERTAIN: [&str; 4] = ["not", "if", "contains", "else"];
 
 impl Plan {
     /// The checks for what a grammar of `schema` leaves open.
@@ -57,16 +62,16 @@ impl Plan {
         for left in residue {
             let ways = left.places.clone().unwrap_or_else(|| vec![Vec::new()]);
             // A value can be judged by itself where nothing else can excuse it.
-            let alone = left.places.is_some() && ways.iter().all(|way| always_applies(schema, way, &left.path));
+            let alone =
+                left.places.is_some() && ways.iter().all(|way| always_applies(schema, way, &left.path));
             let own = alone.then(|| validator(&with_definitions(schema, &left.schema)).ok()).flatten();
+            let unique = left.keyword == "uniqueItems";
+            let asserted = !left.path.split(['.', '[']).any(|step| UNCERTAIN.contains(&step));
             for way in ways {
                 plan.places.push(way);
                 plan.checks.push(match &own {
-                    Some(own) => Check::Value {
-                        validator: Arc::clone(own),
-                        unique: left.keyword == "uniqueItems",
-                    },
-                    None => Check::Wait,
+                    Some(own) => Check::Value { validator: Arc::clone(own), unique },
+                    None => Check::Wait { unique: unique && asserted },
                 });
             }
         }
@@ -193,7 +198,7 @@ mod tests {
         assert!(judged_alone(&schema, "$defs.u", &[key("c")]));
         assert!(!judged_alone(&schema, "properties.d.anyOf[0]", &[key("d")]));
         let plan = Plan::new(&schema, &[left("properties.a", unique, None)], 9).unwrap();
-        assert!(matches!(plan.checks[..], [Check::Wait]) && plan.places == [[]]);
+        assert!(matches!(plan.checks[..], [Check::Wait { .. }]) && plan.places == [[]]);
     }
 
     #[test]

@@ -34,10 +34,15 @@ enum Expect {
     /// A key, or the end of an object.
     Key,
     /// The rest of a key that began here.
-    KeyText { start: usize, escape: bool },
+    KeyText {
+        start: usize,
+        escape: bool,
+    },
     Colon,
     /// The rest of a string.
-    Text { escape: bool },
+    Text {
+        escape: bool,
+    },
     /// The rest of a number, `true`, `false` or `null`.
     Scalar,
     /// What follows a value.

@@ -163,7 +163,7 @@ impl Bench {
         self.pool.advance(&slots, false, &mut out);
         let taken = match out.get(0).1 {
             AdvanceState::Stop => true,
-            AdvanceState::Failed(_) => false,
+            AdvanceState::Failed(_) | AdvanceState::Retract { .. } => false,
             AdvanceState::Sample => {
                 let mut batch = MaskBatch::default();
                 batch.reset(1, self.vocab_size);
@@ -189,6 +189,7 @@ impl Bench {
                 AdvanceState::Stop if end => return Ok(()),
                 AdvanceState::Stop => return Err(format!("complete after {count} tokens")),
                 AdvanceState::Failed(error) => return Err(error.message),
+                AdvanceState::Retract { keep } => return Err(format!("only {keep} of {count} tokens stay")),
             }
             let allowed = self.fill(u64::MAX, &all[..count]).map_err(|verdict| format!("{verdict:?}"))?;
             assert!(!allowed.is_empty());
