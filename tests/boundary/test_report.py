@@ -44,7 +44,7 @@ def test_a_bad_configuration_or_tokenizer_raises(tmp_path: Path) -> None:
 
 
 def test_reports_wait_without_the_gil() -> None:
-    """One slot and one place in the queue: the others find it full only if all calls are in progress at once."""
+    """One slot and one place to wait: others find them taken only if all calls are in progress at once."""
     members = ",".join(f'"p{i}":{{"type":"integer"}}' for i in range(4900))
     schema = _native.GrammarSpec.json_schema(f'{{"type":"object","properties":{{{members}}}}}')
     checker = _native.GrammarChecker('{"compile_slots": 1, "compile_queue_size": 1}')
