@@ -79,7 +79,7 @@ fn problems(shared: &Shared, request: &ReportRequest, first: Refusal, stop: &Sto
         }
         let more = found.len() + 1 < MAX_ERRORS && repair.take_out(&problem);
         found.push(problem);
-        if more && !stop.is_set() {
+        if more && !stop.is_near() {
             next = attempt(shared, repair.spec(), request.residue, stop).err();
         }
     }

@@ -12,7 +12,7 @@ mod stop;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::Arc;
 use std::sync::mpsc::{RecvTimeoutError, sync_channel};
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 use llgtrt_core::{Error, ErrorKind, GrammarSpec, Result};
 use serde::Serialize;
@@ -111,7 +111,7 @@ impl GrammarCompiler {
     pub fn report(&self, request: ReportRequest) -> Result<Report> {
         let instances = instances::parse(&request.instances)?;
         let limit = Duration::from_millis(self.config().compile_deadline_ms);
-        let stop = Arc::new(Stop::new(Instant::now() + limit));
+        let stop = Arc::new(Stop::after(limit));
         let refused = request_refused(&request, late(self.config()).into(), instances.len());
         let (send, receive) = sync_channel(1);
         let (watched, too_late) = (Arc::clone(&stop), refused.clone());

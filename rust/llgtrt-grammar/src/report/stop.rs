@@ -1,11 +1,12 @@
 //! The end of a report's time: looked at by the slot, set by the caller that waits no longer.
 
-use std::time::Instant;
+use std::time::{Duration, Instant};
 
 use llguidance::CancellationHandle;
 use parking_lot::Mutex;
 
 pub(super) struct Stop {
+    half: Instant,
     deadline: Instant,
     state: Mutex<State>,
 }
@@ -18,8 +19,15 @@ struct State {
 }
 
 impl Stop {
-    pub(super) fn new(deadline: Instant) -> Self {
-        Self { deadline, state: Mutex::default() }
+    /// An end after `limit` from now.
+    pub(super) fn after(limit: Duration) -> Self {
+        let now = Instant::now();
+        Self { half: now + limit / 2, deadline: now + limit, state: Mutex::default() }
+    }
+
+    /// Whether half of the time is over, so that nothing long should be begun.
+    pub(super) fn is_near(&self) -> bool {
+        Instant::now() >= self.half || self.is_set()
     }
 
     /// Ends the work: nobody waits for it.
@@ -49,14 +57,13 @@ impl Stop {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use std::time::Duration;
 
     #[test]
     fn a_deadline_or_the_caller_ends_it() {
-        assert!(Stop::new(Instant::now()).is_set());
-        let stop = Stop::new(Instant::now() + Duration::from_secs(3600));
-        assert!(!stop.is_set());
+        assert!(Stop::after(Duration::ZERO).is_set());
+        let stop = Stop::after(Duration::from_secs(3600));
+        assert!(!stop.is_set() && !stop.is_near());
         stop.set();
-        assert!(stop.is_set());
+        assert!(stop.is_set() && stop.is_near());
     }
 }
