@@ -14,7 +14,7 @@ class LlgtrtError(Exception):
     """Base of every error raised by the core.
 
     Attributes:
-        kind: stable name: ``invalid_request``, ``context_length``, ``grammar``, ``overloaded``,
+        kind: stable name: ``invalid_request``, ``context_length``, ``grammar``, ``constraint``, ``overloaded``,
             ``shutting_down``, ``not_finite``, ``engine_failed``, ``configuration``, ``internal``.
         message: one sentence for the client.
         param: the request field, or the JSON path inside it; ``None`` if there is none.
@@ -29,6 +29,9 @@ class InvalidRequestError(LlgtrtError):
 
 class ContextLengthError(InvalidRequestError):
     """Prompt plus requested tokens do not fit the context."""
+
+class ConstraintError(LlgtrtError):
+    """No answer was found that satisfies the part of a schema that no grammar holds."""
 
 class GrammarError(InvalidRequestError):
     """The grammar was refused, or failed while generating."""

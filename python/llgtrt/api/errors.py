@@ -17,6 +17,7 @@ logger = logging.getLogger("llgtrt.api")
 
 INVALID_REQUEST = "invalid_request_error"
 SERVER_ERROR = "server_error"
+CONSTRAINT_ERROR = "constraint_error"
 
 
 class HttpError(Exception):
@@ -47,6 +48,8 @@ _CORE_ERRORS: dict[str, tuple[int, str, str | None]] = {
     "invalid_request": (400, INVALID_REQUEST, None),
     "context_length": (400, INVALID_REQUEST, "context_length_exceeded"),
     "grammar": (400, INVALID_REQUEST, "invalid_grammar"),
+    # Nobody is at fault, and clients must not repeat it by themselves, as they do with 5xx.
+    "constraint": (422, CONSTRAINT_ERROR, "constraint_not_satisfied"),
     "overloaded": (503, SERVER_ERROR, "overloaded"),
     "shutting_down": (503, SERVER_ERROR, "shutting_down"),
     "not_finite": (500, SERVER_ERROR, "not_finite"),

@@ -79,6 +79,13 @@ class LlguidanceConfig(Section):
         description="enum and const values of a whole JSON schema; also texts of a choice.",
     )
     max_properties: int = Field(default=5_000, ge=1, description="Properties of a whole JSON schema.")
+    residual_attempts: int = Field(
+        default=200,
+        ge=1,
+        description="With residual: verify, what a JSON schema asks and no grammar can hold is checked while the\n"
+        "answer grows, and tokens that lead to no valid answer are taken back. This often, then the\n"
+        "request fails.",
+    )
     whitespace_pattern: str | None = Field(
         default=r"\x20",
         description="Regular expression of the whitespace between the tokens of JSON answers.\n"

@@ -13,6 +13,7 @@ from llgtrt._native import (
 from llgtrt.engine.client import AsyncEngine, ModelInfo
 from llgtrt.engine.errors import (
     ConfigurationError,
+    ConstraintError,
     ContextLengthError,
     EngineFailedError,
     GrammarError,
@@ -30,6 +31,7 @@ __all__ = [
     "AsyncEngine",
     "ChoiceDelta",
     "ConfigurationError",
+    "ConstraintError",
     "ContextLengthError",
     "Delta",
     "EngineFailedError",

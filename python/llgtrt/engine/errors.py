@@ -6,6 +6,7 @@
     ├── InvalidRequestError
     │   ├── ContextLengthError
     │   └── GrammarError
+    ├── ConstraintError
     ├── OverloadedError
     ├── ShuttingDownError
     ├── NotFiniteError
@@ -18,6 +19,7 @@ Every error has ``kind``, ``message`` and ``param``. The HTTP status is decided 
 
 from llgtrt._native import (
     ConfigurationError,
+    ConstraintError,
     ContextLengthError,
     EngineFailedError,
     GrammarError,
@@ -31,6 +33,7 @@ from llgtrt._native import (
 
 _KINDS: dict[type[LlgtrtError], str] = {
     ConfigurationError: "configuration",
+    ConstraintError: "constraint",
     ContextLengthError: "context_length",
     EngineFailedError: "engine_failed",
     GrammarError: "grammar",
@@ -53,6 +56,7 @@ def new_error(error_type: type[LlgtrtError], message: str, param: str | None = N
 
 __all__ = [
     "ConfigurationError",
+    "ConstraintError",
     "ContextLengthError",
     "EngineFailedError",
     "GrammarError",

@@ -80,6 +80,8 @@ impl TrtllmEngine {
                 vocab_size: info.vocab_size,
                 fast_forward: false,
                 prompt_logprobs: info.gather_context_logits,
+                // A sequence of the executor cannot be shortened.
+                retract: false,
                 name: "trtllm",
             },
             native,

@@ -80,6 +80,7 @@ impl MaskCallback {
             AdvanceState::Sample => None,
             AdvanceState::Stop => Some(Verdict::Stop),
             AdvanceState::Failed(error) => Some(Verdict::Failed(error.clone())),
+            AdvanceState::Retract { .. } => Some(Verdict::Failed(cannot_retract())),
         }
     }
 
@@ -139,6 +140,7 @@ impl MaskCallback {
                 AdvanceState::Sample => return true,
                 AdvanceState::Stop => Verdict::Stop,
                 AdvanceState::Failed(error) => Verdict::Failed(error.clone()),
+                AdvanceState::Retract { .. } => Verdict::Failed(cannot_retract()),
             };
             decide(slots, tokens, index, verdict);
             false
@@ -290,6 +292,11 @@ pub(crate) unsafe extern "C" fn fill(
         tracing::error!("the masks of a step could not be computed, nor its sequences ended");
     }
     1
+}
+
+/// For a mask source that ignores what the engine can do.
+fn cannot_retract() -> Error {
+    Error::internal("the engine cannot take tokens back")
 }
 
 #[cfg(test)]

@@ -19,6 +19,12 @@ create_exception!(
     InvalidRequestError,
     "The grammar was refused, or failed while generating."
 );
+create_exception!(
+    _native,
+    ConstraintError,
+    LlgtrtError,
+    "No answer was found that satisfies the part of a schema that no grammar holds."
+);
 create_exception!(_native, OverloadedError, LlgtrtError, "A queue is full; try again later.");
 create_exception!(_native, ShuttingDownError, LlgtrtError, "The server is shutting down.");
 create_exception!(_native, NotFiniteError, LlgtrtError, "The model produced no finite logit.");
@@ -43,6 +49,7 @@ pub(crate) fn to_py(py: Python<'_>, error: &Error) -> PyErr {
         ErrorKind::InvalidRequest => InvalidRequestError::new_err(message),
         ErrorKind::ContextLength => ContextLengthError::new_err(message),
         ErrorKind::Grammar => GrammarError::new_err(message),
+        ErrorKind::Constraint => ConstraintError::new_err(message),
         ErrorKind::Overloaded => OverloadedError::new_err(message),
         ErrorKind::ShuttingDown => ShuttingDownError::new_err(message),
         ErrorKind::NotFinite => NotFiniteError::new_err(message),
@@ -80,6 +87,7 @@ pub(crate) fn register(module: &Bound<'_, PyModule>) -> PyResult<()> {
     module.add("InvalidRequestError", py.get_type::<InvalidRequestError>())?;
     module.add("ContextLengthError", py.get_type::<ContextLengthError>())?;
     module.add("GrammarError", py.get_type::<GrammarError>())?;
+    module.add("ConstraintError", py.get_type::<ConstraintError>())?;
     module.add("OverloadedError", py.get_type::<OverloadedError>())?;
     module.add("ShuttingDownError", py.get_type::<ShuttingDownError>())?;
     module.add("NotFiniteError", py.get_type::<NotFiniteError>())?;

@@ -170,6 +170,16 @@ impl Admission {
         grammar: Option<&CompiledGrammar>,
     ) -> Result<()> {
         let request = &job.request;
+        if grammar.is_some_and(CompiledGrammar::is_verified) && !self.capabilities.retract {
+            let message = format!(
+                "`residual: verify` needs an engine that can take tokens back; {} cannot",
+                self.capabilities.name
+            );
+            return Err(under_param(
+                Error::new(ErrorKind::Grammar, message),
+                request.grammar_param.as_deref(),
+            ));
+        }
         let limit = self.capabilities.max_sequence_tokens;
         let stop_token_ids: Arc<[TokenId]> = request.stop_token_ids.as_slice().into();
         let stop: Arc<[String]> = request.stop.as_slice().into();

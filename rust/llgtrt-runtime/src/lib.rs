@@ -7,6 +7,7 @@
 mod admission;
 mod engine_loop;
 mod gate;
+mod held;
 mod metrics;
 mod outbox;
 mod output;

@@ -18,6 +18,7 @@ use llgtrt_text::{TextOutput, TextPipe, prompt_logprob_entries};
 
 use crate::engine_loop::Command;
 use crate::gate::Permit;
+use crate::held::Held;
 use crate::outbox::{Piece, RequestState};
 use crate::request::{ChoiceFinish, Usage};
 use crate::shared::Shared;
@@ -71,6 +72,8 @@ struct Live {
     stopped: bool,
     /// Text that is put before the first piece.
     echo: Option<String>,
+    /// Tokens that may be withdrawn.
+    held: Held,
     /// Held until the engine is done with the sequence.
     _permit: Permit,
 }
@@ -152,6 +155,7 @@ impl OutputLoop {
             muted: new.request.is_over(),
             stopped: false,
             echo: new.echo,
+            held: Held::default(),
             request: new.request,
             _permit: new.permit,
         };
@@ -185,12 +189,13 @@ impl OutputLoop {
 
     fn sequence_output(&mut self, output: &SequenceOutput, tokens: &[TokenOutput], now: Instant) {
         let Some(live) = self.live.get_mut(&output.id) else { return };
+        let (any, tokens) = (!tokens.is_empty(), live.held.pass(output, tokens));
         let mut usage = Usage {
             completion_tokens: tokens.len() as u64,
             forced_tokens: tokens.iter().filter(|token| token.forced).count() as u64,
             ..Usage::default()
         };
-        if !tokens.is_empty() {
+        if any {
             live.observe_tokens(&self.shared, now);
         }
         if let Some(cached) = output.cached_prompt_tokens {
@@ -207,7 +212,8 @@ impl OutputLoop {
             released.logprobs.extend(prompt_logprob_entries(vocabulary, prompt, entries));
         }
         let end_token =
-            matches!(output.finish, Some(Finish::Stop(StopCause::EndOfSequence | StopCause::StopToken(_))));
+            matches!(output.finish, Some(Finish::Stop(StopCause::EndOfSequence | StopCause::StopToken(_))))
+                && live.held.len() == 0;
         let text_tokens = tokens.len() - usize::from(end_token && !tokens.is_empty());
         let mut finish = None;
         for (position, token) in tokens.iter().enumerate() {
@@ -225,6 +231,8 @@ impl OutputLoop {
                 let _ = self.commands.send(Command::Cancel(output.id));
             }
         } else if let Some(end) = &output.finish {
+            // Cut off before it was certain: it counts, but nobody sees it.
+            usage.completion_tokens += live.held.len() as u64;
             live.pipe.finish(&mut released);
             match choice_finish(end) {
                 Ok(end) => finish = Some(end),

@@ -45,6 +45,10 @@ HARMLESS_GUIDED = frozenset({"guided_decoding_backend"})
 """Begins like a constraint, but only picks an implementation."""
 
 
+Residual: TypeAlias = Literal["refuse", "verify"]
+"""What to do with a constraint that no grammar can hold."""
+
+
 class ClosedModel(RequestModel):
     """Inside a constraint an unknown member might be one as well: it is an error."""
 
@@ -58,6 +62,10 @@ class JsonSchemaFormat(ClosedModel):
     description: str | None = None
     schema_: dict[str, Any] | bool | None = Field(default=None, alias="schema")
     strict: bool | None = Field(default=None, description="The schema is enforced whatever this says.")
+    residual: Residual | None = Field(
+        default=None,
+        description="What no grammar can hold: refuse the schema (the default), or check it while the answer grows.",
+    )
 
 
 class ResponseFormat(ClosedModel):
@@ -212,7 +220,7 @@ def _response_format(given: ResponseFormat) -> Constraint | None:
     if isinstance(value, JsonSchemaFormat):
         if value.schema_ is None:
             return Constraint(GrammarSpec.json_object(), param)
-        return json_schema(value.schema_, f"{param}.schema")
+        return json_schema(value.schema_, f"{param}.schema", value.residual)
     build: dict[str, Build] = {
         "regex": regex,
         "choice": choice,
@@ -222,8 +230,11 @@ def _response_format(given: ResponseFormat) -> Constraint | None:
     return build[given.type](value, param)
 
 
-def json_schema(schema: Any, param: str) -> Constraint:
-    """A JSON schema: an object, ``true`` or ``false``, or the JSON text of one."""
+def json_schema(schema: Any, param: str, residual: Residual | None = None) -> Constraint:
+    """A JSON schema: an object, ``true`` or ``false``, or the JSON text of one.
+
+    ``residual`` wins over what the schema's own ``x-guidance`` says of it.
+    """
     if isinstance(schema, str):
         try:
             schema = from_json(schema, allow_inf_nan=False)
@@ -231,7 +242,12 @@ def json_schema(schema: Any, param: str) -> Constraint:
             raise RequestError(f"{param} is not JSON: {error}.", param) from None
         if not isinstance(schema, dict | bool):
             raise RequestError(f"{param} must be a JSON schema: an object, true or false.", param)
-    return Constraint(GrammarSpec.json_schema(json_text(schema, param)), param, schema)
+    compiled = schema
+    if residual is not None and isinstance(schema, dict):
+        options = schema.get("x-guidance", {})
+        if isinstance(options, dict):
+            compiled = {**schema, "x-guidance": {**options, "residual": residual}}
+    return Constraint(GrammarSpec.json_schema(json_text(compiled, param)), param, schema)
 
 
 def regex(pattern: str, param: str) -> Constraint:

@@ -4,16 +4,14 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass
-from typing import Any, Literal
+from typing import Any
 
 from pydantic import Field
 
 from llgtrt.engine import GrammarSpec
 from llgtrt.serving.errors import RequestError
-from llgtrt.serving.protocol.constraint import ClosedModel, json_text
+from llgtrt.serving.protocol.constraint import ClosedModel, Residual, json_text
 from llgtrt.serving.protocol.tools import ToolDefinition, tools_grammar
-
-Residual = Literal["refuse", "verify"]
 
 WRAPPER_MEMBERS = frozenset({"name", "description", "schema", "strict", "residual"})
 """Members of OpenAI's ``json_schema``, which holds the schema."""

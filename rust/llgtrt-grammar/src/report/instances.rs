@@ -25,6 +25,7 @@ pub struct Verdict {
     /// Whether the grammar accepts it; `None` if it was not judged.
     pub accepted: Option<bool>,
     /// The first character that is not allowed, counted from 0; the length if the text must not end there.
+    /// `None` as well where what the grammar leaves open rejects it.
     pub rejected_at: Option<usize>,
     /// Why it was rejected, or not judged.
     pub reason: Option<String>,
@@ -107,15 +108,20 @@ pub(super) fn judge_all(
 /// A string is the text of an answer. Where answers are JSON, it may also be a JSON string.
 fn judge(grammar: &CompiledGrammar, spec: &GrammarSpec, instance: &Value) -> Verdict {
     let Value::String(text) = instance else {
-        return Verdict::of(grammar.judge(Instance::Value(instance)), true);
+        let judgement = grammar.judge(Instance::Value(instance));
+        return if judgement.accepted { left_open(grammar, instance) } else { Verdict::of(judgement, true) };
     };
     let as_text = grammar.judge(Instance::Text(text));
+    if as_text.accepted && grammar.is_verified() {
+        return serde_json::from_str(text)
+            .map_or_else(|_| Verdict::accepted(), |value| left_open(grammar, &value));
+    }
     if as_text.accepted || !matches!(spec, GrammarSpec::JsonSchema(_) | GrammarSpec::JsonObject) {
         return Verdict::of(as_text, false);
     }
     let as_value = grammar.judge(Instance::Value(instance));
     if as_value.accepted {
-        return Verdict::accepted();
+        return left_open(grammar, instance);
     }
     // What it was meant as is where it gets further.
     if as_value.rejected_at > as_text.rejected_at {
@@ -130,6 +136,20 @@ fn judge(grammar: &CompiledGrammar, spec: &GrammarSpec, instance: &Value) -> Ver
         );
     }
     verdict
+}
+
+/// What the check beside the grammar says of a value that the grammar accepts.
+fn left_open(grammar: &CompiledGrammar, value: &Value) -> Verdict {
+    match grammar.verification().map(|plan| plan.judge(value)) {
+        None | Some(Some(true)) => Verdict::accepted(),
+        Some(None) => Verdict::unknown("checking what the grammar leaves open took too long"),
+        Some(Some(false)) => Verdict {
+            accepted: Some(false),
+            rejected_at: None,
+            reason: Some("it does not satisfy what the grammar leaves open (see residual)".to_owned()),
+            text: None,
+        },
+    }
 }
 
 #[cfg(test)]
