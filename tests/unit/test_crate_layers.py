@@ -19,6 +19,7 @@ MAY_DEPEND = {
     "llgtrt-runtime": {"llgtrt-core", "llgtrt-text", "llgtrt-grammar"},
     "llgtrt-engine-sim": {"llgtrt-core"},
     "llgtrt-engine-llamacpp": {"llgtrt-core"},
+    "llgtrt-engine-trtllm": {"llgtrt-core"},
     "llgtrt-conformance": {"llgtrt-core"},
     "llgtrt-py": {
         "llgtrt-core",
@@ -27,11 +28,12 @@ MAY_DEPEND = {
         "llgtrt-runtime",
         "llgtrt-engine-sim",
         "llgtrt-engine-llamacpp",
+        "llgtrt-engine-trtllm",
     },
 }
 """Dependencies among our crates; those of tests and benches do not count."""
 
-MAY_BE_UNSAFE = {"llgtrt-engine-llamacpp", "llgtrt-py"}
+MAY_BE_UNSAFE = {"llgtrt-engine-llamacpp", "llgtrt-engine-trtllm", "llgtrt-py"}
 
 
 @cache

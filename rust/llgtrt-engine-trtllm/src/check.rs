@@ -172,8 +172,8 @@ mod tests {
     #[test]
     fn every_conflict_is_named() {
         let setup = |config: TrtllmConfig, batching: Batching| TrtllmSetup {
-            config,
             batching,
+            config,
             ..TrtllmSetup::default()
         };
         let default = TrtllmSetup::default;

@@ -426,7 +426,6 @@ fn decoding_mode(mode: Option<DecodingMode>) -> i32 {
 }
 
 #[cfg(test)]
-#[expect(clippy::float_cmp, reason = "these conversions are exact")]
 mod tests {
     use super::*;
 

@@ -68,7 +68,7 @@ fn end_tokens(spec: &SequenceSpec, vocabulary: &Vocabulary) -> Vec<TokenId> {
     eos.iter().chain(spec.stop_token_ids.iter()).copied().collect()
 }
 
-/// Whether min_p, and with it the temperature that comes before it, is applied with the mask.
+/// Whether `min_p`, and with it the temperature that comes before it, is applied with the mask.
 fn samples_in_kernel(sampling: &SamplingParams) -> bool {
     sampling.min_p > 0.0
         && sampling.temperature >= MIN_TEMPERATURE

@@ -173,3 +173,21 @@ pub fn note(batch: &StepBatch, ids: &[u64], records: &mut [Record]) {
         record.cached = record.cached.or(output.cached_prompt_tokens);
     }
 }
+
+impl EngineDir {
+    pub fn try_engine(&self) -> llgtrt_core::Result<TrtllmEngine> {
+        TrtllmEngine::new(&self.setup(), Bytes::shared(), Arc::new(AllowAll))
+    }
+
+    /// An engine with a first sequence.
+    pub fn free_engine_with(&self, spec: SequenceSpec) -> TrtllmEngine {
+        let mut engine = self.free_engine();
+        engine.submit(spec).unwrap();
+        engine
+    }
+}
+
+/// An engine of a changed setup.
+pub fn engine_of(setup: &TrtllmSetup) -> TrtllmEngine {
+    TrtllmEngine::new(setup, Bytes::shared(), Arc::new(AllowAll)).expect("the stand-in starts")
+}

@@ -56,6 +56,7 @@ std::vector<te::Response> Loop::await(std::optional<std::chrono::milliseconds> c
   else
     answered_.wait(lock, ready);
   if (responses_.empty()) check_alive();
+  if (settings_.lockstep) work_.notify_one();
   return std::exchange(responses_, {});
 }
 
@@ -109,7 +110,10 @@ void Loop::run() {
 bool Loop::iterate() {
   {
     std::unique_lock lock(mutex_);
-    work_.wait(lock, [this] { return stopping_ || !incoming_.empty() || !sequences_.empty(); });
+    work_.wait(lock, [this] {
+      bool const taken = !settings_.lockstep || responses_.empty();
+      return stopping_ || (taken && (!incoming_.empty() || !sequences_.empty()));
+    });
     if (stopping_) return false;
     if (settings_.hang_iteration > 0 && iteration_ + 1 >= settings_.hang_iteration) {
       work_.wait(lock, [this] { return stopping_; });
@@ -380,9 +384,10 @@ void Loop::answer(Sequence& sequence) {
   }
   auto const& output = request.getOutputConfig();
   if (output.returnLogProbs) {
-    result.logProbs = {{sequence.log_probs.begin() + static_cast<int64_t>(sequence.reported),
-                        sequence.log_probs.end()}};
-    result.cumLogProbs = {sequence.cumulative_log_prob};
+    te::VecLogProbs const fresh(sequence.log_probs.begin() + static_cast<int64_t>(sequence.reported),
+                                sequence.log_probs.end());
+    result.logProbs = std::vector<te::VecLogProbs>(1, fresh);
+    result.cumLogProbs = te::VecLogProbs(1, sequence.cumulative_log_prob);
   }
   auto const tensor = [this](std::vector<float> const& values) {
     auto const width = static_cast<int64_t>(settings_.padded_vocab_size);

@@ -65,6 +65,7 @@ Settings::Settings(std::filesystem::path const& path) : folder(path) {
     else if (key == "odd_finish_token") odd_finish_token = small;
     else if (key == "timeout_token") timeout_token = small;
     else if (key == "echo_token") echo_token = small;
+    else if (key == "lockstep") lockstep = number != 0;
     else if (key == "broken") broken = number != 0;
     else if (key == "odd_exception") odd_exception = number != 0;
     else if (key == "group") group = number != 0;

@@ -48,6 +48,9 @@ struct Settings {
   int32_t timeout_token = -1;
   /// ... report their last tokens a second time after their end, which the real one should never do.
   int32_t echo_token = -1;
+  /// Wait with the next iteration until the responses of the last were taken: a reader that is slow finds the
+  /// sequences no further than a fast one.
+  bool lockstep = false;
   /// Throw in the constructor.
   bool broken = false;
   /// Throw something that is no std::exception from cancelRequest.

@@ -1,0 +1,188 @@
+//! What a request may ask for, as far as the stand-in lets it be seen.
+
+mod common;
+
+use std::path::Path;
+use std::sync::Arc;
+
+use common::{EngineDir, engine_of, finish, spec};
+use llgtrt_core::{
+    AdvanceBatch, Engine, ErrorKind, Finish, MaskBatch, MaskSlot, MaskSource, SamplingParams, SequenceSpec,
+    StopCause,
+};
+use llgtrt_engine_trtllm::{Adapter, LoadWeights, RequestOptions, TrtllmEngine};
+
+fn adapter(name: &str, load: LoadWeights) -> RequestOptions {
+    RequestOptions { adapter: Some(Adapter { name: name.to_owned(), load }), ..RequestOptions::default() }
+}
+
+fn write_adapter(root: &Path, name: &str) {
+    let header = r#"{"weights":{"dtype":"F32","shape":[1,4],"data_offsets":[0,16]},"config":{"dtype":"I32","shape":[1,3],"data_offsets":[16,28]}}"#;
+    let bytes = [&(header.len() as u64).to_le_bytes()[..], header.as_bytes(), &[0; 28]].concat();
+    std::fs::write(root.join(format!("{name}.safetensors")), bytes).unwrap();
+}
+
+#[test]
+fn adapters_are_loaded_on_demand_and_again_after_a_miss() {
+    // Room for two of the three.
+    let dir = EngineDir::new("lora_cache=2\n");
+    for name in ["a", "b", "c"] {
+        write_adapter(dir.path(), name);
+    }
+    let mut setup = dir.setup();
+    setup.lora_root = Some(dir.path().to_path_buf());
+    let mut engine = engine_of(&setup);
+    let mut id = 0;
+    let mut run = |name: &str, load| {
+        id += 1;
+        engine.submit_with(spec(id, "hello", 6), adapter(name, load)).unwrap();
+        finish(&mut engine, &[id]).remove(0)
+    };
+    let first: Vec<_> = ["a", "b", "c"].iter().map(|name| run(name, LoadWeights::Auto).tokens()).collect();
+    assert!(first[0] != first[1] && first[1] != first[2], "adapters change nothing: {first:?}");
+    // "a" was lost to "c": the miss is answered with its weights.
+    let again = run("a", LoadWeights::Auto);
+    assert_eq!((again.tokens(), again.finish), (first[0].clone(), Some(Finish::Length)));
+    // "b" was lost to "a", and nobody may help.
+    let never = run("b", LoadWeights::Never);
+    assert!(never.failure().message.contains("not found in cache"), "{:?}", never.finish);
+    assert_eq!(run("b", LoadWeights::Always).tokens(), first[1]);
+    assert_eq!(run("b", LoadWeights::Never).tokens(), first[1]);
+
+    let error = engine.submit_with(spec(99, "hello", 6), adapter("../a", LoadWeights::Auto)).unwrap_err();
+    assert_eq!((error.kind, error.param.as_deref()), (ErrorKind::InvalidRequest, Some("lora_model")));
+    assert!(!engine.has_work());
+}
+
+#[test]
+fn adapters_need_a_folder() {
+    let dir = EngineDir::new("");
+    let error = dir.free_engine().submit_with(spec(1, "x", 2), adapter("a", LoadWeights::Auto)).unwrap_err();
+    assert_eq!(error.param.as_deref(), Some("lora_model"));
+}
+
+#[test]
+fn prefixes_are_found_in_the_cache_unless_salted() {
+    let dir = EngineDir::new("");
+    let mut engine = dir.free_engine();
+    let prompt = "a prompt of three blocks and a bit more than that, see";
+    let mut cached = |id, salt| {
+        let options = RequestOptions { cache_salt: salt, ..RequestOptions::default() };
+        engine.submit_with(spec(id, prompt, 2), options).unwrap();
+        finish(&mut engine, &[id]).remove(0).cached
+    };
+    assert_eq!(cached(1, None), Some(0));
+    assert_eq!(cached(2, None), Some(48));
+    assert_eq!(cached(3, Some(7)), Some(0));
+    assert_eq!(cached(4, Some(7)), Some(48));
+    let stats = engine.stats();
+    assert_eq!((stats.prefix_cache_queries, stats.prefix_cache_hits), (4 * prompt.len() as u64, 96));
+    assert!(engine.native_stats_json().starts_with("{\"iter\":"));
+}
+
+#[test]
+fn a_higher_priority_goes_first() {
+    let dir = EngineDir::with("step_us=300\n", |config| config["build_config"]["max_batch_size"] = 1.into());
+    let mut engine = dir.free_engine();
+    engine.submit(spec(1, "runs", 200)).unwrap();
+    let mut order = Vec::new();
+    let mut poll = |engine: &mut TrtllmEngine| {
+        let mut batch = llgtrt_core::StepBatch::default();
+        engine.poll(std::time::Duration::from_millis(50), &mut batch).unwrap();
+        order.extend(batch.started().iter().map(|id| id.0));
+        order.clone()
+    };
+    while poll(&mut engine).is_empty() {}
+    engine.submit(spec(2, "waits", 4)).unwrap();
+    let urgent = RequestOptions { priority: Some(0.9), ..RequestOptions::default() };
+    engine.submit_with(spec(3, "overtakes", 4), urgent).unwrap();
+    while poll(&mut engine).len() < 3 {}
+    assert_eq!(order, [1, 3, 2]);
+}
+
+#[test]
+fn runs_of_stop_tokens_and_bad_words_are_passed_on() {
+    let dir = EngineDir::new("");
+    let mut engine = dir.free_engine_with(spec(1, "hello", 12));
+    let free = finish(&mut engine, &[1]).remove(0).tokens();
+    let stop = RequestOptions { stop_words: vec![free[3..6].to_vec()], ..RequestOptions::default() };
+    engine.submit_with(spec(2, "hello", 12), stop).unwrap();
+    let stopped = finish(&mut engine, &[2]).remove(0);
+    assert_eq!(stopped.tokens(), free[..6]);
+    assert_eq!(stopped.finish, Some(Finish::Stop(StopCause::StopToken(free[5]))));
+    let bad = RequestOptions { bad_words: vec![vec![free[0]]], ..RequestOptions::default() };
+    engine.submit_with(spec(3, "hello", 4), bad).unwrap();
+    assert!(!finish(&mut engine, &[3])[0].tokens().contains(&free[0]));
+}
+
+/// Allows the even tokens.
+struct Even;
+
+impl MaskSource for Even {
+    fn advance(&self, slots: &[MaskSlot<'_>], _: bool, out: &mut AdvanceBatch) {
+        for _ in slots {
+            out.push(&[], llgtrt_core::AdvanceState::Sample);
+        }
+    }
+
+    fn fill(&self, _: &[MaskSlot<'_>], batch: &mut MaskBatch) {
+        for (row, _) in batch.rows_mut() {
+            row.fill(0x5555_5555);
+        }
+    }
+}
+
+#[test]
+fn the_removed_probability_is_reported_per_token() {
+    let dir = EngineDir::new("");
+    let mut engine = dir.engine(Arc::new(Even));
+    let options = RequestOptions { report_removed_mass: true, ..RequestOptions::default() };
+    let constrained = SequenceSpec { constrained: true, ..spec(1, "hello", 7) };
+    engine.submit_with(constrained, options.clone()).unwrap();
+    engine.submit_with(spec(2, "hello", 3), options).unwrap();
+    let records = finish(&mut engine, &[1, 2]);
+    assert!(records[0].tokens().iter().all(|token| token % 2 == 0));
+    let mut masses = [Vec::new(), Vec::new()];
+    for (id, reported) in engine.take_removed_mass() {
+        masses[id.0 as usize - 1].extend(reported);
+    }
+    assert_eq!((masses[0].len(), masses[1].len()), (7, 3));
+    // About half of 257 tokens of a hash.
+    assert!(masses[0].iter().all(|mass| (0.2..0.8).contains(mass)), "{masses:?}");
+    assert_eq!(masses[1], [0.0; 3]);
+    assert!(engine.take_removed_mass().is_empty());
+}
+
+#[test]
+fn padding_is_never_sampled() {
+    // The stand-in gives padded tokens the largest logits: a mask has to cover them.
+    let dir = EngineDir::new("");
+    let mut engine = dir.engine(Arc::new(llgtrt_conformance::support::AllowAll));
+    let sampling = SamplingParams { temperature: 1.0, min_p: 0.05, ..SamplingParams::default() };
+    let constrained = SequenceSpec { constrained: true, sampling, ..spec(1, "hello", 50) };
+    engine.submit(constrained).unwrap();
+    assert!(finish(&mut engine, &[1])[0].tokens().iter().all(|token| *token < 257));
+}
+
+#[test]
+fn what_the_engine_cannot_do_is_refused() {
+    let dir = EngineDir::with("", |config| {
+        config["build_config"]["gather_context_logits"] = false.into();
+        config["build_config"]["speculative_decoding_mode"] = "LOOKAHEAD_DECODING".into();
+    });
+    let mut engine = dir.free_engine();
+    let mut refused = |spec: SequenceSpec| engine.submit(spec).unwrap_err();
+    let constrained = SequenceSpec { constrained: true, ..spec(1, "x", 2) };
+    assert!(refused(constrained).message.contains("speculatively"));
+    assert_eq!(
+        refused(SequenceSpec { prompt_logprobs: true, ..spec(1, "x", 2) }).param.as_deref(),
+        Some("prompt_logprobs")
+    );
+    assert_eq!(refused(spec(1, "x", 600)).kind, ErrorKind::ContextLength);
+    assert_eq!(refused(spec(1, "", 6)).kind, ErrorKind::InvalidRequest);
+    let dir = EngineDir::new("");
+    let mut engine = dir.free_engine();
+    let beams = RequestOptions { beam_width: Some(2), ..RequestOptions::default() };
+    let constrained = SequenceSpec { constrained: true, ..spec(1, "x", 2) };
+    assert!(engine.submit_with(constrained, beams).unwrap_err().message.contains("beam width"));
+}
