@@ -256,7 +256,10 @@ pub(crate) fn a_withdrawn_end_is_no_end(fixture: &dyn Fixture) -> Result<(), Str
     if !run.driver.engine.capabilities().retract {
         return Ok(());
     }
+    // Without fast-forward the forced tokens are sampled, too.
+    let expected = if run.driver.engine.capabilities().fast_forward { 2 } else { 4 };
     let record = run.run(8)?;
     expect(&record, 3, &Finish::Stop(StopCause::EndOfSequence))?;
-    ensure(run.masks.fills(1) == 2, || format!("the end was sampled under {} masks", run.masks.fills(1)))
+    let fills = run.masks.fills(1);
+    ensure(fills == expected, || format!("{fills} masks instead of {expected}"))
 }
