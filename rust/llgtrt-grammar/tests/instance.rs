@@ -87,6 +87,18 @@ fn orders_are_tried_within_a_bound() {
 }
 
 #[test]
+fn escapes_do_not_hide_keys() {
+    for schema in [
+        json!({"properties": {"a": {"type": "integer"}}}),
+        json!({"patternProperties": {"^a": {"type": "integer"}}}),
+        json!({"required": ["a"], "not": {"patternProperties": {"^x": {"type": "string"}}}}),
+    ] {
+        let found = judge_all(&schema, Vec::new(), vec!["{\"\\u0061\":\"x\"}"]);
+        assert!(!found[0].accepted, "{schema}: {:?}", found[0]);
+    }
+}
+
+#[test]
 fn required_separators_are_written() {
     let mut schema = abc();
     schema["x-guidance"] =

@@ -127,7 +127,7 @@ fn refusals_name_the_place() {
         (schema(r#"{"properties":{"a":{"pattern":"{{...}}"}}}"#), Some("properties.a.pattern"), ""),
         (schema(r#"{"properties":{"a":{"pattern":"a**"}}}"#), Some("properties.a.pattern"), ""),
         (schema(r#"{"anyOf":[{"$ref":"http://x.test/y"}]}"#), Some("anyOf[0].$ref"), ""),
-        (schema(r#"{"items":{"contains":{"const":1}}}"#), Some("items.contains"), "maxItems"),
+        (schema(r#"{"items":{"uniqueItems":true}}"#), Some("items.uniqueItems"), "leave"),
         (
             schema(r#"{"properties":{"a":{"type":"object","properties":{"x":{}},"minProperties":2}}}"#),
             Some("properties.a.minProperties"),

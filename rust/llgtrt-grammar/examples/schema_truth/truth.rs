@@ -72,10 +72,12 @@ pub(crate) fn run(options: &Options) -> Result<bool, String> {
     let mut records = Vec::new();
     for case in &cases {
         if options.show {
-            let limits = NormalizeLimits::default();
+            let limits = NormalizeLimits { compose: true, ..NormalizeLimits::default() };
             println!("{}\n{}", case.id, case.schema);
             match normalize(&case.schema, &limits) {
-                Ok(found) => println!("{}\n{:?}", found.schema, found.rules),
+                Ok(found) => {
+                    println!("{}\n{}\n{:?}", found.schema, found.lark.unwrap_or_default(), found.rules);
+                }
                 Err(error) => println!("{error:?}"),
             }
         }

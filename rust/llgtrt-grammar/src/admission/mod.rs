@@ -26,6 +26,16 @@ use crate::verify::Plan;
 /// Grammars in one llguidance grammar list.
 const MAX_GRAMMARS: usize = 128;
 
+/// Letters after a backslash in JSON strings. Without `u`: llguidance would take `"\u0061"` for a key that
+/// `properties` and `patternProperties` say nothing about, although it is `"a"`.
+const ESCAPES: &str = r#"nrbtf\""#;
+
+/// Whether a string or pattern of the schema has a control character that only `\\u` can write.
+fn names_control_characters(schema: &Map<String, Value>) -> bool {
+    let text = serde_json::to_string(schema).unwrap_or_default();
+    ["\\u00", "\\\\x", "\\\\u", "\\\\c", "\\\\0", "\\\\v"].iter().any(|escape| text.contains(escape))
+}
+
 /// A grammar that passed the checks.
 pub(crate) struct Admitted {
     /// What llguidance compiles.
@@ -45,6 +55,8 @@ pub(crate) struct Notes {
     pub(crate) rules: Vec<RuleUse>,
     /// What the grammar does not hold.
     pub(crate) residue: Vec<Residue>,
+    /// The grammar to compile instead of the schema, where no schema says it.
+    lark: Option<String>,
     limits: NormalizeLimits,
 }
 
@@ -54,6 +66,7 @@ impl Notes {
             clues: Clues::default(),
             rules: Vec::new(),
             residue: Vec::new(),
+            lark: None,
             limits: NormalizeLimits { residue, ..NormalizeLimits::default() },
         }
     }
@@ -66,7 +79,16 @@ impl Notes {
         );
         self.residue
             .extend(normalized.residue.into_iter().map(|left| Residue { path: under(&left.path), ..left }));
+        self.lark = normalized.lark;
         normalized.schema
+    }
+
+    /// What llguidance compiles for a schema that was rewritten.
+    fn grammar(&mut self, rewritten: Value) -> TopLevelGrammar {
+        match self.lark.take() {
+            Some(lark) => TopLevelGrammar::from_lark(lark),
+            None => TopLevelGrammar::from_json_schema(rewritten),
+        }
     }
 }
 
@@ -108,9 +130,11 @@ pub(crate) fn admit(
             }
             let schema = with_server_options(schema, config, "")?;
             schema::check(&schema, config, "", &mut notes.clues)?;
+            // Only a schema that is the whole grammar can become another kind of grammar.
+            notes.limits.compose = true;
             let rewritten = rewrite(&schema, "", &mut notes)?;
             plain = Some(schema);
-            TopLevelGrammar::from_json_schema(rewritten)
+            notes.grammar(rewritten)
         }
         GrammarSpec::JsonObject => {
             let schema = serde_json::json!({"type": "object"});
@@ -135,7 +159,8 @@ impl Admitted {
             normalize::rewrite(schema, &self.notes.limits).map_err(|error| Refusal::of_schema(&error, ""))?;
         self.notes.rules.clear();
         self.notes.residue.clear();
-        self.grammar = TopLevelGrammar::from_json_schema(self.notes.keep(normalized, ""));
+        let rewritten = self.notes.keep(normalized, "");
+        self.grammar = self.notes.grammar(rewritten);
         Ok(true)
     }
 
@@ -225,6 +250,7 @@ fn with_server_options(schema: Value, config: &GrammarConfig, at: &str) -> Resul
     };
     set("item_separator", config.item_separator.clone().map(Value::String));
     set("key_separator", config.key_separator.clone().map(Value::String));
+    set("json_allowed_escapes", (!names_control_characters(&object)).then(|| Value::from(ESCAPES)));
     set("whitespace_flexible", Some(Value::Bool(config.whitespace_flexible)));
     // A pattern overrides `whitespace_flexible` in llguidance, so it is only set where whitespace is
     // allowed.

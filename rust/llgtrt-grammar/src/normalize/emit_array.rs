@@ -25,6 +25,7 @@ impl Normalizer<'_> {
     pub(super) fn write_array(&mut self, a: &Array) -> Result<Vec<Value>, SchemaError> {
         let mut open = vec![a.clone()];
         let mut done = Vec::new();
+        let mut composed = Vec::new();
         while let Some(mut a) = open.pop() {
             self.step(TRUE)?;
             if let Some(some) = a.somewhere.pop() {
@@ -33,6 +34,9 @@ impl Normalizer<'_> {
                     for option in options.into_iter().rev() {
                         open.extend(self.prune_array(option)?);
                     }
+                } else if self.compose {
+                    a.somewhere.push(some);
+                    composed.push(a);
                 } else {
                     let path = self.residue(
                         a.path.as_ref(),
@@ -57,6 +61,11 @@ impl Normalizer<'_> {
             }
         }
         let mut out = Vec::new();
+        for mut a in composed {
+            self.no_repetition(&mut a)?;
+            self.rule_path("composed", a.path.as_ref());
+            out.extend(self.array_rows(&a, None)?);
+        }
         for a in done {
             self.write_plain(a, &mut out)?;
         }
@@ -113,17 +122,9 @@ impl Normalizer<'_> {
                 out.extend(lists);
                 return Ok(());
             }
-            self.residue(
-                a.path.as_ref(),
-                ("uniqueItems", false),
-                "items without repetition, unless there are very few possible ones",
-                "leave `uniqueItems` out, or use an `enum` of at most 5 values or a `maxItems` of 1",
-            )?;
-            a.unique = false;
         }
-        if a.repeated {
-            self.residue(a.path.as_ref(), ("not", true), "a list with a repetition", "leave it out")?;
-        }
+        self.no_repetition(&mut a)?;
+        let sidecar = self.compose.then(|| a.clone());
         let mut object = Map::new();
         object.insert("type".to_owned(), json!("array"));
         let used = a.max.map_or(a.prefix.len(), |max| a.prefix.len().min(max as usize));
@@ -146,7 +147,30 @@ impl Normalizer<'_> {
         if let Some(max) = a.max {
             object.insert("maxItems".to_owned(), json!(max));
         }
-        out.push(Value::Object(object));
+        let mut value = Value::Object(object);
+        if let Some(a) = sidecar {
+            if let Ok(Some(both)) = self.array_rows(&a, Some(value.clone())) {
+                value = both;
+            }
+        }
+        out.push(value);
+        Ok(())
+    }
+
+    /// Leaves open, or refuses, whether items repeat.
+    fn no_repetition(&mut self, a: &mut Array) -> Result<(), SchemaError> {
+        if a.unique && a.max.is_none_or(|max| max > 1) {
+            self.residue(
+                a.path.as_ref(),
+                ("uniqueItems", false),
+                "items without repetition, unless there are very few possible ones",
+                "leave `uniqueItems` out, or use an `enum` of at most 5 values or a `maxItems` of 1",
+            )?;
+            a.unique = false;
+        }
+        if a.repeated {
+            self.residue(a.path.as_ref(), ("not", true), "a list with a repetition", "leave it out")?;
+        }
         Ok(())
     }
 

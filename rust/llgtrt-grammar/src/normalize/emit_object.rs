@@ -6,6 +6,7 @@ use std::rc::Rc;
 use serde_json::{Map, Value, json};
 
 use super::emit::refuse;
+use super::emit_rows::{Class, Members};
 use super::formula::{F, FALSE, TRUE};
 use super::object::{Keys, Named, Object};
 use super::regions::Regions;
@@ -14,6 +15,10 @@ use super::{Normalizer, SchemaError};
 
 /// Optional keys whose presence is written out, where a count or an unnamed key needs it.
 const MAX_SPLIT: usize = 64;
+
+const TWICE: &str = "two or more keys without names cannot be kept from being the same key";
+
+const TWICE_HINT: &str = "list the keys in `properties`, or use a `minProperties` of 1";
 
 /// An object ready to be written.
 #[derive(Debug, Clone)]
@@ -25,11 +30,20 @@ struct Flat {
     unnamed: (u64, Option<u64>),
     /// Count keywords that llguidance holds by itself.
     native: (u64, Option<u64>),
+    /// For an automaton, where one may be needed.
+    composed: Option<Rc<Composed>>,
+}
+
+#[derive(Debug)]
+struct Composed {
+    classes: Vec<Class>,
+    wishes: Vec<F>,
 }
 
 impl Normalizer<'_> {
     pub(super) fn write_object(&mut self, object: &Object) -> Result<Vec<Value>, SchemaError> {
         let mut object = object.clone();
+        let path = object.path.clone();
         let closed = self.name_keys(&mut object)?;
         let mut flats = Vec::new();
         let mut open: Vec<(Object, Vec<(Keys, F)>)> = vec![(object, Vec::new())];
@@ -51,9 +65,10 @@ impl Normalizer<'_> {
         }
         let mut out = Vec::new();
         for flat in flats {
-            let value = self.write_flat(&flat)?;
-            if !out.contains(&value) {
-                out.push(value);
+            if let Some(value) = self.write_flat(&flat, path.as_ref())? {
+                if !out.contains(&value) {
+                    out.push(value);
+                }
             }
         }
         Ok(out)
@@ -118,7 +133,7 @@ impl Normalizer<'_> {
         let regions = self.regions(&object, closed, &[], Some(&wanted))?;
         if regions.some_inside && object.max.is_none_or(|max| (object.required.len() as u64) < max) {
             let single = object.max.is_some_and(|max| max == object.required.len() as u64 + 1);
-            if !(regions.all_inside || single) {
+            if !(regions.all_inside || single || self.compose) {
                 self.residue(
                     object.path.as_ref(),
                     ("not", true),
@@ -130,7 +145,7 @@ impl Normalizer<'_> {
             }
             let mut option = object;
             for named in &mut option.named {
-                if !option.required.contains(named.0) && single {
+                if !option.required.contains(named.0) && single && !self.compose {
                     named.1.f = FALSE;
                 }
             }
@@ -152,10 +167,23 @@ impl Normalizer<'_> {
     ) -> Result<(), SchemaError> {
         // With wishes, at least one unnamed key is there; where values differ, it is the only one.
         let mut only = Vec::new();
+        let mut composed = None;
         for wish in wishes {
             if !self.regions(object, closed, &[], Some(wish))?.all_inside {
                 only.push(wish.clone());
             }
+        }
+        if self.compose {
+            match self.classes(object, closed, wishes) {
+                Ok(classes) => {
+                    let wishes =
+                        if only.is_empty() { Vec::new() } else { wishes.iter().map(|w| w.1).collect() };
+                    composed = Some(Rc::new(Composed { classes, wishes }));
+                }
+                Err(error) if !only.is_empty() => return Err(error),
+                Err(_) => {}
+            }
+            only.clear();
         }
         let regions = self.regions(object, closed, &only, None)?;
         let mut named = Vec::new();
@@ -177,8 +205,28 @@ impl Normalizer<'_> {
             named.push((key, f, required));
         }
         let least = u64::from(!wishes.is_empty());
-        let flat = Flat { named, regions, unnamed: (least, None), native: (0, None) };
+        let is_composed = composed.as_ref().is_some_and(|c| !c.wishes.is_empty());
+        let flat = Flat { named, regions, unnamed: (least, None), native: (0, None), composed };
+        if is_composed {
+            return self.count_composed(object, flat, out);
+        }
         self.count(object, flat, out)
+    }
+
+    /// The automaton counts by itself, except that it does not see that a key was written twice.
+    fn count_composed(
+        &mut self,
+        object: &Object,
+        mut flat: Flat,
+        out: &mut Vec<Flat>,
+    ) -> Result<(), SchemaError> {
+        self.rule_path("composed", object.path.as_ref());
+        flat.native = (object.min, object.max);
+        if object.min > object.required.len() as u64 + 1 {
+            self.residue(object.path.as_ref(), ("minProperties", false), TWICE, TWICE_HINT)?;
+        }
+        out.push(flat);
+        Ok(())
     }
 
     /// Turns counts of keys into alternatives where llguidance does not hold them.
@@ -290,19 +338,23 @@ impl Normalizer<'_> {
         let required = flat.named.iter().filter(|(_, _, r)| *r).count() as u64;
         let (least, most) = flat.unnamed;
         if least > 1 {
-            self.residue(
-                path,
-                ("minProperties", false),
-                "two or more keys without names cannot be kept from being the same key",
-                "list the keys in `properties`, or use a `minProperties` of 1",
-            )?;
+            self.residue(path, ("minProperties", false), TWICE, TWICE_HINT)?;
         }
         flat.native = (if least > 0 { required + least } else { 0 }, most.map(|most| required + most));
         out.push(flat);
         Ok(())
     }
 
-    fn write_flat(&mut self, flat: &Flat) -> Result<Value, SchemaError> {
+    fn write_flat(&mut self, flat: &Flat, path: Option<&Rc<str>>) -> Result<Option<Value>, SchemaError> {
+        let members = flat.composed.as_ref().map(|composed| Members {
+            named: &flat.named,
+            classes: &composed.classes,
+            wishes: &composed.wishes,
+            count: flat.native,
+        });
+        if let Some(members) = members.as_ref().filter(|members| !members.wishes.is_empty()) {
+            return self.object_rows(members, path, None);
+        }
         let mut object = Map::new();
         object.insert("type".to_owned(), json!("object"));
         let open = flat.regions.is_open();
@@ -316,6 +368,9 @@ impl Normalizer<'_> {
                 continue;
             }
             let value = self.emit(*f, Segment::Key(key.to_string()))?;
+            if *needed && value == Value::Bool(false) {
+                return Ok(None);
+            }
             properties.insert(key.to_string(), value);
             if *needed {
                 required.push(Value::from(&**key));
@@ -345,7 +400,13 @@ impl Normalizer<'_> {
         if let Some(max) = flat.native.1 {
             object.insert("maxProperties".to_owned(), json!(max));
         }
-        Ok(Value::Object(object))
+        let value = Value::Object(object);
+        if let Some(members) = members {
+            if let Ok(Some(both)) = self.object_rows(&members, path, Some(value.clone())) {
+                return Ok(Some(both));
+            }
+        }
+        Ok(Some(value))
     }
 }
 

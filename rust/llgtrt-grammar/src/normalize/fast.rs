@@ -46,7 +46,12 @@ pub(super) fn scan(schema: &Value) -> Option<Normalized> {
     let mut copy = schema.clone();
     let dialect = Dialect::of(schema, Dialect::DEFAULT);
     let mut scan = Scan { rules: Vec::new(), path: String::new(), depth: 0, dialect };
-    scan.schema(&mut copy).then(|| Normalized { schema: copy, rules: scan.rules, residue: Vec::new() })
+    scan.schema(&mut copy).then(|| Normalized {
+        schema: copy,
+        lark: None,
+        rules: scan.rules,
+        residue: Vec::new(),
+    })
 }
 
 impl Scan {

@@ -42,6 +42,9 @@ fn has_value(schema: &Value, known: &HashMap<&str, bool>) -> bool {
     if let Some(options) = object.get("anyOf").and_then(Value::as_array) {
         return options.iter().any(|option| has_value(option, known));
     }
+    if let Some(rows) = object.get(super::emit_rows::ROWS).and_then(Value::as_array) {
+        return reaches_end(rows, known);
+    }
     match object.get("type").and_then(Value::as_str) {
         Some("object") => {
             let properties = object.get("properties");
@@ -59,5 +62,27 @@ fn has_value(schema: &Value, known: &HashMap<&str, bool>) -> bool {
             first && (!more || object.get("items").is_none_or(|items| has_value(items, known)))
         }
         _ => true,
+    }
+}
+
+/// Whether a way through the rows leads over schemas that have values.
+fn reaches_end(rows: &[Value], known: &HashMap<&str, bool>) -> bool {
+    let row = |value: &Value| value.as_u64().map(|n| n as usize);
+    let mut live: Vec<bool> = rows.iter().map(|row| row["end"] == Value::Bool(true)).collect();
+    loop {
+        let mut changed = false;
+        for (at, value) in rows.iter().enumerate().rev() {
+            let to = |value: &Value| row(value).and_then(|to| live.get(to)).copied().unwrap_or(false);
+            let next = value["next"].as_array();
+            let goes_on = to(&value["skip"])
+                || next.is_some_and(|next| next.iter().any(|e| to(&e[2]) && has_value(&e[1], known)));
+            if !live[at] && goes_on {
+                live[at] = true;
+                changed = true;
+            }
+        }
+        if !changed {
+            return live.first() == Some(&true);
+        }
     }
 }

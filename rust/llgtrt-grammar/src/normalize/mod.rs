@@ -16,11 +16,13 @@
 )]
 
 mod array;
+mod compose;
 mod dialect;
 mod dnf;
 mod emit;
 mod emit_array;
 mod emit_object;
+mod emit_rows;
 mod eval;
 mod fast;
 mod formats;
@@ -78,6 +80,8 @@ pub struct NormalizeLimits {
     pub max_depth: usize,
     /// What to do with a constraint that no grammar can hold.
     pub residue: ResidueMode,
+    /// May give rules of a grammar ([`Normalized::lark`]) where no schema says it.
+    pub compose: bool,
 }
 
 impl Default for NormalizeLimits {
@@ -89,6 +93,7 @@ impl Default for NormalizeLimits {
             max_time: Duration::from_secs(2),
             max_depth: 300,
             residue: ResidueMode::Refuse,
+            compose: false,
         }
     }
 }
@@ -105,8 +110,12 @@ pub struct RuleUse {
 /// A schema in llguidance's subset.
 #[derive(Debug, Clone)]
 pub struct Normalized {
-    /// Accepts the same values as the source, except for what `residue` names.
+    /// Accepts the same values as the source, except for what `residue` names. With `lark`, the part of
+    /// it that a schema can say.
     pub schema: Value,
+    /// A grammar of the same values in llguidance's dialect of Lark, to be compiled instead of the schema.
+    /// Only where [`NormalizeLimits::compose`] allows it and no schema says it.
+    pub lark: Option<String>,
     /// The rules that were used.
     pub rules: Vec<RuleUse>,
     /// What has to be checked after the fact.
@@ -191,22 +200,36 @@ pub fn normalize(schema: &Value, limits: &NormalizeLimits) -> Result<Normalized,
 /// As [`normalize`].
 pub fn rewrite(schema: &Value, limits: &NormalizeLimits) -> Result<Normalized, SchemaError> {
     let strict = NormalizeLimits { residue: ResidueMode::Refuse, ..limits.clone() };
-    match attempt(schema, &strict) {
-        Err(error) if error.beyond && limits.residue == ResidueMode::Verify => attempt(schema, limits),
+    let mut result = attempt(schema, &strict, false);
+    if limits.compose && result.as_ref().is_err_and(|error| error.beyond) {
+        result = attempt(schema, &strict, true);
+    }
+    match result {
+        Err(error) if error.beyond && limits.residue == ResidueMode::Verify => attempt(schema, limits, false),
         result => result,
     }
 }
 
-fn attempt(schema: &Value, limits: &NormalizeLimits) -> Result<Normalized, SchemaError> {
+fn attempt(schema: &Value, limits: &NormalizeLimits, compose: bool) -> Result<Normalized, SchemaError> {
     let (index, root) = Index::new(schema);
     let mut normalizer = Normalizer::new(index, limits);
+    normalizer.compose = compose;
     let f = normalizer.read(&root)?;
     let mut written = normalizer.emit_root(f)?;
     if let (Some(options), Value::Object(object)) = (schema.get("x-guidance"), &mut written) {
         object.insert("x-guidance".to_owned(), options.clone());
     }
     let residue = normalizer.residues(f, schema);
-    Ok(Normalized { schema: written, rules: normalizer.rules, residue })
+    let mut lark = None;
+    if compose {
+        lark = Some(compose::lark(&written).ok_or_else(|| too_long(&normalizer))?);
+        compose::strip(&mut written);
+    }
+    Ok(Normalized { schema: written, lark, rules: normalizer.rules, residue })
+}
+
+fn too_long(normalizer: &Normalizer) -> SchemaError {
+    normalizer.too_large(formula::TRUE)
 }
 
 /// A referenced schema.
@@ -236,6 +259,8 @@ pub(crate) struct Normalizer<'a> {
     rules: Vec<RuleUse>,
     used: HashSet<(&'static str, Rc<str>)>,
     left: residue::Left,
+    /// Automata are written.
+    compose: bool,
     steps: u64,
     depth: usize,
     deadline: Instant,
@@ -259,6 +284,7 @@ impl<'a> Normalizer<'a> {
             rules: Vec::new(),
             used: HashSet::new(),
             left: residue::Left::default(),
+            compose: false,
             steps: 0,
             depth: 0,
             deadline: Instant::now() + limits.max_time,

@@ -3,7 +3,10 @@
 
 use std::rc::Rc;
 
+use serde_json::{Value, json};
+
 use super::emit::refuse;
+use super::emit_rows::Class;
 use super::formula::{F, FALSE, TRUE, Type};
 use super::lang::X;
 use super::object::{Keys, Object};
@@ -46,6 +49,46 @@ fn position(atoms: &mut Vec<Atom>, language: X, text: Option<&Rc<str>>) -> usize
     atoms.len() - 1
 }
 
+/// What the keys are told apart by, and the constraints in terms of that.
+struct Split {
+    atoms: Vec<Atom>,
+    keys: Vec<(usize, F)>,
+    rest: Vec<(Vec<usize>, F)>,
+    names: Vec<usize>,
+}
+
+fn inside(set: &(Vec<usize>, bool), bits: u32) -> bool {
+    set.0.iter().any(|&i| bits >> i & 1 == 1) == set.1
+}
+
+/// What the values have to be where these atoms hold.
+fn parts_at(keys: &[(usize, F)], rest: &[(Vec<usize>, F)], names: &[usize], bits: u32) -> Vec<F> {
+    let mut parts = Vec::new();
+    parts.extend(keys.iter().filter(|(i, _)| bits >> i & 1 == 1).map(|(_, f)| *f));
+    parts.extend(rest.iter().filter(|(list, _)| list.iter().all(|&i| bits >> i & 1 == 0)).map(|(_, f)| *f));
+    if names.iter().any(|&i| bits >> i & 1 == 0) {
+        parts.push(FALSE);
+    }
+    parts
+}
+
+fn check_atoms(atoms: &[Atom], object: &Object) -> Result<(), SchemaError> {
+    if atoms.len() <= MAX_ATOMS {
+        return Ok(());
+    }
+    let what = "too many patterns on the keys of one object";
+    Err(refuse(object.path.as_ref(), "patternProperties", what, "use fewer patterns"))
+}
+
+fn apart(object: &Object) -> SchemaError {
+    refuse(
+        object.path.as_ref(),
+        "patternProperties",
+        "keys of overlapping patterns cannot be told apart by a short pattern",
+        "use patterns of which at most one matches a key",
+    )
+}
+
 impl Normalizer<'_> {
     /// Splits the unnamed keys. With `only`, keys outside of that set are forbidden and values inside
     /// satisfy it as well; with `about`, the answer tells how the set relates to what may occur.
@@ -60,51 +103,17 @@ impl Normalizer<'_> {
         if closed {
             return Ok(Regions { patterns: Vec::new(), others: FALSE, all_inside: true, some_inside: false });
         }
-        let mut atoms: Vec<Atom> = Vec::new();
-        let keys: Vec<(usize, F)> =
-            object.keys.iter().map(|(x, text, f)| (position(&mut atoms, *x, text.as_ref()), *f)).collect();
-        let rest: Vec<(Vec<usize>, F)> = object
-            .rest
-            .iter()
-            .map(|(others, f)| {
-                (others.languages.iter().map(|&x| position(&mut atoms, x, None)).collect(), *f)
-            })
-            .collect();
-        let mut names = Vec::new();
-        for &f in &object.names {
-            let (x, text) = self.key_language(f)?;
-            names.push(position(&mut atoms, x, text.as_ref()));
-        }
-        // The set as atoms: inside if one of them holds, or if none does.
-        let mut set_of = |this: &mut Self, keys: &Keys| -> Result<(Vec<usize>, bool), SchemaError> {
-            Ok(match keys {
-                Keys::Others(others) => {
-                    (others.languages.iter().map(|&x| position(&mut atoms, x, None)).collect(), false)
-                }
-                Keys::Language(x, text) => (vec![position(&mut atoms, *x, text.as_ref())], true),
-                Keys::NotNamed(f) => {
-                    let (x, text) = this.key_language(*f)?;
-                    (vec![position(&mut atoms, x, text.as_ref())], false)
-                }
-            })
-        };
+        let mut split = self.split(object)?;
         let mut limits = Vec::new();
         for (keys, f) in only {
-            limits.push((set_of(self, keys)?, *f));
+            limits.push((self.set_of(&mut split.atoms, keys)?, *f));
         }
         let about = match about {
-            Some((keys, f)) => Some((set_of(self, keys)?, *f)),
+            Some((keys, f)) => Some((self.set_of(&mut split.atoms, keys)?, *f)),
             None => None,
         };
-        if atoms.len() > MAX_ATOMS {
-            return Err(refuse(
-                object.path.as_ref(),
-                "patternProperties",
-                "too many patterns on the keys of one object",
-                "use fewer patterns",
-            ));
-        }
-        let inside = |set: &(Vec<usize>, bool), bits: u32| set.0.iter().any(|&i| bits >> i & 1 == 1) == set.1;
+        let Split { atoms, keys, rest, names } = split;
+        check_atoms(&atoms, object)?;
         let mut groups: Vec<(F, Vec<u32>)> = Vec::new();
         let (mut all_inside, mut some_inside) = (true, false);
         let mut others = FALSE;
@@ -112,14 +121,7 @@ impl Normalizer<'_> {
             if bits != 0 && self.region_is_empty(&atoms, bits) {
                 continue;
             }
-            let mut parts = Vec::new();
-            parts.extend(keys.iter().filter(|(i, _)| bits >> i & 1 == 1).map(|(_, f)| *f));
-            parts.extend(
-                rest.iter().filter(|(list, _)| list.iter().all(|&i| bits >> i & 1 == 0)).map(|(_, f)| *f),
-            );
-            if names.iter().any(|&i| bits >> i & 1 == 0) {
-                parts.push(FALSE);
-            }
+            let mut parts = parts_at(&keys, &rest, &names, bits);
             for (set, f) in &limits {
                 parts.push(if inside(set, bits) { *f } else { FALSE });
             }
@@ -152,17 +154,98 @@ impl Normalizer<'_> {
         let mut patterns = Vec::new();
         for (f, list) in groups.iter().filter(|(f, _)| *f != others) {
             let named = self.loose_names(object, &atoms, list, *f)?;
-            let text = self.region_text(&atoms, list, &groups, &named).ok_or_else(|| {
-                refuse(
-                    object.path.as_ref(),
-                    "patternProperties",
-                    "keys of overlapping patterns cannot be told apart by a short pattern",
-                    "use patterns of which at most one matches a key",
-                )
-            })?;
+            let text = self.region_text(&atoms, list, &groups, &named).ok_or_else(|| apart(object))?;
             patterns.push((text, *f));
         }
         Ok(Regions { patterns, others, all_inside, some_inside })
+    }
+
+    fn split(&mut self, object: &Object) -> Result<Split, SchemaError> {
+        let mut atoms: Vec<Atom> = Vec::new();
+        let keys =
+            object.keys.iter().map(|(x, text, f)| (position(&mut atoms, *x, text.as_ref()), *f)).collect();
+        let rest = object
+            .rest
+            .iter()
+            .map(|(others, f)| {
+                (others.languages.iter().map(|&x| position(&mut atoms, x, None)).collect(), *f)
+            })
+            .collect();
+        let mut names = Vec::new();
+        for &f in &object.names {
+            let (x, text) = self.key_language(f)?;
+            names.push(position(&mut atoms, x, text.as_ref()));
+        }
+        Ok(Split { atoms, keys, rest, names })
+    }
+
+    /// The set as atoms: inside if one of them holds, or if none does.
+    fn set_of(&mut self, atoms: &mut Vec<Atom>, keys: &Keys) -> Result<(Vec<usize>, bool), SchemaError> {
+        Ok(match keys {
+            Keys::Others(others) => {
+                (others.languages.iter().map(|&x| position(atoms, x, None)).collect(), false)
+            }
+            Keys::Language(x, text) => (vec![position(atoms, *x, text.as_ref())], true),
+            Keys::NotNamed(f) => {
+                let (x, text) = self.key_language(*f)?;
+                (vec![position(atoms, x, text.as_ref())], false)
+            }
+        })
+    }
+
+    /// The unnamed keys that may occur, told apart by what their values have to be and by the wishes
+    /// that they can fulfil.
+    pub(super) fn classes(
+        &mut self,
+        object: &Object,
+        closed: bool,
+        wishes: &[(Keys, F)],
+    ) -> Result<Vec<Class>, SchemaError> {
+        if closed {
+            return Ok(Vec::new());
+        }
+        let mut split = self.split(object)?;
+        let mut sets = Vec::new();
+        for (keys, _) in wishes {
+            sets.push(self.set_of(&mut split.atoms, keys)?);
+        }
+        let Split { atoms, keys, rest, names } = split;
+        check_atoms(&atoms, object)?;
+        let mut groups: Vec<(F, u32, Vec<X>)> = Vec::new();
+        for bits in 0..1_u32 << atoms.len() {
+            if !atoms.is_empty() && self.region_is_empty(&atoms, bits) {
+                continue;
+            }
+            let parts = parts_at(&keys, &rest, &names, bits);
+            let f = self.forms.and(parts);
+            if f == FALSE || self.is_empty(f)? {
+                continue;
+            }
+            let wanted = sets.iter().enumerate().filter(|(_, set)| inside(set, bits));
+            let wanted = wanted.fold(0, |all, (j, _)| all | 1 << j);
+            let language = self.region(&atoms, bits);
+            match groups.iter_mut().find(|(g, known, _)| (*g, *known) == (f, wanted)) {
+                Some(group) => group.2.push(language),
+                None => groups.push((f, wanted, vec![language])),
+            }
+        }
+        let named: Vec<Rc<str>> = object.named.keys().cloned().collect();
+        let words: Vec<X> = named.iter().map(|name| self.langs.literal(name)).collect();
+        let words = self.langs.or(words);
+        let unnamed = self.langs.not(words);
+        let mut classes = Vec::new();
+        for (f, inside, languages) in groups {
+            let key = if atoms.is_empty() {
+                json!({ "except": named.iter().map(|name| Value::from(&**name)).collect::<Vec<_>>() })
+            } else {
+                let union = self.langs.or(languages);
+                let union = self.langs.and([union, unnamed]);
+                let text = self.langs.print(union, MAX_PATTERN).ok_or_else(|| apart(object))?;
+                json!({ "pattern": text })
+            };
+            classes.push(Class { key, f, inside });
+        }
+        Ok(classes)
     }
 
     fn region(&mut self, atoms: &[Atom], bits: u32) -> X {

@@ -101,6 +101,13 @@ pub const RULES: &[Rule] = &[
               count where all items satisfy it.",
     },
     Rule {
+        name: "composed",
+        keywords: &["contains", "minContains", "maxContains", "patternProperties", "propertyNames", "not"],
+        doc: "What has to occur somewhere in a list, or under some key that has no name, becomes rules of a \
+              grammar: others, one that fits, others. A key without a name that fits comes last of its kind, \
+              because an object could have the same key twice.",
+    },
+    Rule {
         name: "unevaluated",
         keywords: &["unevaluatedProperties", "unevaluatedItems"],
         doc: "What other keywords evaluate is worked out for each combination of branches; the rest becomes \
