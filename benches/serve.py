@@ -134,9 +134,19 @@ def llama_side(model: Path, slots: int, threads: int) -> Side:
     return Side("llama-server", command, port, "/health")
 
 
-def tokens_per_second(answers: list[Answer]) -> float:
-    tokens = sum(answer.completion_tokens for answer in answers)
-    return tokens / wall_s(answers)
+def tokens_per_second(answers: list[Answer], clients: int) -> float:
+    """While every client is busy: from the first request until a client finds none left to send.
+
+    What comes after that is answers of unequal length that end one by one, a tail that says more about the
+    number of requests than about the server. An answer that reaches into it counts for its part before.
+    """
+    start = min(answer.start_s for answer in answers)
+    end = sorted(answer.end_s for answer in answers)[-clients]
+    tokens = 0.0
+    for answer in answers:
+        inside = max(0.0, min(answer.end_s, end) - answer.start_s)
+        tokens += answer.completion_tokens * inside / (answer.end_s - answer.start_s)
+    return tokens / (end - start)
 
 
 def wall_s(answers: list[Answer]) -> float:
@@ -146,10 +156,10 @@ def wall_s(answers: list[Answer]) -> float:
 def table_row(clients: int, workload: str, side: Side, peer: Side) -> list[str]:
     rounds = side.rounds[workload]
     answers = [answer for batch in rounds for answer in batch]
-    rates = [tokens_per_second(batch) for batch in rounds]
+    rates = [tokens_per_second(batch, clients) for batch in rounds]
     gaps = [gap for answer in answers for gap in answer.gaps_s]
     ratios = [
-        tokens_per_second(ours) / tokens_per_second(theirs)
+        tokens_per_second(ours, clients) / tokens_per_second(theirs, clients)
         for ours, theirs in zip(rounds, peer.rounds[workload], strict=True)
     ]
     return [
@@ -173,7 +183,7 @@ def main() -> None:
     parser.add_argument("--clients", type=int, nargs="+", default=[1, 8])
     parser.add_argument("--rounds", type=int, default=5)
     parser.add_argument(
-        "--requests", type=int, default=0, help="per round; 0: 3 for 1 client, 2 per client else"
+        "--requests", type=int, default=0, help="per round; 0: 4 for 1 client, 3 per client else"
     )
     parser.add_argument("--threads", type=int, default=os.cpu_count())
     arguments = parser.parse_args()
@@ -182,7 +192,7 @@ def main() -> None:
 
     rows = []
     for clients in arguments.clients:
-        count = arguments.requests or (3 if clients == 1 else 2 * clients)
+        count = arguments.requests or (4 if clients == 1 else 3 * clients)
         with ExitStack() as stack:
             folder = Path(stack.enter_context(tempfile.TemporaryDirectory()))
             peer = llama_side(arguments.model, clients, arguments.threads)
