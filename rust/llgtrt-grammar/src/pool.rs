@@ -156,7 +156,6 @@ impl MaskPool {
         let mut begun = 0;
         self.started.store(false, Ordering::Relaxed);
         let forward_pass = self.gap.load(Ordering::Relaxed) > FORWARD_NANOS;
-        let lazy = std::env::var_os("NOEARLY").is_some();
         for request in slots {
             let Some(shared) = self.slots.read().get(&request.sequence).cloned() else {
                 out.push(&[], AdvanceState::Failed(unknown()));
@@ -174,7 +173,7 @@ impl MaskPool {
             }
             let is_stale = slot.is_stale();
             drop(slot);
-            if is_stale && !lazy {
+            if is_stale {
                 stale.push(Job::new(shared));
                 if stale.len() - begun >= CHUNK {
                     self.start(&mut stale[begun..], forward_pass);
