@@ -25,7 +25,7 @@ BUILD_ENV := build_env="$$($(BIN)/python build_backend/llgtrt_build.py --env)"; 
 UV_LOCK := $(BIN)/uv pip compile --quiet --universal --python-version 3.10 --generate-hashes \
 	--custom-compile-command 'make lock'
 
-.PHONY: help setup demo test lint format bench lock wheel clean
+.PHONY: help setup demo test lint format bench truth lock wheel clean
 
 help: ## List the commands
 	@awk -F ':.*## ' '/^[a-z]+:.*## / { printf "  make %-8s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
@@ -49,6 +49,9 @@ format: $(REQUIREMENTS_DONE) ## Format Rust and Python sources
 
 bench: setup ## Run the benches and print their tables (about 10 minutes)
 	@scripts/bench.sh
+
+truth: ## Measure how true answers are to the schemas of SCHEMAS=FILE (JSON lines)
+	cargo run --release --locked -p llgtrt-grammar --example schema_truth -- $(SCHEMAS)
 
 lock: $(REQUIREMENTS_DONE) ## Write requirements/*.txt again, with the newest versions
 	$(UV_LOCK) --upgrade pyproject.toml -o requirements/runtime.txt

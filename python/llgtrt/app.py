@@ -13,15 +13,18 @@ import uvloop
 
 from llgtrt.api import HttpMetrics, Services, create_app
 from llgtrt.api.server import HttpServer, Signals, exit_now
-from llgtrt.chat import load_chat_template
+from llgtrt.chat import ChatTemplate, load_chat_template
 from llgtrt.config import ConfigError, ServerConfig, Settings, native_config
 from llgtrt.engine import AsyncEngine, LlgtrtError
-from llgtrt.serving import ChatService, CompletionService, ServedModel, ValidateService
+from llgtrt.hooks import ProcessorPool, load_processor_class, start_processor
+from llgtrt.serving import ChatPrompts, ChatService, CompletionService, ServedModel, ValidateService
 
 logger = logging.getLogger("llgtrt")
 
 ENGINE_STOP_S = 4.0
 """An engine that failed and does not stop must not keep the process: it has to be gone within 10 s."""
+PROCESSOR_STOP_S = 2.0
+"""How long a call of the input processor that nobody waits for any more may keep the process."""
 
 
 def run(settings: Settings) -> int:
@@ -38,37 +41,55 @@ def run(settings: Settings) -> int:
             raise ConfigError(str(error)) from error
 
 
-def build_services(settings: Settings, engine: AsyncEngine) -> Services:
-    """The use cases on a loaded engine.
-
-    Raises:
-        ConfigError: the chat template is unusable.
-    """
+def build_services(
+    settings: Settings,
+    engine: AsyncEngine,
+    template: ChatTemplate,
+    processor: ProcessorPool | None = None,
+) -> Services:
+    """The use cases on a loaded engine."""
     server = settings.config.server
     info = engine.model_info
     model = ServedModel(settings.served_model_name, info.max_sequence_tokens)
-    template = load_chat_template(settings, dataclasses.asdict(info))
+    metrics = HttpMetrics()
+    if processor is not None:
+        metrics.gauge(
+            "llgtrt_input_processor_requests",
+            "Requests that the input processor works on, or that wait for it.",
+            processor.calls,
+        )
     return Services(
         engine=engine,
         model=model,
         chat=ChatService(
-            engine, model, template, max_n=server.max_n, default_max_tokens=server.default_max_tokens
+            engine,
+            model,
+            ChatPrompts(engine, template, processor),
+            max_n=server.max_n,
+            default_max_tokens=server.default_max_tokens,
         ),
         completions=CompletionService(
             engine, model, max_n=server.max_n, default_max_tokens=server.default_max_tokens
         ),
         validate=ValidateService(engine),
         server=server,
-        metrics=HttpMetrics(),
+        metrics=metrics,
     )
 
 
 async def _serve(settings: Settings, listener: socket.socket) -> int:
     signals = Signals()
+    # The file is run before the model is loaded: what is wrong with it shows at once.
+    file = settings.input_processor
+    kind = None if file is None else await asyncio.to_thread(load_processor_class, file)
     engine = await AsyncEngine.load(native_config(settings))
+    processor = None
     code = 1
     try:
-        services = build_services(settings, engine)
+        template = load_chat_template(settings, dataclasses.asdict(engine.model_info))
+        if kind is not None and file is not None:
+            processor = await start_processor(kind, file, settings, engine, template)
+        services = build_services(settings, engine, template, processor)
         logger.info("serving %s with the %s engine", services.model.name, engine.model_info.backend)
         # What was loaded so far stays for good: the garbage collector need not look at it again.
         gc.collect()
@@ -78,6 +99,8 @@ async def _serve(settings: Settings, listener: socket.socket) -> int:
         return code
     finally:
         await _stop(engine, code)
+        if processor is not None and not await asyncio.to_thread(processor.stop, PROCESSOR_STOP_S):
+            exit_now(code, "the input processor does not return; leaving it behind")
 
 
 async def _stop(engine: AsyncEngine, code: int) -> None:

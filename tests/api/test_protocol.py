@@ -114,7 +114,7 @@ def test_p3_whitespace_is_bounded(http: httpx.Client, seed: int) -> None:
 @pytest.mark.parametrize(
     ("schema", "path"),
     [
-        ({"type": "object", "properties": {"a": {"contains": {"const": 7}}}}, "properties.a"),
+        ({"type": "object", "properties": {"a": {"not": {"multipleOf": 7}}}}, "properties.a"),
         ({"type": "object", "properties": {"a": {"type": "array", "uniqueItems": True}}}, "properties.a"),
         ({"type": "stsring"}, ""),
         ({"type": "object", "properties": {"a": {"type": "string", "pattern": "(?<=x)y"}}}, "properties.a"),

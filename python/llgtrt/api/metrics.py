@@ -2,7 +2,16 @@
 
 from __future__ import annotations
 
-from prometheus_client import CollectorRegistry, Counter, GCCollector, PlatformCollector, ProcessCollector
+from collections.abc import Callable
+
+from prometheus_client import (
+    CollectorRegistry,
+    Counter,
+    Gauge,
+    GCCollector,
+    PlatformCollector,
+    ProcessCollector,
+)
 from prometheus_client.exposition import CONTENT_TYPE_LATEST, generate_latest
 
 from llgtrt.engine import AsyncEngine
@@ -42,6 +51,10 @@ class HttpMetrics:
     def disconnect(self, reason: str) -> None:
         """Counts a request that was cancelled for its client's sake."""
         self._disconnects.labels(reason).inc()
+
+    def gauge(self, name: str, text: str, value: Callable[[], float]) -> None:
+        """Adds a gauge that is read when it is asked for."""
+        Gauge(name, text, registry=self.registry).set_function(value)
 
     def text(self, engine: AsyncEngine) -> bytes:
         """All metrics in Prometheus text format."""

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import asyncio
+
 from fastapi import APIRouter
 from starlette.requests import Request
 from starlette.responses import JSONResponse, Response
@@ -13,6 +15,7 @@ from llgtrt.api.delivery import (
     JsonGenerationResponse,
     SseGenerationResponse,
 )
+from llgtrt.api.patience import while_connected
 from llgtrt.api.services import Services, services_of
 from llgtrt.serving import ChatRequest, CompletionRequest, Generation
 
@@ -30,7 +33,14 @@ async def chat_completions(request: Request) -> Response:
     """Streams server-sent events where the body says `stream: true`, else answers with one object."""
     services = services_of(request)
     chat = await read_request(request, services.server, ChatRequest)
-    return _deliver(services, await services.chat.start(chat))
+    if not services.chat.starts_slowly:
+        return _deliver(services, await services.chat.start(chat))
+    clock = asyncio.get_running_loop().time
+    began = clock()
+    start = services.chat.start(chat)
+    timeout_s = services.server.request_timeout_s
+    generation = await while_connected(request, start, timeout_s, services.metrics)
+    return _deliver(services, generation, clock() - began)
 
 
 @router.post(
@@ -65,8 +75,10 @@ async def get_model(request: Request) -> Response:
     return JSONResponse(model.object())
 
 
-def _deliver(services: Services, generation: Generation) -> GenerationResponse:
+def _deliver(services: Services, generation: Generation, spent_s: float = 0.0) -> GenerationResponse:
     server = services.server
-    limits = DeliveryLimits(server.ping_interval_s, server.write_timeout_s, server.request_timeout_s)
+    timeout_s = server.request_timeout_s
+    left_s = None if timeout_s is None else max(timeout_s - spent_s, 0.0)
+    limits = DeliveryLimits(server.ping_interval_s, server.write_timeout_s, left_s)
     form = SseGenerationResponse if generation.streaming else JsonGenerationResponse
     return form(generation, limits, services.metrics)

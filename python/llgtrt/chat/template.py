@@ -165,6 +165,11 @@ class ChatTemplate:
             add_special=not (self._bos_token and text.startswith(self._bos_token)),
         )
 
+    def guard(self, text: str) -> str:
+        """``text`` with the names of control tokens marked, so that the tokenizer keeps them as text."""
+        marked: str = self._guard.protect(text)
+        return marked
+
     def _run(self, messages: list[dict[str, Any]], context: Mapping[str, Any]) -> str:
         """Renders messages that are already in the form that the template wants."""
         now = datetime.now(timezone.utc)

@@ -27,14 +27,14 @@ def perform(arguments: Arguments) -> int:
         ConfigError: the configuration or the model cannot be used.
     """
     set_up_logging(arguments)
-    if arguments.test_py:
-        raise ConfigError("--test-py needs the TensorRT-LLM engine, which is not part of this build")
     if arguments.print_config or arguments.print_complete_config:
         _write(print_config(_printed_config(arguments)))
         return 0
     if arguments.print_chat_template:
         _write(_any_chat_template(arguments))
         return 0
+    if arguments.test_py:
+        return _test_py(arguments)
     return _serve(arguments)
 
 
@@ -56,6 +56,14 @@ def _serve(arguments: Arguments) -> int:
     from llgtrt.app import run
 
     return run(settings)
+
+
+def _test_py(arguments: Arguments) -> int:
+    settings = load_settings(arguments)
+    from llgtrt.hooks import try_input_processor
+
+    _write(try_input_processor(settings))
+    return 0
 
 
 def _printed_config(arguments: Arguments) -> Config:

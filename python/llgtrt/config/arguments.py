@@ -129,7 +129,7 @@ class Arguments:
         metadata=_flag(
             "--test-py",
             kind="switch",
-            help="Test the Python input processor. Accepted; needs the TensorRT-LLM engine.",
+            help="Load the Python input processor, print what it makes of an example, and exit.",
         ),
     )
     debug: bool = field(default=False, metadata=_flag("-d", "--debug", kind="switch", help="Debug output."))

@@ -1,4 +1,4 @@
-"""Section ``py``: the Python input processor of multi-modal models."""
+"""Section ``py``: the Python input processor."""
 
 import os
 from pathlib import Path
@@ -6,6 +6,7 @@ from typing import Any
 
 from pydantic import Field, JsonValue
 
+from .errors import ConfigError
 from .section import Section
 
 PATH_OPTIONS = ("input_processor", "hf_model_dir", "visual_engine_dir")
@@ -13,11 +14,12 @@ PATH_OPTIONS = ("input_processor", "hf_model_dir", "visual_engine_dir")
 
 
 class PyConfig(Section):
-    """The Python input processor. Accepted and kept; no engine of this build uses it."""
+    """The Python input processor: a class that turns chat messages into the prompt, for multi-modal models
+    and templates that Jinja2 cannot express. It is run as part of the server: see docs/input-processor.md."""
 
     input_processor: str | None = Field(
         default=None,
-        description="Python script that does multi-modal and chat template processing.\n"
+        description="Python file with a class that derives from llgtrt.hooks.InputProcessor.\n"
         "null: <engine>/input_processor.py if it exists.",
     )
     hf_model_dir: str | None = Field(
@@ -27,8 +29,35 @@ class PyConfig(Section):
         default=None, description="TensorRT-LLM visual engine. null: <engine>/visual_engine."
     )
     arguments: JsonValue = Field(
-        default=None, description="Additional arguments for the script: any JSON value."
+        default=None, description="Additional arguments for the class: any JSON value."
     )
+    threads: int = Field(
+        default=1,
+        ge=1,
+        le=256,
+        description="Requests that the class processes at the same time. More than 1 only where it is\n"
+        "thread-safe.",
+    )
+
+
+def input_processor_file(section: PyConfig, folder: Path | None) -> Path | None:
+    """The input processor of a server, ``None`` if it has none.
+
+    Args:
+        section: the configuration.
+        folder: the folder of the model.
+
+    Raises:
+        ConfigError: the configured file does not exist.
+    """
+    if section.input_processor is not None:
+        file = Path(section.input_processor)
+        if not file.is_file():
+            raise ConfigError(f"{file}: no such file (py.input_processor)")
+        return file
+    if folder is not None and (file := folder / "input_processor.py").is_file():
+        return file
+    return None
 
 
 def resolve_paths(section: Any, folder: str) -> None:

@@ -11,6 +11,7 @@ from .engine import Backend, ModelLocation, locate_model, model_folder
 from .errors import ConfigError
 from .files import read_config_file, read_text, read_tokenizer_config, validate
 from .merge import merge
+from .py import input_processor_file
 from .root import Config
 from .section import Section
 
@@ -23,6 +24,9 @@ class Settings(Section):
     config: Config = Field(default_factory=Config, description="The merged configuration.")
     backend: Backend = Field(default="sim", description="The engine to start.")
     model_path: Path | None = Field(default=None, description="GGUF file or engine folder; none for sim.")
+    model_folder: Path | None = Field(
+        default=None, description="Where the model's own configuration files are."
+    )
     tokenizer_path: Path | None = Field(
         default=None, description="tokenizer.json to use instead of the model file's own tokenizer."
     )
@@ -31,6 +35,7 @@ class Settings(Section):
     )
     chat_template_source: str | None = Field(default=None, description="Where the chat template was found.")
     config_files: tuple[Path, ...] = Field(default=(), description="The configuration files, in merge order.")
+    input_processor: Path | None = Field(default=None, description="Python file of the input processor.")
     lora_root: Path | None = Field(default=None, description="Folder of LoRA weights.")
     log_level: LogLevel = Field(default="info", description="What goes to standard error.")
 
@@ -75,10 +80,12 @@ def load_settings(arguments: Arguments) -> Settings:
         config=config,
         backend=location.backend,
         model_path=location.model_path,
+        model_folder=location.folder,
         tokenizer_path=_tokenizer_file(arguments, location),
         chat_template=template,
         chat_template_source=source,
         config_files=files,
+        input_processor=input_processor_file(config.py, location.folder),
         lora_root=arguments.lora_root,
         log_level="debug" if arguments.debug else "warning" if arguments.quiet else "info",
     )

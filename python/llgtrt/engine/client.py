@@ -29,6 +29,7 @@ class ModelInfo:
     vocab_size: int
     fast_forward: bool = False
     prompt_logprobs: bool = False
+    prompt_tensors: bool = False
     chat_template: str | None = None
     bos_token: str | None = None
     eos_token: str | None = None
@@ -86,6 +87,14 @@ class AsyncEngine:
     async def tokenize(self, text: str, add_special: bool = True, parse_special: bool = True) -> list[int]:
         """Token ids of ``text``, on another thread."""
         return await asyncio.to_thread(self._native.tokenize, text, add_special, parse_special)
+
+    def encode(self, text: str, add_special: bool) -> list[int]:
+        """As :meth:`tokenize`, on the calling thread, which may be any. Blocks.
+
+        Raises:
+            InvalidRequestError: the text is too long.
+        """
+        return self._native.tokenize(text, add_special, True)
 
     def detokenize(self, tokens: list[int]) -> str:
         """The text of the tokens, without control tokens."""

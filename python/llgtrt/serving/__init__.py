@@ -5,10 +5,12 @@ from llgtrt.serving.completion import CompletionService
 from llgtrt.serving.errors import ModelNotFoundError, RequestError
 from llgtrt.serving.generation import Generation
 from llgtrt.serving.models import ServedModel
+from llgtrt.serving.prompt import ChatPrompts
 from llgtrt.serving.protocol import ChatRequest, CompletionRequest, ValidateRequest, parse_request
 from llgtrt.serving.validate import ValidateService
 
 __all__ = [
+    "ChatPrompts",
     "ChatRequest",
     "ChatService",
     "CompletionRequest",

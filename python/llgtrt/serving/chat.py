@@ -2,15 +2,14 @@
 
 from __future__ import annotations
 
-import asyncio
 from functools import partial
 from typing import Any
 
-from llgtrt.chat import ChatError, ChatTemplate, Prompt
 from llgtrt.engine import AsyncEngine, ChoiceDelta, GenerateRequest
 from llgtrt.serving.errors import RequestError
 from llgtrt.serving.generation import Generation, logprobs_object, response_object
 from llgtrt.serving.models import ServedModel, first_chunk_fields
+from llgtrt.serving.prompt import ChatPrompts
 from llgtrt.serving.protocol import ChatRequest, resolve_constraint
 from llgtrt.serving.sampling import (
     check_choices,
@@ -20,9 +19,6 @@ from llgtrt.serving.sampling import (
     now,
 )
 
-RENDER_INLINE_CHARS = 16 * 1024
-"""Shorter conversations are rendered on the event loop: a thread would take longer to begin."""
-
 
 class ChatService:
     """Starts chat completions on one model."""
@@ -31,22 +27,28 @@ class ChatService:
         self,
         engine: AsyncEngine,
         model: ServedModel,
-        template: ChatTemplate,
+        prompts: ChatPrompts,
         *,
         max_n: int,
         default_max_tokens: int | None = None,
     ) -> None:
         self._engine = engine
         self._model = model
-        self._template = template
+        self._prompts = prompts
         self._max_n = max_n
         self._default_max_tokens = default_max_tokens
+
+    @property
+    def starts_slowly(self) -> bool:
+        """Whether :meth:`start` may take long, so that its client may leave meanwhile."""
+        return self._prompts.has_processor
 
     async def start(self, request: ChatRequest) -> Generation:
         """Checks a request, reserves its place, renders the prompt and hands it to the core.
 
         Raises:
             RequestError: a field is wrong.
+            ProcessorFailedError: the input processor failed.
             LlgtrtError: the core refuses: no room, shutting down, dead.
         """
         name = self._model.resolve(request.model)
@@ -57,21 +59,23 @@ class ChatService:
         if request.max_completion_tokens is not None:
             max_tokens, param = request.max_completion_tokens, "max_completion_tokens"
         check_token_counts(request, max_tokens, param)
+        max_tokens = self._default_max_tokens if max_tokens is None else max_tokens
         constraint = resolve_constraint(request)
         logprobs = _logprobs(request)
         streaming = bool(request.stream)
 
         # Before any work that a full server would do in vain. An unused permit gives its place back.
         permit = self._engine.reserve(sequences)
-        prompt = await self._render(request, None if constraint is None else constraint.json_schema)
+        json_schema = None if constraint is None else constraint.json_schema
+        prompt = await self._prompts.make(request, json_schema, arguments["n"], max_tokens)
         expanded = prompt.expanded if request.return_expanded_prompt else None
         response_id = new_response_id("chatcmpl")
         created = now()
         stream = self._engine.submit(
             GenerateRequest(
-                prompts=[prompt.text],
+                prompts=[prompt.prompt],
                 add_special=prompt.add_special,
-                max_tokens=self._default_max_tokens if max_tokens is None else max_tokens,
+                max_tokens=max_tokens,
                 logprobs=logprobs,
                 grammar=None if constraint is None else constraint.grammar,
                 grammar_param=None if constraint is None else constraint.param,
@@ -81,29 +85,12 @@ class ChatService:
                 created=created,
                 first_chunk_fields=first_chunk_fields(expanded),
                 **arguments,
+                **prompt.extras,
             ),
             permit,
         )
         build = partial(response_object, "chat.completion", response_id, created, name, expanded, chat_choice)
         return Generation(stream, streaming, build)
-
-    async def _render(self, request: ChatRequest, json_schema: Any) -> Prompt:
-        goes_on = bool(request.continue_final_message)
-        add_generation_prompt = request.add_generation_prompt
-        render = partial(
-            self._template.render,
-            request.messages,
-            json_schema=json_schema if request.include_json_schema_in_prompt else None,
-            add_generation_prompt=not goes_on if add_generation_prompt is None else add_generation_prompt,
-            continue_final_message=goes_on,
-            template_kwargs=request.chat_template_kwargs,
-        )
-        try:
-            if _size(request.messages) <= RENDER_INLINE_CHARS:
-                return render()
-            return await asyncio.to_thread(render)
-        except ChatError as error:
-            raise RequestError(error.message, error.param) from error
 
 
 def chat_choice(delta: ChoiceDelta) -> dict[str, Any]:
@@ -122,17 +109,6 @@ def _logprobs(request: ChatRequest) -> int | None:
     if request.top_logprobs is not None:
         raise RequestError("top_logprobs needs logprobs to be true.", "top_logprobs")
     return None
-
-
-def _size(messages: list[dict[str, Any]]) -> int:
-    """The size of a conversation, cheaply; what is not a plain text counts as long."""
-    total = 0
-    for message in messages:
-        content = message.get("content")
-        if content is not None and not isinstance(content, str):
-            return RENDER_INLINE_CHARS + 1
-        total += len(content or "") + 100
-    return total
 
 
 def _refuse_unsupported(request: ChatRequest) -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 from collections.abc import AsyncIterator
 from typing import Any
 
@@ -10,6 +11,7 @@ from fastapi import FastAPI
 
 from llgtrt.api import create_app
 from llgtrt.app import build_services
+from llgtrt.chat import load_chat_template
 from llgtrt.config import Config, Settings
 from support.fake_engine import AppFactory, FakeNativeEngine, fake_engine
 
@@ -29,7 +31,8 @@ async def make_app(native: FakeNativeEngine) -> AsyncIterator[AppFactory]:
     def make(**server: Any) -> FastAPI:
         options = {"served_model_name": "fake", "ping_interval_s": 0.0, **server}
         settings = Settings(config=Config.model_validate({"server": options}), backend="sim")
-        return create_app(build_services(settings, engine))
+        template = load_chat_template(settings, dataclasses.asdict(engine.model_info))
+        return create_app(build_services(settings, engine, template))
 
     yield make
     await engine.shutdown()

@@ -177,9 +177,9 @@ def test_printing(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     assert capsys.readouterr().out == "T\n"
 
 
-def test_what_needs_tensorrt_llm(capsys: pytest.CaptureFixture[str]) -> None:
-    assert run(["--test-py"]) == 1
-    assert "needs the TensorRT-LLM engine" in capsys.readouterr().err
+def test_test_py_needs_an_input_processor(capsys: pytest.CaptureFixture[str]) -> None:
+    assert run(["--backend", "sim", "--test-py"]) == 1
+    assert "no input processor" in capsys.readouterr().err
 
 
 def python(*arguments: str) -> subprocess.CompletedProcess[str]:

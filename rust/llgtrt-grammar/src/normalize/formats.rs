@@ -290,6 +290,29 @@ macro_rules! regex3 {
 
 const IPV6: &str = concat!("^", ipv6!(), "$");
 
+/// The formats that [`lookup`] knows.
+pub(crate) const NAMES: &[&str] = &[
+    "date-time",
+    "date",
+    "time",
+    "duration",
+    "email",
+    "hostname",
+    "ipv4",
+    "ipv6",
+    "uuid",
+    "uri",
+    "uri-reference",
+    "iri",
+    "iri-reference",
+    "uri-template",
+    "json-pointer",
+    "relative-json-pointer",
+    "idn-email",
+    "idn-hostname",
+    "regex",
+];
+
 /// The format, if a draft defines it.
 pub(crate) fn lookup(name: &str) -> Option<Format> {
     let (pattern, native) = match name {

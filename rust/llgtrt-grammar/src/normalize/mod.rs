@@ -34,6 +34,7 @@ mod number;
 mod object;
 mod read;
 mod read_object;
+mod reference;
 mod refs;
 mod regions;
 mod residue;
@@ -48,6 +49,7 @@ use std::time::{Duration, Instant};
 
 use serde_json::Value;
 
+pub use self::reference::reference;
 pub use self::residue::{Residue, Segment};
 pub use self::rules::{RULES, Rule};
 

@@ -114,6 +114,9 @@ impl Normalizer<'_> {
         };
         let Split { atoms, keys, rest, names } = split;
         check_atoms(&atoms, object)?;
+        if keys.len() > 1 {
+            self.rule_path("overlapping-patterns", object.path.as_ref());
+        }
         let mut groups: Vec<(F, Vec<u32>)> = Vec::new();
         let (mut all_inside, mut some_inside) = (true, false);
         let mut others = FALSE;

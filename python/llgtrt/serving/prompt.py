@@ -1,0 +1,124 @@
+"""From the messages of a request to the prompt: the chat template, or the operator's input processor."""
+
+from __future__ import annotations
+
+import asyncio
+from dataclasses import dataclass, field
+from functools import partial
+from typing import Any
+
+from llgtrt.chat import ChatError, ChatTemplate
+from llgtrt.engine import AsyncEngine
+from llgtrt.hooks import InputError, InputRequest, PreparedInput, ProcessorPool, Tensor
+from llgtrt.serving.errors import RequestError
+from llgtrt.serving.protocol import ChatRequest
+
+RENDER_INLINE_CHARS = 16 * 1024
+"""Shorter conversations are rendered on the event loop: a thread would take longer to begin."""
+
+
+@dataclass(frozen=True, slots=True)
+class ChatPrompt:
+    """A prompt for the core.
+
+    Attributes:
+        prompt: text, or token ids.
+        expanded: the text for people.
+        add_special: whether the tokenizer may put its BOS token in front of a text.
+        extras: further arguments of ``GenerateRequest``: a prompt table and the like.
+    """
+
+    prompt: str | list[int]
+    expanded: str
+    add_special: bool = True
+    extras: dict[str, Any] = field(default_factory=dict)
+
+
+class ChatPrompts:
+    """Makes the prompts of one model."""
+
+    def __init__(
+        self, engine: AsyncEngine, template: ChatTemplate, processor: ProcessorPool | None = None
+    ) -> None:
+        self._engine = engine
+        self._template = template
+        self._processor = processor
+
+    @property
+    def has_processor(self) -> bool:
+        """Whether a prompt may take long: an input processor makes it."""
+        return self._processor is not None
+
+    async def make(
+        self, request: ChatRequest, json_schema: Any, n: int, max_tokens: int | None
+    ) -> ChatPrompt:
+        """The prompt of a conversation.
+
+        Raises:
+            RequestError: the messages cannot be made into one.
+            ProcessorFailedError: the input processor failed.
+        """
+        goes_on = bool(request.continue_final_message)
+        add_generation_prompt = request.add_generation_prompt
+        options: dict[str, Any] = {
+            "json_schema": json_schema if request.include_json_schema_in_prompt else None,
+            "add_generation_prompt": not goes_on if add_generation_prompt is None else add_generation_prompt,
+            "continue_final_message": goes_on,
+            "template_kwargs": request.chat_template_kwargs,
+        }
+        if self._processor is None:
+            return await self._render(request, options)
+        question = InputRequest(
+            messages=request.messages,
+            n=n,
+            max_tokens=max_tokens,
+            stream=bool(request.stream),
+            seed=request.seed,
+            **options,
+        )
+        try:
+            prepared = await self._processor.process(question)
+        except InputError as error:
+            raise RequestError(error.message, error.param) from error
+        return self._from(prepared, bool(request.return_expanded_prompt))
+
+    async def _render(self, request: ChatRequest, options: dict[str, Any]) -> ChatPrompt:
+        render = partial(self._template.render, request.messages, **options)
+        try:
+            if _size(request.messages) <= RENDER_INLINE_CHARS:
+                prompt = render()
+            else:
+                prompt = await asyncio.to_thread(render)
+        except ChatError as error:
+            raise RequestError(error.message, error.param) from error
+        return ChatPrompt(prompt.text, prompt.expanded, prompt.add_special)
+
+    def _from(self, prepared: PreparedInput, with_text: bool) -> ChatPrompt:
+        info = self._engine.model_info
+        extras = prepared.extras()
+        if extras and not info.prompt_tensors:
+            raise RequestError(
+                f"The {info.backend} engine takes prompts of tokens only, but these messages need "
+                f"{', '.join(extras)}.",
+                "messages",
+            )
+        tokens = list(prepared.tokens)
+        expanded = prepared.prompt
+        if expanded is None:
+            words = [token for token in tokens if token < info.vocab_size]
+            expanded = self._engine.detokenize(words) if with_text else ""
+        native = {
+            name: value.native() if isinstance(value, Tensor) else value for name, value in extras.items()
+        }
+        return ChatPrompt(tokens, expanded, add_special=False, extras=native)
+
+
+def _size(messages: list[dict[str, Any]]) -> int:
+    """The size of a conversation, cheaply; what is not a plain text counts as long."""
+    total = 0
+    for message in messages:
+        content = message.get("content")
+        if content is not None and not isinstance(content, str):
+            return RENDER_INLINE_CHARS + 1
+        total += len(content or "") + 100
+    return total
