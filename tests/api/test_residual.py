@@ -68,7 +68,9 @@ def test_answers_satisfy_the_schema_and_streams_are_the_same(
 def test_text_is_released_only_as_far_as_it_is_certain(http: httpx.Client) -> None:
     response = http.post(CHAT, json=verified(TAGS, seed=3, temperature=1, stream=True))
     pieces = [
-        choice["delta"].get("content") or "" for chunk in chunks_of(response.text) for choice in chunk["choices"]
+        choice["delta"].get("content") or ""
+        for chunk in chunks_of(response.text)
+        for choice in chunk["choices"]
     ]
     text = "".join(pieces)
     start, end = text.index("["), text.index("]")

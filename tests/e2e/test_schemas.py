@@ -87,3 +87,46 @@ def test_properties_keep_the_order_of_the_schema(client: OpenAI) -> None:
     }
     answer = ask(client, {"name": "order", "prompt": "Which are fruits?", "schema": schema})
     assert list(json.loads(answer.choices[0].message.content or "")) == names
+
+
+UNIQUE: dict[str, Any] = {
+    "type": "object",
+    "properties": {
+        "colours": {
+            "type": "array",
+            "items": {"type": "string", "pattern": "^[a-z]{3,8}$"},
+            "uniqueItems": True,
+            "minItems": 5,
+            "maxItems": 12,
+        },
+        "best": {"type": "string", "maxLength": 20},
+    },
+    "required": ["colours", "best"],
+    "additionalProperties": False,
+}
+
+
+@pytest.mark.parametrize("temperature", [0.0, 1.0])
+def test_items_differ_though_no_grammar_says_so(client: OpenAI, temperature: float) -> None:
+    def ask(seed: int) -> str:
+        stream = client.chat.completions.create(
+            model="smollm2",
+            messages=[{"role": "user", "content": f"List colours, number {seed}, and some twice."}],
+            extra_body={
+                "response_format": {
+                    "type": "json_schema",
+                    "json_schema": {"name": "colours", "schema": UNIQUE, "residual": "verify"},
+                }
+            },
+            max_tokens=300,
+            temperature=temperature,
+            seed=seed,
+            stream=True,
+        )
+        chunks = [chunk.choices[0] for chunk in stream if chunk.choices]
+        assert chunks[-1].finish_reason == "stop"
+        return "".join(choice.delta.content or "" for choice in chunks)
+
+    with ThreadPoolExecutor(4) as pool:
+        for text in pool.map(ask, range(4)):
+            Draft202012Validator(UNIQUE).validate(json.loads(text))

@@ -82,9 +82,9 @@ class LlguidanceConfig(Section):
     residual_attempts: int = Field(
         default=200,
         ge=1,
-        description="With residual: verify, what a JSON schema asks and no grammar can hold is checked while the\n"
-        "answer grows, and tokens that lead to no valid answer are taken back. This often, then the\n"
-        "request fails.",
+        description="With residual: verify, what a JSON schema asks and no grammar can hold is checked while\n"
+        "the answer grows, and tokens that lead to no valid answer are taken back: this often, then\n"
+        "the request fails.",
     )
     whitespace_pattern: str | None = Field(
         default=r"\x20",

@@ -64,7 +64,8 @@ class JsonSchemaFormat(ClosedModel):
     strict: bool | None = Field(default=None, description="The schema is enforced whatever this says.")
     residual: Residual | None = Field(
         default=None,
-        description="What no grammar can hold: refuse the schema (the default), or check it while the answer grows.",
+        description="What no grammar can hold: refuse the schema (the default), or check it while the "
+        "answer grows.",
     )
 
 
