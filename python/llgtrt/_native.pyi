@@ -15,7 +15,8 @@ class LlgtrtError(Exception):
 
     Attributes:
         kind: stable name: ``invalid_request``, ``context_length``, ``grammar``, ``constraint``,
-            ``overloaded``, ``shutting_down``, ``not_finite``, ``engine_failed``, ``configuration``, ``internal``.
+            ``overloaded``, ``shutting_down``, ``not_finite``, ``engine_failed``, ``configuration``,
+            ``internal``.
         message: one sentence for the client.
         param: the request field, or the JSON path inside it; ``None`` if there is none.
     """

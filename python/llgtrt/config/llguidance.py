@@ -82,8 +82,8 @@ class LlguidanceConfig(Section):
     residual_attempts: int = Field(
         default=200,
         ge=1,
-        description="With residual: verify, what a JSON schema asks and no grammar can hold is checked while\n"
-        "the answer grows, and tokens that lead to no valid answer are taken back: this often, then\n"
+        description="With residual: verify, what a JSON schema asks and no grammar can hold is checked\n"
+        "while the answer grows, and tokens that lead to no valid answer are taken back: this often, then\n"
         "the request fails.",
     )
     whitespace_pattern: str | None = Field(
