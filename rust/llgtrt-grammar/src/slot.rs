@@ -21,6 +21,8 @@ const MAX_FORCED: usize = 256;
 
 pub(crate) struct Slot {
     matcher: Matcher,
+    /// Tokens that the matcher has consumed.
+    taken: usize,
     /// Shares its lexer with `matcher`; handed back to the grammar at the end.
     start: Option<Matcher>,
     /// Lexer fuel spent on that lexer.
@@ -63,6 +65,7 @@ impl Slot {
         let copy = grammar.copy();
         Self {
             matcher: copy.matcher,
+            taken: 0,
             start: Some(copy.start),
             fuel: copy.fuel,
             grammar: grammar.clone(),
@@ -152,6 +155,7 @@ impl Slot {
         self.matcher
             .consume_token(token)
             .map_err(|error| grammar_error(format!("token {token}: {}", first_line(&error.to_string()))))?;
+        self.taken += 1;
         if !self.verify(&[token])? {
             return Ok(false);
         }
@@ -173,6 +177,7 @@ impl Slot {
         self.matcher
             .consume_tokens(&run)
             .map_err(|error| grammar_error(format!("forced tokens: {}", first_line(&error.to_string()))))?;
+        self.taken += run.len();
         if self.verify(&run)? {
             self.forced = run;
             self.note_stop(false)?;

@@ -3,7 +3,6 @@
 //! Called by [`Slot::advance`], under the slot's lock.
 
 use llgtrt_core::{Error, TokenId};
-use llguidance::Matcher;
 
 use super::{Mask, Slot, State};
 use crate::compiled::mask_error;
@@ -56,21 +55,14 @@ impl Slot {
     /// Goes back to where another way begins. The engine has `seen` tokens: those among them that do not
     /// stay are to be withdrawn, those beyond them that stay are forced.
     fn step_back(&mut self) -> Result<(), Error> {
-        let Some(verifier) = &mut self.verifier else { return Ok(()) };
-        let grammar = &self.grammar;
-        let mut latest = None;
-        let mask = verifier.step_back(|tokens| {
-            let mut copy = grammar.copy();
-            let mask = mask_after(&mut copy.matcher, tokens)?;
-            latest = Some(copy);
-            Ok(mask)
+        let Self { verifier: Some(verifier), matcher, taken, .. } = self else { return Ok(()) };
+        let mask = verifier.step_back(|kept| {
+            let refused = |error: anyhow::Error| grammar_error(mask_error(&error.to_string()));
+            matcher.rollback(taken.saturating_sub(kept)).map_err(refused)?;
+            *taken = kept;
+            matcher.compute_mask().map_err(refused)
         })?;
         let kept: Vec<TokenId> = verifier.tokens().collect();
-        if let Some(copy) = latest {
-            self.matcher = copy.matcher;
-            self.start = Some(copy.start);
-            self.fuel = copy.fuel;
-        }
         self.mask = Mask::Ready(mask);
         self.state = State::Open;
         self.tried_force = true;
@@ -83,10 +75,4 @@ impl Slot {
         }
         Ok(())
     }
-}
-
-fn mask_after(matcher: &mut Matcher, tokens: &[TokenId]) -> Result<toktrie::SimpleVob, Error> {
-    let refused = |error: anyhow::Error| grammar_error(mask_error(&error.to_string()));
-    matcher.consume_tokens(tokens).map_err(refused)?;
-    matcher.compute_mask().map_err(refused)
 }

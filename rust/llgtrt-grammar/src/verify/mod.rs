@@ -236,10 +236,10 @@ impl Verifier {
     }
 
     /// After something was found wrong: takes back the last token, and those before it that leave no other way.
-    /// `mask` answers the mask after the tokens given. Answers the mask of the position that is left.
+    /// `mask` answers the mask after so many of the tokens. Answers the mask of the position that is left.
     pub(crate) fn step_back(
         &mut self,
-        mut mask: impl FnMut(&[TokenId]) -> Result<SimpleVob, Error>,
+        mut mask: impl FnMut(usize) -> Result<SimpleVob, Error>,
     ) -> Result<SimpleVob, Error> {
         loop {
             self.attempts += 1;
@@ -253,8 +253,7 @@ impl Verifier {
                 )));
             }
             self.rewind(keep);
-            let kept: Vec<TokenId> = self.tokens().collect();
-            let mut mask = mask(&kept)?;
+            let mut mask = mask(keep)?;
             if self.bans.apply(&self.text, &mut mask, &self.env) {
                 return Ok(mask);
             }
