@@ -1,0 +1,46 @@
+#!/usr/bin/env bash
+# Serves an engine folder; the server's flags come last.
+#
+#   PORT=3001 docker/run.sh ENGINE_DIR [LORA_DIR] [flags of llgtrt]
+#   docker/run.sh ENGINE_DIR --print-config > llgtrt.json5
+#
+# PORT (3000) is the port, inside and outside; GPUS (all) is docker's --gpus; IMAGE (llgtrt/llgtrt:latest) the image.
+# LLGTRT_API_KEY is handed on. The docker line goes to standard error, without the key.
+set -euo pipefail
+# shellcheck source=docker/common.sh
+source "$(dirname "${BASH_SOURCE[0]}")/common.sh"
+
+port="${PORT:-3000}"
+
+if (($# == 0)) || [[ "$1" == -h || "$1" == --help ]]; then
+    echo "Usage: PORT=3000 docker/run.sh ENGINE_DIR [LORA_DIR] [flags of llgtrt]" >&2
+    exit $(($# == 0))
+fi
+if [[ ! "$port" =~ ^[0-9]+$ ]] || ((10#$port < 1 || 10#$port > 65535)); then
+    fail "PORT is not a port: $port"
+fi
+
+engine="$1"
+shift
+[[ -d "$engine" ]] || fail "$engine: no such folder"
+for file in config.json rank0.engine; do
+    [[ -f "$engine/$file" ]] || fail "$engine/$file not found: this is not an engine folder of trtllm-build"
+done
+
+container_options
+mount_of "$engine" /engine readonly
+options+=(--mount "$mount" --publish "$port:$port")
+flags=(--port "$port")
+
+if (($# > 0)) && [[ "$1" != -* ]]; then
+    [[ -d "$1" ]] || fail "$1: no such folder (LORA_DIR)"
+    mount_of "$1" /lora readonly
+    options+=(--mount "$mount")
+    flags+=(--lora-root /lora)
+    shift
+fi
+if [[ -n "${LLGTRT_API_KEY:-}" ]]; then
+    options+=(--env LLGTRT_API_KEY)
+fi
+
+run_docker run "${options[@]}" "$image" /engine "${flags[@]}" "$@"

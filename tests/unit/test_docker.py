@@ -1,0 +1,223 @@
+"""The scripts of docker/, with a docker that only writes down what it was asked for."""
+
+from __future__ import annotations
+
+import os
+import shlex
+import subprocess
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+
+DOCKER = Path(__file__).parents[2] / "docker"
+COMMON = ["--rm", "--init", "--interactive", "--gpus", "all", "--ipc=host"]
+COMMON += ["--ulimit", "memlock=-1", "--ulimit", "stack=67108864"]
+IMAGE = "llgtrt/llgtrt:latest"
+
+RunScript = Callable[..., subprocess.CompletedProcess[str]]
+
+
+@pytest.fixture
+def run(tmp_path: Path) -> RunScript:
+    """Runs a script with commands on PATH that write their arguments down and say ``{config: 1}``."""
+    bin_folder = tmp_path / "bin"
+    bin_folder.mkdir()
+    for name in ("docker", "mpirun", "llgtrt"):
+        command = bin_folder / name
+        command.write_text(
+            f'#!/bin/sh\nprintf "%s\\0" {name} "$@" > "{tmp_path}/called"\necho "{{config: 1}}"\n'
+        )
+        command.chmod(0o755)
+
+    def run(script: str, *arguments: str, **variables: str) -> subprocess.CompletedProcess[str]:
+        return subprocess.run(
+            [str(DOCKER / script), *arguments],
+            capture_output=True,
+            text=True,
+            stdin=subprocess.DEVNULL,
+            env={"PATH": f"{bin_folder}:{os.environ['PATH']}", **variables},
+            cwd=tmp_path,
+            check=False,
+        )
+
+    return run
+
+
+@pytest.fixture
+def called(tmp_path: Path) -> Callable[[], list[str]]:
+    """What the last command was asked for; empty if none was called."""
+
+    def read() -> list[str]:
+        file = tmp_path / "called"
+        return file.read_text().split("\0")[:-1] if file.exists() else []
+
+    return read
+
+
+@pytest.fixture
+def engine(tmp_path: Path) -> Path:
+    folder = tmp_path / "my engine's"
+    folder.mkdir()
+    (folder / "config.json").write_text("{}")
+    (folder / "rank0.engine").write_text("")
+    return folder
+
+
+def test_an_engine_is_served(run: RunScript, called: Callable[[], list[str]], engine: Path) -> None:
+    process = run("run.sh", str(engine), PORT="3001")
+    assert process.returncode == 0, process.stderr
+    expected = [
+        "docker",
+        "run",
+        *COMMON,
+        "--mount",
+        f"type=bind,source={engine},target=/engine,readonly",
+        "--publish",
+        "3001:3001",
+        IMAGE,
+        "/engine",
+        "--port",
+        "3001",
+    ]
+    assert called() == expected
+    # The line on standard error is the command, ready for a shell.
+    assert shlex.split(process.stderr) == expected
+    assert process.stderr.count("\n") == 1
+
+
+def test_flags_are_passed_on_and_output_stays_clean(
+    run: RunScript, called: Callable[[], list[str]], engine: Path
+) -> None:
+    process = run("run.sh", engine.name, "--print-config", "-C", "/engine/my file.json5")
+    assert process.stdout == "{config: 1}\n"
+    assert called()[-6:] == ["/engine", "--port", "3000", "--print-config", "-C", "/engine/my file.json5"]
+    assert f"type=bind,source={engine},target=/engine,readonly" in called(), (
+        "a relative path becomes absolute"
+    )
+    assert "--tty" not in called()
+
+
+def test_adapters_are_mounted(
+    run: RunScript, called: Callable[[], list[str]], engine: Path, tmp_path: Path
+) -> None:
+    lora = tmp_path / 'a, "b" c'
+    lora.mkdir()
+    assert run("run.sh", str(engine), str(lora), "--debug").returncode == 0
+    quoted = f'"source={lora}"'.replace('"b"', '""b""')
+    assert f"type=bind,{quoted},target=/lora,readonly" in called()
+    assert called()[-6:] == ["/engine", "--port", "3000", "--lora-root", "/lora", "--debug"]
+
+
+def test_the_key_is_handed_on_unseen(run: RunScript, called: Callable[[], list[str]], engine: Path) -> None:
+    process = run("run.sh", str(engine), LLGTRT_API_KEY="secret", GPUS="device=1", IMAGE="mine:1")
+    assert "secret" not in process.stderr
+    arguments = called()
+    assert arguments[arguments.index("--env") + 1] == "LLGTRT_API_KEY"
+    assert arguments[arguments.index("--gpus") + 1] == "device=1"
+    assert "mine:1" in arguments
+
+
+@pytest.mark.parametrize(
+    ("arguments", "variables", "message"),
+    [
+        ((), {}, "Usage: "),
+        (("nowhere",), {}, "Error: nowhere: no such folder"),
+        (("empty",), {}, "Error: empty/config.json not found"),
+        (("my engine's", "nowhere"), {}, "Error: nowhere: no such folder (LORA_DIR)"),
+        (("my engine's",), {"PORT": "http"}, "Error: PORT is not a port: http"),
+        (("my engine's",), {"PORT": "65536"}, "Error: PORT is not a port: 65536"),
+    ],
+)
+def test_what_cannot_be_served(
+    run: RunScript,
+    called: Callable[[], list[str]],
+    engine: Path,
+    arguments: tuple[str, ...],
+    variables: dict[str, str],
+    message: str,
+) -> None:
+    engine.with_name("empty").mkdir()
+    process = run("run.sh", *arguments, **variables)
+    assert process.returncode == 1
+    assert process.stderr.startswith(message)
+    assert (process.stdout, called()) == ("", [])
+
+
+def test_a_shell(run: RunScript, called: Callable[[], list[str]]) -> None:
+    assert run("bash.sh", "--volume", "/my models:/models").returncode == 0
+    arguments = called()
+    assert arguments[: 2 + len(COMMON)] == ["docker", "run", *COMMON]
+    assert arguments[-6:] == ["--entrypoint", "/bin/bash", "--volume", "/my models:/models", IMAGE, "--login"]
+    assert f"{os.getuid()}:{os.getgid()}" in arguments
+
+
+def test_the_image_is_built(run: RunScript, called: Callable[[], list[str]]) -> None:
+    root = str(DOCKER.parent)
+    assert run("build.sh").returncode == 0
+    assert called() == ["docker", "build", "--tag", IMAGE, "--file", f"{root}/docker/Dockerfile", root]
+    assert (
+        run("build.sh", "--trtllm", "my/base:1", "--architectures", "90;100", "--", "--no-cache").returncode
+        == 0
+    )
+    assert called()[2:7] == [
+        "--build-arg",
+        "BASE_IMAGE=my/base:1",
+        "--build-arg",
+        "GPU_ARCHITECTURES=90;100",
+        "--no-cache",
+    ]
+
+
+@pytest.mark.parametrize("arguments", [["--trtllm"], ["--trtllm", "--dev"], ["--what"]])
+def test_wrong_options_of_build(
+    run: RunScript, called: Callable[[], list[str]], arguments: list[str]
+) -> None:
+    process = run("build.sh", *arguments)
+    assert process.returncode == 1
+    assert process.stderr.startswith("Error: ")
+    assert called() == []
+
+
+@pytest.mark.parametrize(
+    ("ranks", "flags", "variables", "expected"),
+    [
+        (1, ["-p", "1"], {}, ["llgtrt", "serve"]),
+        (3, ["-p", "1"], {}, ["mpirun", "-n", "3"]),
+        (3, ["--print-config"], {}, ["llgtrt", "serve"]),
+        (3, [], {"OMPI_COMM_WORLD_RANK": "0"}, ["llgtrt", "serve"]),
+        (3, [], {"SLURM_PROCID": "2", "SLURM_STEP_NUM_TASKS": "3"}, ["llgtrt", "serve"]),
+        (3, [], {"SLURM_PROCID": "0", "SLURM_STEP_NUM_TASKS": "1"}, ["mpirun", "-n", "3"]),
+        (0, ["-q"], {}, ["llgtrt", "serve"]),
+    ],
+)
+def test_one_process_for_each_rank(
+    run: RunScript,
+    called: Callable[[], list[str]],
+    tmp_path: Path,
+    ranks: int,
+    flags: list[str],
+    variables: dict[str, str],
+    expected: list[str],
+) -> None:
+    folder = tmp_path / "an engine"
+    folder.mkdir()
+    for rank in range(ranks):
+        (folder / f"rank{rank}.engine").touch()
+    assert run("launch.sh", str(folder), *flags, **variables).returncode == 0
+    assert called()[: len(expected)] == expected
+    assert called()[-2 - len(flags) :] == ["serve", str(folder), *flags]
+
+
+def test_only_what_is_copied_goes_to_the_build() -> None:
+    ignored = (DOCKER.parent / ".dockerignore").read_text().splitlines()
+    kept = {line[1:] for line in ignored if line.startswith("!")}
+    copied = {
+        word
+        for line in (DOCKER / "Dockerfile").read_text().splitlines()
+        if line.startswith("COPY ") and "--from" not in line
+        for word in line.split()[1:-1]
+        if not word.startswith("--") and word != "."
+    }
+    assert copied <= kept
+    assert all((DOCKER.parent / name).exists() for name in kept)
