@@ -311,9 +311,10 @@ pub(crate) const NAMES: &[&str] = &[
     "idn-email",
     "idn-hostname",
     "regex",
+    "byte",
 ];
 
-/// The format, if a draft defines it.
+/// The format, if a draft defines it; or `byte`, base64 in `OpenAPI`, which MCP's schemas use.
 pub(crate) fn lookup(name: &str) -> Option<Format> {
     let (pattern, native) = match name {
         "date-time" => (concat!("^(?:", full_date!(), ")[tT](?:", full_time!(), ")$"), false),
@@ -351,6 +352,10 @@ pub(crate) fn lookup(name: &str) -> Option<Format> {
                 variable!(),
                 ")*\\})*$"
             ),
+            false,
+        ),
+        "byte" => (
+            "^(?:[A-Za-z0-9+/]{4})*(?:[A-Za-z0-9+/][AQgw]==|[A-Za-z0-9+/]{2}[AEIMQUYcgkosw048]=)?$",
             false,
         ),
         "json-pointer" => ("^(?:/(?:[^~/]|~[01])*)*$", false),
