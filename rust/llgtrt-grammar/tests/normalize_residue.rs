@@ -136,3 +136,17 @@ fn mistakes_are_not_left_open() {
         assert!(rewrite(&schema, &limits).is_err(), "{schema}");
     }
 }
+
+#[test]
+fn what_can_be_held_beside_it_is_held() {
+    let schema = json!({"type": "integer", "minimum": 0, "maximum": 99_999, "not": {"multipleOf": 7}});
+    let found = verify(&schema);
+    assert_eq!(found.residue.len(), 1);
+    let matcher = support::plain_matcher(&found.schema).unwrap();
+    for (value, accepted) in
+        [(json!(14), true), (json!(99_999), true), (json!(-1), false), (json!(100_000), false)]
+    {
+        assert_eq!(judge(matcher.deep_clone(), Instance::Value(&value)).accepted, accepted, "{value}");
+    }
+    assert!(!judge(matcher.deep_clone(), Instance::Value(&json!(1.5))).accepted);
+}

@@ -178,7 +178,15 @@ impl Normalizer<'_> {
         let mut all = vec![Shape::any(t)];
         for &(part, negated) in parts {
             let options = self.shapes(part, negated, t)?;
-            all = self.meet_lists(whole, all, &options)?;
+            let before = (self.limits.residue == ResidueMode::Verify).then(|| all.clone());
+            all = match (self.meet_lists(whole, all, &options), before) {
+                // This part is left open, and the others are not.
+                (Err(error), Some(before)) if error.beyond => {
+                    self.left.taint(whole, error);
+                    before
+                }
+                (result, _) => result?,
+            };
             if all.is_empty() {
                 return Ok(all);
             }

@@ -154,6 +154,15 @@ impl Normalizer<'_> {
                 let mark = Mark { defs: self.emitter.defs.len(), log: self.emitter.log.len() };
                 match self.write_shape(f, shape, &mut points) {
                     Ok(list) => options.extend(list),
+                    // Bounds and steps hold all the same.
+                    Err(error)
+                        if self.limits.residue == ResidueMode::Verify && with_multiples(shape).is_some() =>
+                    {
+                        self.go_back(mark);
+                        self.left.note(f, &error);
+                        let relaxed = with_multiples(shape).unwrap_or(Shape::any(t));
+                        options.extend(self.write_shape(f, &relaxed, &mut points)?);
+                    }
                     // One way not to satisfy something; others may be enough.
                     Err(error) if error.negated => {
                         self.go_back(mark);
@@ -347,4 +356,12 @@ pub(super) fn refuse(path: Option<&Rc<str>>, keyword: &str, what: &str, hint: &s
     let is_keyword = super::rules::is_keyword(own);
     let (at, own) = if is_keyword { (at, own) } else { (path, keyword) };
     SchemaError::new(at, own, format!("no grammar can hold this: {what}"), hint).beyond()
+}
+
+/// A shape of numbers without the steps that it excludes, if it excludes any.
+fn with_multiples(shape: &Shape) -> Option<Shape> {
+    match shape {
+        Shape::Number(number) => number.with_multiples().map(Shape::Number),
+        _ => None,
+    }
 }

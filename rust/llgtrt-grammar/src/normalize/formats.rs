@@ -354,10 +354,9 @@ pub(crate) fn lookup(name: &str) -> Option<Format> {
             ),
             false,
         ),
-        "byte" => (
-            "^(?:[A-Za-z0-9+/]{4})*(?:[A-Za-z0-9+/][AQgw]==|[A-Za-z0-9+/]{2}[AEIMQUYcgkosw048]=)?$",
-            false,
-        ),
+        "byte" => {
+            ("^(?:[A-Za-z0-9+/]{4})*(?:[A-Za-z0-9+/][AQgw]==|[A-Za-z0-9+/]{2}[AEIMQUYcgkosw048]=)?$", false)
+        }
         "json-pointer" => ("^(?:/(?:[^~/]|~[01])*)*$", false),
         "relative-json-pointer" => ("^(?:0|[1-9][0-9]*)(?:#|(?:/(?:[^~/]|~[01])*)*)$", false),
         "idn-email" => (

@@ -167,6 +167,11 @@ impl Number {
         Some(list)
     }
 
+    /// The same without the steps that are excluded, if any are.
+    pub(crate) fn with_multiples(&self) -> Option<Self> {
+        (!self.not_multiple.is_empty()).then(|| Self { not_multiple: Vec::new(), ..self.clone() })
+    }
+
     /// Writes the shape; an error names the keyword that cannot be held and why.
     pub(crate) fn write(&self) -> Result<Value, (&'static str, &'static str)> {
         if let Some(num) = self.single() {
