@@ -107,6 +107,8 @@ class GenerateRequest:
         response_id, model, created: written into SSE chunks.
         include_usage: add the usage chunk (and ``usage: null`` before it).
         first_chunk_fields: JSON members (without braces) merged into the first SSE chunk.
+        lora_model: the LoRA adapter; an error comes as the first payload where there is none of that name.
+        load_lora_weights: when the adapter's weights are sent to TensorRT-LLM.
     """
 
     def __new__(
@@ -143,6 +145,8 @@ class GenerateRequest:
         created: int = 0,
         include_usage: bool = False,
         first_chunk_fields: str | None = None,
+        lora_model: str | None = None,
+        load_lora_weights: Literal["auto", "always", "never"] = "auto",
     ) -> GenerateRequest: ...
 
 # --- output -----------------------------------------------------------------------------------
@@ -330,4 +334,17 @@ def init_logging(level: str) -> None:
 
     Levels: ``error``, ``warn``, ``info``, ``debug``, ``trace``, ``off``, or the directives of tracing's
     filter. The first call wins.
+    """
+
+def trtllm_plugin_sources() -> list[tuple[str, str]]:
+    """Path and text of every file that the TensorRT-LLM plugin is built from."""
+
+def mpi_rank() -> tuple[int, int]:
+    """This process's rank and the number of processes, as mpirun or Slurm tell them; (0, 1) alone."""
+
+def run_trtllm_worker(config: str) -> None:
+    """Works for the leader of a group of processes until it ends. Blocks, with the GIL released.
+
+    Raises:
+        ConfigurationError: the configuration or the engine is unusable.
     """

@@ -15,7 +15,7 @@ from llgtrt.api import HttpMetrics, Services, create_app
 from llgtrt.api.server import HttpServer, Signals, exit_now
 from llgtrt.chat import ChatTemplate, load_chat_template
 from llgtrt.config import ConfigError, ServerConfig, Settings, native_config
-from llgtrt.engine import AsyncEngine, LlgtrtError
+from llgtrt.engine import AsyncEngine, LlgtrtError, plugin_sources, process_rank, work_for_leader
 from llgtrt.hooks import ProcessorPool, load_processor_class, start_processor
 from llgtrt.serving import ChatPrompts, ChatService, CompletionService, ServedModel, ValidateService
 
@@ -30,15 +30,27 @@ PROCESSOR_STOP_S = 2.0
 def run(settings: Settings) -> int:
     """Serves until a signal or the engine's end, and gives the exit code.
 
+    Of several processes that run one TensorRT-LLM engine, the first serves and the others work for it.
+
     Raises:
         ConfigError: the port, the configuration or the model is unusable; no port was opened.
     """
+    if settings.backend == "trtllm" and process_rank() > 0:
+        try:
+            return work_for_leader(native_config(settings))
+        except LlgtrtError as error:
+            raise ConfigError(str(error)) from error
     # The port is taken before a model is loaded for minutes, but opened only after.
     with _bind(settings.config.server) as listener:
         try:
             return uvloop.run(_serve(settings, listener))
         except LlgtrtError as error:
             raise ConfigError(str(error)) from error
+
+
+def trtllm_plugin_sources() -> list[tuple[str, str]]:
+    """Path and text of every file that the TensorRT-LLM plugin is built from."""
+    return plugin_sources()
 
 
 def build_services(
@@ -50,7 +62,7 @@ def build_services(
     """The use cases on a loaded engine."""
     server = settings.config.server
     info = engine.model_info
-    model = ServedModel(settings.served_model_name, info.max_sequence_tokens)
+    model = ServedModel(settings.served_model_name, info.max_sequence_tokens, info.adapters)
     metrics = HttpMetrics()
     if processor is not None:
         metrics.gauge(

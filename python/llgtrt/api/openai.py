@@ -61,7 +61,7 @@ async def completions(request: Request) -> Response:
 @router.get("/v1/models", tags=["openai"], summary="List the served model", response_model=None)
 async def list_models(request: Request) -> Response:
     """OpenAI's list of models; it holds the one that is served."""
-    return JSONResponse({"object": "list", "data": [services_of(request).model.object()]})
+    return JSONResponse({"object": "list", "data": services_of(request).model.objects()})
 
 
 @router.head("/v1/models/{name:path}", include_in_schema=False)
@@ -71,8 +71,8 @@ async def list_models(request: Request) -> Response:
 async def get_model(request: Request) -> Response:
     """One model; a name that is not served is 404."""
     model = services_of(request).model
-    model.resolve(request.path_params["name"])
-    return JSONResponse(model.object())
+    name = model.resolve(request.path_params["name"])
+    return JSONResponse(next(one for one in model.objects() if one["id"] == name))
 
 
 def _deliver(services: Services, generation: Generation, spent_s: float = 0.0) -> GenerationResponse:

@@ -48,7 +48,7 @@ def set_up_logging(arguments: Arguments) -> None:
 
 def _serve(arguments: Arguments) -> int:
     settings = load_settings(arguments)
-    if arguments.lora_root is not None:
+    if settings.lora_root is not None and settings.backend != "trtllm":
         logger.warning("--lora-root is ignored: LoRA comes with the TensorRT-LLM engine")
     for file in settings.config_files:
         logger.info("configuration file %s", file)

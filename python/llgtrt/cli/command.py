@@ -8,7 +8,7 @@ import click
 
 from llgtrt.config import FLAGS, Arguments, ConfigError, Flag, environment_variable
 
-from . import check_schema
+from . import build_trtllm, check_schema
 from .actions import perform
 
 PROGRAM = "llgtrt"
@@ -21,7 +21,8 @@ is served if it is installed.
 Every option can be set by an environment variable too: --served-model-name is LLGTRT_SERVED_MODEL_NAME.
 What the command line says wins over the environment, which wins over configuration files.
 
-`llgtrt check-schema FILE...` checks JSON schemas without serving: see its --help.
+`llgtrt check-schema FILE...` checks JSON schemas without serving, and `llgtrt build-trtllm` builds what
+TensorRT-LLM engines need: see their --help.
 """
 
 _CONTEXT = {"help_option_names": ["--help"], "max_content_width": 110}
@@ -35,9 +36,10 @@ def main() -> None:
 def run(argv: list[str]) -> int:
     """Runs the command and gives its exit code. A problem is one line on standard error, no traceback."""
     try:
-        if argv and argv[0] == check_schema.NAME:
-            name = f"{PROGRAM} {check_schema.NAME}"
-            result = check_schema.command().main(args=argv[1:], prog_name=name, standalone_mode=False)
+        other = next((one for one in (check_schema, build_trtllm) if argv and argv[0] == one.NAME), None)
+        if other is not None:
+            name = f"{PROGRAM} {other.NAME}"
+            result = other.command().main(args=argv[1:], prog_name=name, standalone_mode=False)
         else:
             result = command().main(args=argv, prog_name=PROGRAM, standalone_mode=False)
     except click.ClickException as error:

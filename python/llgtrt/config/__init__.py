@@ -17,6 +17,7 @@ from .server import ServerConfig
 from .settings import Settings, chat_template, load_config, load_settings, tokenizer_template
 from .sim import SimConfig, SimFault
 from .tokenizer import TokenizerConfig
+from .trtllm import TrtllmConfig
 
 __all__ = [
     "FLAGS",
@@ -37,6 +38,7 @@ __all__ = [
     "SimConfig",
     "SimFault",
     "TokenizerConfig",
+    "TrtllmConfig",
     "chat_template",
     "environment_variable",
     "load_config",

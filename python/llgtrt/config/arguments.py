@@ -103,7 +103,7 @@ class Arguments:
         metadata=_flag(
             "--lora-root",
             kind="path",
-            help="Folder of LoRA weights. Accepted; needs the TensorRT-LLM engine.",
+            help="Folder of LoRA adapters, NAME.safetensors each, for TensorRT-LLM engines.",
         ),
     )
     print_config: bool = field(

@@ -58,10 +58,7 @@ def locate_model(engine: Path | None, backend: BackendChoice = "auto") -> ModelL
     if engine is None:
         return _demo_model(backend)
     if backend != "llamacpp" and is_trtllm_engine(engine):
-        raise ConfigError(
-            f"{engine} is a TensorRT-LLM engine; the TensorRT-LLM backend is not part of this build, "
-            "which runs GGUF models"
-        )
+        return ModelLocation("trtllm", engine, folder)
     if backend == "trtllm":
         raise ConfigError(f"{engine} is not a TensorRT-LLM engine folder (config.json and rank0.engine)")
     file = _gguf_in_folder(engine) if engine.is_dir() else _first_part(engine)

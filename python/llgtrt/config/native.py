@@ -3,6 +3,7 @@
 import json
 
 from .settings import Settings
+from .trtllm import plugin_file
 
 TOKENIZER_OPTIONS = ("n_vocab_override", "bos_token", "eos_token", "add_bos_token")
 """Options of the ``tokenizer`` section that the core uses; the others concern the chat template."""
@@ -16,6 +17,9 @@ def native_config(settings: Settings) -> str:
     bos_removed = config.tokenizer.bos_token is None and "bos_token" in config.tokenizer.model_fields_set
     if bos_removed and config.tokenizer.add_bos_token is None:
         tokenizer["add_bos_token"] = False
+    plugin = plugin_file(config.trtllm)
+    trtllm = config.trtllm.model_dump()
+    trtllm["plugin_path"] = None if plugin is None else str(plugin)
     return json.dumps(
         {
             "backend": settings.backend,
@@ -26,6 +30,8 @@ def native_config(settings: Settings) -> str:
             "llguidance": config.llguidance.model_dump(),
             "llamacpp": config.llamacpp.model_dump(),
             "sim": config.sim.model_dump(),
+            "trtllm": trtllm,
+            "lora_root": None if settings.lora_root is None else str(settings.lora_root),
         },
         ensure_ascii=False,
     )

@@ -10,6 +10,7 @@ from .section import Section
 from .server import ServerConfig
 from .sim import SimConfig
 from .tokenizer import TokenizerConfig
+from .trtllm import TrtllmConfig
 
 
 def description(kind: type[Section]) -> str:
@@ -24,6 +25,7 @@ class Config(Section):
     tokenizer: TokenizerConfig = Field(default_factory=TokenizerConfig)
     llguidance: LlguidanceConfig = Field(default_factory=LlguidanceConfig)
     llamacpp: LlamaCppConfig = Field(default_factory=LlamaCppConfig)
+    trtllm: TrtllmConfig = Field(default_factory=TrtllmConfig)
     sim: SimConfig = Field(default_factory=SimConfig)
     py: PyConfig = Field(default_factory=PyConfig)
     server: ServerConfig = Field(default_factory=ServerConfig)

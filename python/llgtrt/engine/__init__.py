@@ -26,6 +26,7 @@ from llgtrt.engine.errors import (
     new_error,
 )
 from llgtrt.engine.stream import Payload, Sink, Stream, StreamCancelledError
+from llgtrt.engine.trtllm import plugin_sources, process_rank, work_for_leader
 
 __all__ = [
     "AsyncEngine",
@@ -54,4 +55,7 @@ __all__ = [
     "Usage",
     "__version__",
     "new_error",
+    "plugin_sources",
+    "process_rank",
+    "work_for_leader",
 ]

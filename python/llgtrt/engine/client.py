@@ -34,6 +34,7 @@ class ModelInfo:
     bos_token: str | None = None
     eos_token: str | None = None
     special_tokens: tuple[str, ...] = ()
+    adapters: tuple[str, ...] = ()
     metadata: dict[str, str] = field(default_factory=dict)
 
     @classmethod
@@ -42,6 +43,7 @@ class ModelInfo:
         members: dict[str, Any] = json.loads(text)
         known = {name: members[name] for name in cls.__dataclass_fields__ if name in members}
         known["special_tokens"] = tuple(known.get("special_tokens", ()))
+        known["adapters"] = tuple(known.get("adapters", ()))
         return cls(**known)
 
 

@@ -52,6 +52,7 @@ class ChatService:
             LlgtrtError: the core refuses: no room, shutting down, dead.
         """
         name = self._model.resolve(request.model)
+        adapter = self._model.adapter(name, request.lora_model)
         _refuse_unsupported(request)
         arguments = generation_arguments(request, self._engine.model_info.vocab_size)
         sequences = check_choices(arguments["n"], 1, self._max_n)
@@ -84,6 +85,8 @@ class ChatService:
                 model=name,
                 created=created,
                 first_chunk_fields=first_chunk_fields(expanded),
+                lora_model=adapter,
+                load_lora_weights=request.load_lora_weights or "auto",
                 **arguments,
                 **prompt.extras,
             ),

@@ -42,6 +42,7 @@ class CompletionService:
             LlgtrtError: the core refuses: no room, shutting down, dead.
         """
         name = self._model.resolve(request.model)
+        adapter = self._model.adapter(name, request.lora_model)
         info = self._engine.model_info
         _refuse_unsupported(request)
         arguments = generation_arguments(request, info.vocab_size)
@@ -77,6 +78,8 @@ class CompletionService:
                 model=name,
                 created=created,
                 first_chunk_fields=first_chunk_fields(_single(expanded)),
+                lora_model=adapter,
+                load_lora_weights=request.load_lora_weights or "auto",
                 **arguments,
             ),
             permit,

@@ -6,7 +6,7 @@ import json
 from dataclasses import dataclass, field
 from typing import Any
 
-from llgtrt.serving.errors import ModelNotFoundError
+from llgtrt.serving.errors import ModelNotFoundError, RequestError
 from llgtrt.serving.sampling import now
 
 
@@ -17,11 +17,13 @@ class ServedModel:
     Attributes:
         name: name in the API.
         max_sequence_tokens: most tokens of prompt and answer together.
+        adapters: names of LoRA adapters, each of which can be asked for as a model too.
         created: when it was loaded, in seconds since the epoch.
     """
 
     name: str
     max_sequence_tokens: int
+    adapters: tuple[str, ...] = ()
     created: int = field(default_factory=now)
 
     def resolve(self, name: str | None) -> str:
@@ -30,14 +32,32 @@ class ServedModel:
         Raises:
             ModelNotFoundError: another model was asked for.
         """
-        if name is not None and name != self.name:
+        if name is not None and name != self.name and name not in self.adapters:
             raise ModelNotFoundError(name)
-        return self.name
+        return self.name if name is None else name
 
-    def object(self) -> dict[str, Any]:
+    def adapter(self, name: str, lora_model: str | None) -> str | None:
+        """The LoRA adapter that a request means, by ``lora_model`` or by the name of the model.
+
+        Raises:
+            RequestError: the server has no adapters, or two are named.
+        """
+        by_name = name if name != self.name else None
+        if lora_model is None:
+            return by_name
+        if by_name is not None and by_name != lora_model:
+            raise RequestError("model and lora_model name different adapters.", "lora_model")
+        return lora_model
+
+    def objects(self) -> list[dict[str, Any]]:
+        """The model, then its adapters."""
+        adapters = [{**self.object(name), "parent": self.name} for name in self.adapters]
+        return [self.object(), *adapters]
+
+    def object(self, name: str | None = None) -> dict[str, Any]:
         """OpenAI's model object; ``max_model_len`` is what vLLM calls the context length."""
         return {
-            "id": self.name,
+            "id": self.name if name is None else name,
             "object": "model",
             "created": self.created,
             "owned_by": "llgtrt",

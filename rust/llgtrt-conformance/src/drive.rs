@@ -74,6 +74,7 @@ impl Driver {
             stop_token_ids: Arc::from([]),
             constrained: false,
             prompt_logprobs: false,
+            options: None,
         }
     }
 

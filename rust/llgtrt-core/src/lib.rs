@@ -7,6 +7,7 @@ pub mod engine;
 pub mod error;
 pub mod grammar;
 pub mod mask;
+pub mod options;
 pub mod sampler;
 pub mod sampling;
 pub mod sequence;
@@ -17,6 +18,10 @@ pub use engine::{Capabilities, Engine, EngineStats};
 pub use error::{Error, ErrorKind, Result};
 pub use grammar::GrammarSpec;
 pub use mask::{AdvanceBatch, AdvanceState, MaskBatch, MaskSlot, MaskSource, MaskVerdict};
+pub use options::{
+    Adapter, ElementType, EncoderInput, HostTensor, LoadWeights, Mrope, PromptTable, RequestOptions,
+    Retention,
+};
 pub use sampler::{Sampled, Sampler, token_logprobs};
 pub use sampling::SamplingParams;
 pub use sequence::{SequenceId, SequenceSpec, TokenId};

@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 
-use crate::SamplingParams;
+use crate::{RequestOptions, SamplingParams};
 
 /// Index into the vocabulary.
 pub type TokenId = u32;
@@ -33,4 +33,6 @@ pub struct SequenceSpec {
     pub constrained: bool,
     /// Report log-probabilities of the prompt's own tokens in the first output.
     pub prompt_logprobs: bool,
+    /// What only some engines have; `None` asks for nothing.
+    pub options: Option<Arc<RequestOptions>>,
 }

@@ -104,6 +104,7 @@ fn engine_speed(
             stop_token_ids: [].into(),
             constrained,
             prompt_logprobs: false,
+            options: None,
         })?;
     }
     let mut tokens = 0;

@@ -221,6 +221,7 @@ mod tests {
             stop_token_ids: [9].into(),
             constrained: true,
             prompt_logprobs: false,
+            options: None,
         };
         Sequence::new(spec, EOS, 0, 0)
     }

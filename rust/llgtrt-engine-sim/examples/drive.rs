@@ -26,6 +26,7 @@ fn main() {
                         stop_token_ids: Arc::from([]),
                         constrained,
                         prompt_logprobs: false,
+                        options: None,
                     };
                     engine.submit(spec).expect("there is room");
                 }

@@ -29,6 +29,7 @@ fn spec(id: u64, prompt: &str) -> SequenceSpec {
         stop_token_ids: Arc::from([]),
         constrained: false,
         prompt_logprobs: false,
+        options: None,
     }
 }
 

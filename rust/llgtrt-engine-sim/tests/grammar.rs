@@ -35,6 +35,7 @@ fn answers(grammar: &GrammarSpec, count: u64, fast_forward: bool) -> (Vec<String
                 stop_token_ids: Arc::from([]),
                 constrained: true,
                 prompt_logprobs: false,
+                options: None,
             })
             .expect("accepted");
     }

@@ -19,6 +19,7 @@ fn spec(seed: u64) -> SequenceSpec {
         stop_token_ids: Arc::from([]),
         constrained: false,
         prompt_logprobs: false,
+        options: None,
     }
 }
 

@@ -9,8 +9,8 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use llgtrt_core::{
-    Capabilities, Engine, EngineStats, Error, ErrorKind, Finish, MaskSource, Result, SequenceId,
-    SequenceSpec, StepBatch, Tokenizer,
+    AdvanceBatch, AdvanceState, Capabilities, Engine, EngineStats, Error, ErrorKind, Finish, MaskBatch,
+    MaskSlot, MaskSource, RequestOptions, Result, SequenceId, SequenceSpec, StepBatch, Tokenizer,
 };
 
 use crate::check::{check, unconstrained_because};
@@ -20,7 +20,6 @@ use crate::library::Library;
 use crate::lora::{AdapterUse, Adapters};
 use crate::masks::MaskCallback;
 use crate::native::{Native, NativeError, Response};
-use crate::options::RequestOptions;
 use crate::ranks::Ranks;
 use crate::request::{Prepared, Shape, slot};
 use crate::sequence::{Live, Progress, Reader};
@@ -42,8 +41,13 @@ pub struct TrtllmEngine {
     removed_mass: Vec<(SequenceId, Vec<f32>)>,
     responses: Vec<Response>,
     stats: EngineStats,
+    /// Until when a failed request may turn out to have been the engine's end.
+    suspect_until: Option<Instant>,
     dead: Option<Error>,
 }
+
+/// A dying executor first fails its requests. It is asked for this long whether it lives.
+const SUSPICION: Duration = Duration::from_millis(500);
 
 impl TrtllmEngine {
     /// Loads an engine, which takes as long as reading its weights.
@@ -94,6 +98,7 @@ impl TrtllmEngine {
             removed_mass: Vec::new(),
             responses: Vec::new(),
             stats: EngineStats::default(),
+            suspect_until: None,
             dead: None,
             info,
         })
@@ -113,19 +118,6 @@ impl TrtllmEngine {
     /// removed, one number per token reported since the last call.
     pub fn take_removed_mass(&mut self) -> Vec<(SequenceId, Vec<f32>)> {
         std::mem::take(&mut self.removed_mass)
-    }
-
-    /// Accepts a sequence with what only this engine knows.
-    ///
-    /// # Errors
-    /// As [`Engine::submit`].
-    pub fn submit_with(&mut self, spec: SequenceSpec, options: RequestOptions) -> Result<()> {
-        self.accept(&spec, &options)?;
-        let adapter = match &options.adapter {
-            Some(adapter) => Some(self.adapters.resolve(adapter, false)?),
-            None => None,
-        };
-        self.start(spec, options, adapter, false)
     }
 
     fn accept(&self, spec: &SequenceSpec, options: &RequestOptions) -> Result<()> {
@@ -169,7 +161,7 @@ impl TrtllmEngine {
     fn start(
         &mut self,
         spec: SequenceSpec,
-        options: RequestOptions,
+        options: Arc<RequestOptions>,
         adapter: Option<AdapterUse>,
         retried: bool,
     ) -> Result<()> {
@@ -234,6 +226,9 @@ impl TrtllmEngine {
                 continue;
             }
             let Some(live) = self.live.get_mut(&response.request_id) else { continue };
+            if response.error.is_some() && !response.lora_missing {
+                self.suspect_until = Some(Instant::now() + SUSPICION);
+            }
             if !live.started && response.error.is_none() {
                 self.stats.prefix_cache_queries += live.spec.prompt.len() as u64;
                 self.stats.prefix_cache_hits += u64::from(live.cached(&response, self.info.tokens_per_block));
@@ -306,9 +301,9 @@ fn load(setup: &TrtllmSetup, info: &EngineInfo, masks: Arc<dyn MaskSource>) -> R
 ///
 /// # Errors
 /// As [`TrtllmEngine::new`]; and if the executor takes this process for the leader.
-pub fn run_worker(setup: &TrtllmSetup, masks: Arc<dyn MaskSource>) -> Result<()> {
+pub fn run_worker(setup: &TrtllmSetup) -> Result<()> {
     let info = EngineInfo::read(&setup.engine_dir)?;
-    let native = load(setup, &info, masks)?;
+    let native = load(setup, &info, Arc::new(NoMasks))?;
     if native.is_leader() {
         return Err(Error::configuration("TensorRT-LLM takes this process for the leader of its group"));
     }
@@ -317,13 +312,32 @@ pub fn run_worker(setup: &TrtllmSetup, masks: Arc<dyn MaskSource>) -> Result<()>
     Ok(())
 }
 
+/// A worker has no sequences of its own; its executor does not ask.
+struct NoMasks;
+
+impl MaskSource for NoMasks {
+    fn advance(&self, slots: &[MaskSlot<'_>], _fast_forward: bool, out: &mut AdvanceBatch) {
+        for _ in slots {
+            out.push(&[], AdvanceState::Failed(Error::internal("a worker knows no grammars")));
+        }
+    }
+
+    fn fill(&self, _slots: &[MaskSlot<'_>], _batch: &mut MaskBatch) {}
+}
+
 impl Engine for TrtllmEngine {
     fn capabilities(&self) -> &Capabilities {
         &self.capabilities
     }
 
     fn submit(&mut self, spec: SequenceSpec) -> Result<()> {
-        self.submit_with(spec, RequestOptions::default())
+        let options = spec.options.clone().unwrap_or_default();
+        self.accept(&spec, &options)?;
+        let adapter = match &options.adapter {
+            Some(adapter) => Some(self.adapters.resolve(adapter, false)?),
+            None => None,
+        };
+        self.start(spec, options, adapter, false)
     }
 
     fn cancel(&mut self, id: SequenceId) {
@@ -352,6 +366,8 @@ impl Engine for TrtllmEngine {
             let responses = &mut self.responses;
             let outcome = match self.native.wait(wait, responses) {
                 Ok(()) => {
+                    let now = Instant::now();
+                    self.suspect_until = self.suspect_until.filter(|until| now < *until);
                     self.read(batch);
                     self.update_stats()
                 }
@@ -367,8 +383,9 @@ impl Engine for TrtllmEngine {
     }
 
     fn has_work(&self) -> bool {
-        // A dead engine has to be polled once more, to say so.
-        !(self.live.is_empty() && self.ended.is_empty()) || self.dead.is_some()
+        // A dead engine, or one that may be, has to be polled once more, to say so.
+        let quiet = self.live.is_empty() && self.ended.is_empty() && self.suspect_until.is_none();
+        !quiet || self.dead.is_some()
     }
 
     fn stats(&self) -> EngineStats {

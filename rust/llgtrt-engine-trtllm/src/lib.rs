@@ -19,17 +19,14 @@ mod library;
 mod lora;
 mod masks;
 mod native;
-mod options;
 mod ranks;
 mod request;
 mod sequence;
+mod sources;
 
 pub use config::{Batching, ChunkingPolicy, DecodingMode, TrtllmConfig, TrtllmSetup};
 pub use engine::{TrtllmEngine, run_worker};
 pub use engine_dir::EngineInfo;
 pub use lora::adapter_names;
-pub use options::{
-    Adapter, ElementType, EncoderInput, HostTensor, LoadWeights, Mrope, PromptTable, RequestOptions,
-    Retention,
-};
 pub use ranks::Ranks;
+pub use sources::PLUGIN_SOURCES;

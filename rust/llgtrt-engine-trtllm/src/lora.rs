@@ -5,10 +5,8 @@ use std::collections::{HashMap, HashSet};
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
-use llgtrt_core::{Error, Result};
+use llgtrt_core::{Adapter, ElementType, Error, HostTensor, LoadWeights, Result};
 use safetensors::{Dtype, SafeTensors};
-
-use crate::options::{Adapter, ElementType, HostTensor, LoadWeights};
 
 /// Longest name of an adapter, in bytes.
 const MAX_NAME: usize = 128;

@@ -4,13 +4,14 @@
 //! of end tokens before `min_tokens`, and `min_p` (where neither penalties nor biases follow it) are applied to the
 //! logits before. The end token is the vocabulary's first; the others and the stop tokens are stop words.
 
-use llgtrt_core::{SamplingParams, SequenceSpec, TokenId, Vocabulary};
+use llgtrt_core::{
+    ElementType, HostTensor, RequestOptions, SamplingParams, SequenceSpec, TokenId, Vocabulary,
+};
 
 use crate::abi::{self, Plain as _, UNSET, UNSET_64, dtype};
 use crate::lora::AdapterUse;
 use crate::masks::Slot;
 use crate::native::{FlatLists, optional};
-use crate::options::{ElementType, HostTensor, RequestOptions};
 
 /// Below this temperature sampling is greedy, as in the other engines.
 const MIN_TEMPERATURE: f32 = 1e-5;
@@ -177,7 +178,7 @@ fn milliseconds(value: Option<u64>) -> i64 {
     value.map_or(UNSET_64, |value| i64::try_from(value).unwrap_or(i64::MAX))
 }
 
-fn retention(range: &crate::options::Retention) -> abi::Retention {
+fn retention(range: &llgtrt_core::Retention) -> abi::Retention {
     let mut plain = abi::Retention::sized();
     plain.token_start = range.start.cast_signed();
     plain.token_end = optional(range.end);
@@ -261,6 +262,7 @@ mod tests {
             stop_token_ids: Arc::from([3]),
             constrained: false,
             prompt_logprobs: false,
+            options: None,
         }
     }
 

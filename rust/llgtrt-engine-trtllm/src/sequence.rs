@@ -1,13 +1,14 @@
 //! One live sequence: what it was asked, what it said, and why it ends. Owned by the engine's thread.
 
+use std::sync::Arc;
+
 use llgtrt_core::{
-    Error, ErrorKind, Finish, SequenceSpec, StepBatch, StopCause, TokenId, TokenLogprobs, TokenOutput,
-    Vocabulary, token_logprobs,
+    Error, ErrorKind, Finish, RequestOptions, SequenceSpec, StepBatch, StopCause, TokenId, TokenLogprobs,
+    TokenOutput, Vocabulary, token_logprobs,
 };
 
 use crate::masks::{MaskCallback, SharedSlot, Verdict};
 use crate::native::{Logits, Native, Response};
-use crate::options::RequestOptions;
 
 /// `tensorrt_llm::executor::FinishReason`, of which later versions may have more.
 mod reason {
@@ -21,7 +22,7 @@ mod reason {
 /// A sequence that the executor works on.
 pub(crate) struct Live {
     pub(crate) spec: SequenceSpec,
-    pub(crate) options: RequestOptions,
+    pub(crate) options: Arc<RequestOptions>,
     /// The executor's id of its request.
     pub(crate) request_id: u64,
     pub(crate) slot: Option<SharedSlot>,
@@ -54,7 +55,7 @@ pub(crate) struct Reader<'a> {
 impl Live {
     pub(crate) fn new(
         spec: SequenceSpec,
-        options: RequestOptions,
+        options: Arc<RequestOptions>,
         request_id: u64,
         slot: Option<SharedSlot>,
     ) -> Self {
@@ -205,11 +206,11 @@ impl Live {
                 {
                     self.push(eos, reader, batch)?;
                 }
-                Finish::Stop(StopCause::EndOfSequence)
+                self.at_end(reader.native.callback())
             }
             reason::STOP_WORDS => match last {
                 Some(token) if reader.vocabulary.is_eos(token) && self.stops_at_eos() => {
-                    Finish::Stop(StopCause::EndOfSequence)
+                    self.at_end(reader.native.callback())
                 }
                 Some(token) => Finish::Stop(StopCause::StopToken(token)),
                 None => Finish::Stop(StopCause::EndOfSequence),
@@ -233,6 +234,15 @@ impl Live {
 
     fn stops_at_eos(&self) -> bool {
         self.spec.constrained || !self.spec.sampling.ignore_eos
+    }
+
+    /// The mask source is told of the end as well, and may have a reason against the answer.
+    fn at_end(&self, masks: &MaskCallback) -> Finish {
+        let verdict = self.spec.constrained.then(|| masks.last_word(self.spec.id, &self.tokens)).flatten();
+        match verdict {
+            Some(Verdict::Failed(error)) => Finish::Failed(error),
+            _ => Finish::Stop(StopCause::EndOfSequence),
+        }
     }
 
     /// A grammar may be complete exactly at the limit: its answer comes first.

@@ -31,7 +31,25 @@ fn an_error_ends_its_own_request() {
     assert_eq!(records[1].tokens(), alone[0].tokens());
     assert_eq!(records[1].finish, Some(Finish::Length));
     assert_eq!(live_after(&engine), (0, 0));
-    assert!(!engine.has_work());
+    // It is polled on for a while, in case that it was the engine's end.
+    let start = Instant::now();
+    while engine.has_work() {
+        assert!(start.elapsed() < Duration::from_secs(60));
+        engine.poll(Duration::from_millis(20), &mut StepBatch::default()).unwrap();
+    }
+}
+
+#[test]
+fn a_fatal_error_is_noticed_without_another_request() {
+    let dir = EngineDir::new("fatal_iteration=3\n");
+    let mut engine = dir.free_engine_with(spec(1, "hello", 50));
+    let mut polls = 0;
+    // As the step loop does it: an engine without work is not polled.
+    while engine.has_work() && engine.poll(Duration::from_millis(20), &mut StepBatch::default()).is_ok() {
+        polls += 1;
+    }
+    assert!(engine.submit(spec(2, "more", 5)).is_err() && engine.has_work(), "after {polls} polls");
+    assert!(engine.poll(Duration::ZERO, &mut StepBatch::default()).is_err());
 }
 
 #[test]

@@ -7,10 +7,10 @@ use std::sync::Arc;
 
 use common::{EngineDir, engine_of, finish, spec};
 use llgtrt_core::{
-    AdvanceBatch, Engine, ErrorKind, Finish, MaskBatch, MaskSlot, MaskSource, SamplingParams, SequenceSpec,
-    StopCause,
+    Adapter, AdvanceBatch, Engine, ErrorKind, Finish, LoadWeights, MaskBatch, MaskSlot, MaskSource,
+    RequestOptions, SamplingParams, SequenceSpec, StopCause,
 };
-use llgtrt_engine_trtllm::{Adapter, LoadWeights, RequestOptions, TrtllmEngine};
+use llgtrt_engine_trtllm::TrtllmEngine;
 
 fn adapter(name: &str, load: LoadWeights) -> RequestOptions {
     RequestOptions { adapter: Some(Adapter { name: name.to_owned(), load }), ..RequestOptions::default() }
@@ -35,7 +35,7 @@ fn adapters_are_loaded_on_demand_and_again_after_a_miss() {
     let mut id = 0;
     let mut run = |name: &str, load| {
         id += 1;
-        engine.submit_with(spec(id, "hello", 6), adapter(name, load)).unwrap();
+        engine.submit(with(spec(id, "hello", 6), adapter(name, load))).unwrap();
         finish(&mut engine, &[id]).remove(0)
     };
     let first: Vec<_> = ["a", "b", "c"].iter().map(|name| run(name, LoadWeights::Auto).tokens()).collect();
@@ -49,7 +49,7 @@ fn adapters_are_loaded_on_demand_and_again_after_a_miss() {
     assert_eq!(run("b", LoadWeights::Always).tokens(), first[1]);
     assert_eq!(run("b", LoadWeights::Never).tokens(), first[1]);
 
-    let error = engine.submit_with(spec(99, "hello", 6), adapter("../a", LoadWeights::Auto)).unwrap_err();
+    let error = engine.submit(with(spec(99, "hello", 6), adapter("../a", LoadWeights::Auto))).unwrap_err();
     assert_eq!((error.kind, error.param.as_deref()), (ErrorKind::InvalidRequest, Some("lora_model")));
     assert!(!engine.has_work());
 }
@@ -57,7 +57,7 @@ fn adapters_are_loaded_on_demand_and_again_after_a_miss() {
 #[test]
 fn adapters_need_a_folder() {
     let dir = EngineDir::new("");
-    let error = dir.free_engine().submit_with(spec(1, "x", 2), adapter("a", LoadWeights::Auto)).unwrap_err();
+    let error = dir.free_engine().submit(with(spec(1, "x", 2), adapter("a", LoadWeights::Auto))).unwrap_err();
     assert_eq!(error.param.as_deref(), Some("lora_model"));
 }
 
@@ -68,7 +68,7 @@ fn prefixes_are_found_in_the_cache_unless_salted() {
     let prompt = "a prompt of three blocks and a bit more than that, see";
     let mut cached = |id, salt| {
         let options = RequestOptions { cache_salt: salt, ..RequestOptions::default() };
-        engine.submit_with(spec(id, prompt, 2), options).unwrap();
+        engine.submit(with(spec(id, prompt, 2), options)).unwrap();
         finish(&mut engine, &[id]).remove(0).cached
     };
     assert_eq!(cached(1, None), Some(0));
@@ -95,7 +95,7 @@ fn a_higher_priority_goes_first() {
     while poll(&mut engine).is_empty() {}
     engine.submit(spec(2, "waits", 4)).unwrap();
     let urgent = RequestOptions { priority: Some(0.9), ..RequestOptions::default() };
-    engine.submit_with(spec(3, "overtakes", 4), urgent).unwrap();
+    engine.submit(with(spec(3, "overtakes", 4), urgent)).unwrap();
     while poll(&mut engine).len() < 3 {}
     assert_eq!(order, [1, 3, 2]);
 }
@@ -106,12 +106,12 @@ fn runs_of_stop_tokens_and_bad_words_are_passed_on() {
     let mut engine = dir.free_engine_with(spec(1, "hello", 12));
     let free = finish(&mut engine, &[1]).remove(0).tokens();
     let stop = RequestOptions { stop_words: vec![free[3..6].to_vec()], ..RequestOptions::default() };
-    engine.submit_with(spec(2, "hello", 12), stop).unwrap();
+    engine.submit(with(spec(2, "hello", 12), stop)).unwrap();
     let stopped = finish(&mut engine, &[2]).remove(0);
     assert_eq!(stopped.tokens(), free[..6]);
     assert_eq!(stopped.finish, Some(Finish::Stop(StopCause::StopToken(free[5]))));
     let bad = RequestOptions { bad_words: vec![vec![free[0]]], ..RequestOptions::default() };
-    engine.submit_with(spec(3, "hello", 4), bad).unwrap();
+    engine.submit(with(spec(3, "hello", 4), bad)).unwrap();
     assert!(!finish(&mut engine, &[3])[0].tokens().contains(&free[0]));
 }
 
@@ -138,8 +138,8 @@ fn the_removed_probability_is_reported_per_token() {
     let mut engine = dir.engine(Arc::new(Even));
     let options = RequestOptions { report_removed_mass: true, ..RequestOptions::default() };
     let constrained = SequenceSpec { constrained: true, ..spec(1, "hello", 7) };
-    engine.submit_with(constrained, options.clone()).unwrap();
-    engine.submit_with(spec(2, "hello", 3), options).unwrap();
+    engine.submit(with(constrained, options.clone())).unwrap();
+    engine.submit(with(spec(2, "hello", 3), options)).unwrap();
     let records = finish(&mut engine, &[1, 2]);
     assert!(records[0].tokens().iter().all(|token| token % 2 == 0));
     let mut masses = [Vec::new(), Vec::new()];
@@ -184,5 +184,9 @@ fn what_the_engine_cannot_do_is_refused() {
     let mut engine = dir.free_engine();
     let beams = RequestOptions { beam_width: Some(2), ..RequestOptions::default() };
     let constrained = SequenceSpec { constrained: true, ..spec(1, "x", 2) };
-    assert!(engine.submit_with(constrained, beams).unwrap_err().message.contains("beam width"));
+    assert!(engine.submit(with(constrained, beams)).unwrap_err().message.contains("beam width"));
+}
+
+fn with(spec: SequenceSpec, options: RequestOptions) -> SequenceSpec {
+    SequenceSpec { options: Some(Arc::new(options)), ..spec }
 }

@@ -6,8 +6,10 @@
 use std::path::PathBuf;
 use std::time::Duration;
 
+use llgtrt_core::{Error, Result};
 use llgtrt_engine_llamacpp::LlamaCppConfig;
 use llgtrt_engine_sim::SimConfig;
+use llgtrt_engine_trtllm::{Batching, TrtllmConfig, TrtllmSetup};
 use llgtrt_grammar::{GrammarConfig, GrammarLimits};
 use llgtrt_runtime::RuntimeConfig;
 use llgtrt_text::TokenizerOptions;
@@ -21,6 +23,7 @@ use serde_json::{Value, json};
 pub(crate) enum Backend {
     LlamaCpp,
     Sim,
+    Trtllm,
 }
 
 impl Backend {
@@ -28,6 +31,7 @@ impl Backend {
         match self {
             Self::LlamaCpp => "llamacpp",
             Self::Sim => "sim",
+            Self::Trtllm => "trtllm",
         }
     }
 }
@@ -44,13 +48,15 @@ pub(crate) struct NativeConfig {
     pub llguidance: GrammarConfig,
     pub llamacpp: LlamaCppConfig,
     pub sim: SimConfig,
+    #[serde(default)]
+    pub trtllm: TrtllmConfig,
+    #[serde(default)]
+    pub lora_root: Option<PathBuf>,
 }
 
-/// The `runtime` section. Fields that only TensorRT-LLM knows are read, so that one file serves every
-/// engine, and left to that engine.
+/// The `runtime` section. One file serves every engine: each takes the fields that it knows.
 #[derive(Debug, Deserialize)]
 #[serde(deny_unknown_fields)]
-#[expect(dead_code, reason = "fields of an engine that is not part of this build")]
 #[expect(clippy::struct_excessive_bools, reason = "the names and types of the configuration file")]
 pub(crate) struct RuntimeSection {
     pub guaranteed_no_evict: bool,
@@ -85,6 +91,37 @@ impl NativeConfig {
             grammar: self.llguidance.clone(),
         }
     }
+
+    /// What a TensorRT-LLM engine is made from.
+    pub(crate) fn trtllm(&self) -> Result<TrtllmSetup> {
+        let runtime = &self.runtime;
+        Ok(TrtllmSetup {
+            engine_dir: self
+                .model_path
+                .clone()
+                .ok_or_else(|| Error::configuration("the trtllm engine needs an engine folder"))?,
+            config: self.trtllm.clone(),
+            lora_root: self.lora_root.clone(),
+            batching: Batching {
+                guaranteed_no_evict: runtime.guaranteed_no_evict,
+                max_batch_size: runtime.max_batch_size,
+                max_num_tokens: runtime.max_num_tokens,
+                // The runtime's own gate counts who waits; the executor takes all that come through it.
+                max_queue_size: None,
+                max_sequence_tokens: runtime.max_seq_len,
+                enable_chunked_context: runtime.enable_chunked_context,
+                enable_kv_cache_reuse: runtime.enable_kv_cache_reuse,
+                kv_cache_free_gpu_mem_fraction: runtime.kv_cache_free_gpu_mem_fraction,
+                kv_cache_host_memory_megabytes: runtime.kv_cache_host_memory_megabytes,
+                kv_cache_onboard_blocks: runtime.kv_cache_onboard_blocks,
+                cross_kv_cache_fraction: runtime.cross_kv_cache_fraction,
+                secondary_offload_min_priority: runtime.secondary_offload_min_priority,
+                event_buffer_max_size: runtime.event_buffer_max_size,
+                enable_batch_size_tuning: runtime.enable_batch_size_tuning,
+                enable_max_num_tokens_tuning: runtime.enable_max_num_tokens_tuning,
+            },
+        })
+    }
 }
 
 /// Fields of the engines' own types that are set from the `runtime` section and the paths, and so are no
@@ -105,5 +142,6 @@ pub(crate) fn fields() -> Value {
         "llguidance.limits": serde_introspect::<GrammarLimits>(),
         "llamacpp": section(serde_introspect::<LlamaCppConfig>()),
         "sim": section(serde_introspect::<SimConfig>()),
+        "trtllm": serde_introspect::<TrtllmConfig>(),
     })
 }

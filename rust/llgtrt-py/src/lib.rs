@@ -9,6 +9,7 @@ mod grammar;
 mod output;
 mod request;
 mod start;
+mod trtllm;
 
 use pyo3::prelude::*;
 
@@ -48,5 +49,8 @@ fn _native(module: &Bound<'_, PyModule>) -> PyResult<()> {
     module.add_class::<engine::Engine>()?;
     module.add_class::<grammar::GrammarChecker>()?;
     module.add_function(wrap_pyfunction!(init_logging, module)?)?;
+    module.add_function(wrap_pyfunction!(trtllm::trtllm_plugin_sources, module)?)?;
+    module.add_function(wrap_pyfunction!(trtllm::mpi_rank, module)?)?;
+    module.add_function(wrap_pyfunction!(trtllm::run_trtllm_worker, module)?)?;
     module.add_function(wrap_pyfunction!(config_fields, module)?)
 }

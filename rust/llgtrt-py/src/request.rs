@@ -1,6 +1,8 @@
 //! What Python asks for: frozen, keyword-only. Runs with the GIL held; only moves data.
 
-use llgtrt_core::SamplingParams;
+use std::sync::Arc;
+
+use llgtrt_core::{Adapter, LoadWeights, RequestOptions, SamplingParams};
 use llgtrt_runtime as runtime;
 use pyo3::exceptions::PyValueError;
 use pyo3::prelude::*;
@@ -72,7 +74,7 @@ impl GenerateRequest {
         logit_bias=Vec::new(), seed=None, ignore_eos=false, logprobs=None, prompt_logprobs=false, stop=Vec::new(),
         stop_token_ids=Vec::new(), include_stop=false, echo=false, grammar=None, grammar_param=None,
         output="final", logprobs_form="chat", response_id="", model="", created=0,
-        include_usage=false, first_chunk_fields=None,
+        include_usage=false, first_chunk_fields=None, lora_model=None, load_lora_weights="auto",
     ))]
     #[expect(
         clippy::too_many_arguments,
@@ -111,6 +113,8 @@ impl GenerateRequest {
         created: u64,
         include_usage: bool,
         first_chunk_fields: Option<String>,
+        lora_model: Option<String>,
+        load_lora_weights: &str,
     ) -> PyResult<Self> {
         let output = match output {
             "final" => runtime::OutputFormat::Final,
@@ -124,6 +128,17 @@ impl GenerateRequest {
             "completion" => true,
             other => return Err(PyValueError::new_err(format!("unknown logprobs form {other:?}"))),
         };
+        let load = match load_lora_weights {
+            "auto" => LoadWeights::Auto,
+            "always" => LoadWeights::Always,
+            "never" => LoadWeights::Never,
+            other => {
+                return Err(PyValueError::new_err(format!("unknown way to load LoRA weights {other:?}")));
+            }
+        };
+        let options = lora_model.map(|name| {
+            Arc::new(RequestOptions { adapter: Some(Adapter { name, load }), ..RequestOptions::default() })
+        });
         if prompts.is_empty() || n == 0 || max_tokens == Some(0) {
             return Err(PyValueError::new_err("prompts, n and max_tokens must not be empty or zero"));
         }
@@ -156,6 +171,7 @@ impl GenerateRequest {
             },
             seed,
             prompt_logprobs,
+            options,
             stop,
             stop_token_ids,
             include_stop,

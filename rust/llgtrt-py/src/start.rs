@@ -5,6 +5,7 @@ use std::sync::Arc;
 use llgtrt_core::{Error, Result, Tokenizer};
 use llgtrt_engine_llamacpp::{LlamaCppEngine, LlamaCppModel};
 use llgtrt_engine_sim::SimEngine;
+use llgtrt_engine_trtllm::{EngineInfo, TrtllmEngine, adapter_names};
 use llgtrt_runtime::{EngineFactory, Runtime};
 use llgtrt_text::{ByteTokenizer, HfTokenizer};
 use serde_json::{Value, json};
@@ -18,6 +19,7 @@ pub(crate) fn start(config: NativeConfig) -> Result<(Runtime, String)> {
     let (tokenizer, vocab_size, mut info, engine) = match backend {
         Backend::LlamaCpp => llamacpp(config)?,
         Backend::Sim => sim(config)?,
+        Backend::Trtllm => trtllm(&config)?,
     };
     let runtime = Runtime::start(&runtime_config, Arc::clone(&tokenizer), vocab_size, engine)?;
     let capabilities = runtime.capabilities();
@@ -56,6 +58,29 @@ fn sim(config: NativeConfig) -> Result<Parts> {
     let shared = Arc::clone(&tokenizer);
     let engine: EngineFactory =
         Box::new(move |masks| Ok(Box::new(SimEngine::new(sim, shared, masks)?) as Box<_>));
+    Ok((tokenizer, vocab_size, info, engine))
+}
+
+fn trtllm(config: &NativeConfig) -> Result<Parts> {
+    let setup = config.trtllm()?;
+    let info = EngineInfo::read(&setup.engine_dir)?;
+    let path = config.tokenizer_path.as_ref().ok_or_else(|| {
+        Error::configuration(
+            "the engine folder has no tokenizer.json: copy the model's there, or name it with -T",
+        )
+    })?;
+    let tokenizer: Arc<dyn Tokenizer> = Arc::new(HfTokenizer::from_path(path, &config.tokenizer)?);
+    let adapters = match &setup.lora_root {
+        Some(root) => adapter_names(root).map_err(|error| {
+            Error::configuration(format!("{}: {error}", root.display())).with_param("lora_root")
+        })?,
+        None => Vec::new(),
+    };
+    let vocab_size = info.vocab_size as usize;
+    let info = json!({"chat_template": null, "metadata": {}, "adapters": adapters});
+    let shared = Arc::clone(&tokenizer);
+    let engine: EngineFactory =
+        Box::new(move |masks| Ok(Box::new(TrtllmEngine::new(&setup, shared, masks)?) as Box<_>));
     Ok((tokenizer, vocab_size, info, engine))
 }
 

@@ -217,6 +217,7 @@ impl Admission {
                     stop_token_ids: Arc::clone(&stop_token_ids),
                     constrained: grammar.is_some(),
                     prompt_logprobs: request.prompt_logprobs,
+                    options: request.options.clone(),
                 });
             }
         }

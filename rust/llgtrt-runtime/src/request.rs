@@ -1,6 +1,8 @@
 //! What a caller asks for, and what it gets back: plain data, no threads.
 
-use llgtrt_core::{Error, GrammarSpec, SamplingParams, TokenId};
+use std::sync::Arc;
+
+use llgtrt_core::{Error, GrammarSpec, RequestOptions, SamplingParams, TokenId};
 
 /// A prompt as text (tokenized on an admission thread) or as tokens.
 #[derive(Debug, Clone, PartialEq)]
@@ -52,6 +54,8 @@ pub struct GenerateRequest {
     pub seed: Option<u64>,
     /// Report the prompt's log-probabilities.
     pub prompt_logprobs: bool,
+    /// What only some engines have.
+    pub options: Option<Arc<RequestOptions>>,
     /// Stop strings.
     pub stop: Vec<String>,
     /// Stop tokens.

@@ -32,6 +32,7 @@ def test_defaults_are_comments() -> None:
         "tokenizer": {},
         "llguidance": {"limits": {}},
         "llamacpp": {},
+        "trtllm": {},
         "sim": {},
         "py": {},
         "server": {},

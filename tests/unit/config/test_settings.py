@@ -112,7 +112,11 @@ def test_the_key_is_in_no_representation() -> None:
     assert "secret" not in repr(load_settings(Arguments(backend="sim", api_key="secret")))
 
 
-def test_native_config_has_exactly_what_rust_reads(engine: Path) -> None:
+def test_native_config_has_exactly_what_rust_reads(
+    engine: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path))
+    monkeypatch.delenv("LLGTRT_TRTLLM_PLUGIN", raising=False)
     native = json.loads(native_config(load_settings(Arguments(engine=engine))))
     config = Config()
     assert native == {
@@ -124,6 +128,8 @@ def test_native_config_has_exactly_what_rust_reads(engine: Path) -> None:
         "llguidance": config.llguidance.model_dump(),
         "llamacpp": config.llamacpp.model_dump(),
         "sim": config.sim.model_dump(),
+        "trtllm": config.trtllm.model_dump(),
+        "lora_root": None,
     }
 
 

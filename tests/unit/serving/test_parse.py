@@ -178,7 +178,7 @@ def test_p5_unknown_constraint_fields_are_refused(field: str) -> None:
     assert chat(**{field: None}).messages == MESSAGES
 
 
-@pytest.mark.parametrize("field", ["prompt_embeds", "custom_logit_processor", "chat_template", "lora_model"])
+@pytest.mark.parametrize("field", ["prompt_embeds", "custom_logit_processor", "chat_template", "lora_path"])
 def test_fields_that_would_change_the_answer_are_refused(field: str) -> None:
     assert refused(**{field: "x"}).param == field
 

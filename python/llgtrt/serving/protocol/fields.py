@@ -6,7 +6,7 @@ Types are strict: ``n: true`` and ``n: "1"`` are errors, and so is a number that
 
 from __future__ import annotations
 
-from typing import Annotated, Any
+from typing import Annotated, Any, Literal
 
 from pydantic import BaseModel, BeforeValidator, ConfigDict, Field
 from pydantic_core import PydanticCustomError
@@ -127,6 +127,13 @@ class GenerationFields(RequestModel):
     ignore_eos: bool | None = Field(default=None, description="Do not end at the end-of-text token.")
     stream: bool | None = Field(default=None, description="Send server-sent events while generating.")
     stream_options: StreamOptions | None = Field(default=None, description="Only with stream.")
+    lora_model: str | None = Field(
+        default=None, description="LoRA adapter to use; `model` may name it as well. (TensorRT-LLM)"
+    )
+    load_lora_weights: Literal["auto", "always", "never"] | None = Field(
+        default=None,
+        description="auto loads the adapter when it is not in the cache, always each time, never fails then.",
+    )
     user: str | None = Field(default=None, description="Accepted; not used.")
     metadata: dict[str, Any] | None = Field(default=None, description="Accepted; not used.")
     store: bool | None = Field(default=None, description="Accepted; nothing is stored.")

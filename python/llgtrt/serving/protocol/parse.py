@@ -19,8 +19,7 @@ REFUSED_FIELDS = {
     "chat_template": "A request cannot bring a chat template; the server's configuration sets it.",
     "custom_logit_processor": "Logit processors in requests are not accepted.",
     "logits_processors": "Logit processors in requests are not accepted.",
-    "lora_model": "LoRA adapters are not supported.",
-    "lora_path": "LoRA adapters are not supported.",
+    "lora_path": "A request names a LoRA adapter with lora_model.",
     "prompt_embeds": "Prompt embeddings are not accepted.",
 }
 """Fields that are no constraint, but without which a client would get something else than it asked for."""

@@ -84,6 +84,7 @@ pub fn spec(id: u64, prompt: impl Into<Arc<[TokenId]>>, max_tokens: u32) -> Sequ
         stop_token_ids: [].into(),
         constrained: false,
         prompt_logprobs: false,
+        options: None,
     }
 }
 

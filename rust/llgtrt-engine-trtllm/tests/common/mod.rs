@@ -114,6 +114,7 @@ pub fn spec(id: u64, prompt: &str, max_tokens: u32) -> SequenceSpec {
         stop_token_ids: Arc::from([]),
         constrained: false,
         prompt_logprobs: false,
+        options: None,
     }
 }
 

@@ -48,6 +48,7 @@ pub fn request(prompt: &str, output: OutputFormat) -> GenerateRequest {
         sampling: SamplingParams::default(),
         seed: Some(7),
         prompt_logprobs: false,
+        options: None,
         stop: Vec::new(),
         stop_token_ids: Vec::new(),
         include_stop: false,

@@ -1,8 +1,8 @@
-//! What a request may ask of TensorRT-LLM beyond a [`SequenceSpec`](llgtrt_core::SequenceSpec). Plain data.
+//! What a request may ask of the engines that have it, beyond what every engine does. Plain data.
 
 use std::sync::Arc;
 
-use llgtrt_core::TokenId;
+use crate::TokenId;
 
 /// Element type of a [`HostTensor`].
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -120,7 +120,8 @@ pub struct Retention {
     pub duration_ms: Option<u64>,
 }
 
-/// Everything that a request may ask for. The default asks for nothing.
+/// Everything that a request may ask for. The default asks for nothing. An engine that lacks something refuses it,
+/// or is never asked: see its documentation.
 #[derive(Debug, Clone, PartialEq, Default)]
 pub struct RequestOptions {
     /// The LoRA adapter.

@@ -1,0 +1,299 @@
+"""TensorRT-LLM engine folders, served through the plugin built with the stand-in of the executor."""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import os
+import shutil
+import signal
+import struct
+import subprocess
+import sysconfig
+from collections.abc import Iterator
+from pathlib import Path
+
+import httpx
+import pytest
+
+from llgtrt.config.trtllm import PLUGIN_NAME, PLUGIN_VARIABLE
+from support.server import ServerProcess, clean_environment, llgtrt_executable, run_llgtrt, wait_until
+
+ROOT = Path(__file__).resolve().parents[2]
+SCHEMA = {
+    "type": "object",
+    "properties": {
+        "color": {"enum": ["red", "green", "blue"]},
+        "count": {"type": "integer", "minimum": 0, "maximum": 99},
+        "ready": {"type": "boolean"},
+    },
+    "required": ["color", "count", "ready"],
+    "additionalProperties": False,
+}
+VOCABULARY = [chr(code) for code in range(32, 127)]
+
+
+@pytest.fixture(scope="session")
+def plugin(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """The plugin, built as `llgtrt build-trtllm` does, but with the stand-in."""
+    cmake = shutil.which("cmake") or shutil.which("cmake", path=sysconfig.get_path("scripts"))
+    if cmake is None:
+        pytest.fail("CMake is missing: run `make setup`")
+    folder = tmp_path_factory.mktemp("plugin")
+    source = ROOT / "rust/llgtrt-engine-trtllm/plugin"
+    for arguments in (
+        ["-S", str(source), "-B", str(folder), "-DLLGTRT_STANDIN=ON"],
+        ["--build", str(folder)],
+    ):
+        subprocess.run([cmake, *arguments], check=True, stdout=subprocess.DEVNULL)
+    return folder / PLUGIN_NAME
+
+
+def make_engine(folder: Path, switches: str = "") -> Path:
+    """An engine folder as trtllm-build and the user leave it, for the stand-in."""
+    folder.mkdir(exist_ok=True)
+    vocabulary = {token: index for index, token in enumerate(VOCABULARY)}
+    flags = dict.fromkeys(("single_word", "lstrip", "rstrip", "normalized"), False)
+    special = {"id": len(VOCABULARY), "content": "</s>", "special": True, **flags}
+    byte_level = {
+        "type": "ByteLevel",
+        "add_prefix_space": False,
+        "trim_offsets": True,
+        "use_regex": False,
+    }
+    tokenizer = {
+        "version": "1.0",
+        "added_tokens": [special],
+        "pre_tokenizer": byte_level,
+        "decoder": byte_level,
+        "model": {
+            "type": "BPE",
+            "vocab": {"\u0120" if token == " " else token: index for token, index in vocabulary.items()},
+            "merges": [],
+        },
+    }
+    config = {
+        "version": "1.2.1",
+        "pretrained_config": {
+            "architecture": "LlamaForCausalLM",
+            "logits_dtype": "float32",
+            "vocab_size": 128,
+            "mapping": {"world_size": 1, "tp_size": 1, "pp_size": 1},
+        },
+        "build_config": {
+            "max_batch_size": 4,
+            "max_seq_len": 512,
+            "max_num_tokens": 256,
+            "plugin_config": {"lora_plugin": "auto", "use_paged_context_fmha": True, "tokens_per_block": 16},
+        },
+    }
+    (folder / "rank0.engine").write_bytes(b"")
+    (folder / "config.json").write_text(json.dumps(config))
+    (folder / "tokenizer.json").write_text(json.dumps(tokenizer))
+    (folder / "tokenizer_config.json").write_text(json.dumps({"eos_token": "</s>"}))
+    (folder / "standin.conf").write_text(switches)
+    return folder
+
+
+def write_adapter(file: Path) -> None:
+    """A LoRA adapter in the form that the engine reads."""
+    header = json.dumps(
+        {
+            "weights": {"dtype": "F32", "shape": [1, 4], "data_offsets": [0, 16]},
+            "config": {"dtype": "I32", "shape": [1, 3], "data_offsets": [16, 28]},
+        }
+    ).encode()
+    file.write_bytes(struct.pack("<Q", len(header)) + header + bytes(28))
+
+
+@pytest.fixture(scope="module")
+def trtllm(plugin: Path, tmp_path_factory: pytest.TempPathFactory) -> Iterator[ServerProcess]:
+    """A server with two adapters."""
+    root = tmp_path_factory.mktemp("served")
+    engine = make_engine(root / "engine", "chunk_tokens=20\n")
+    adapters = root / "adapters"
+    adapters.mkdir()
+    for name in ("first", "second"):
+        write_adapter(adapters / f"{name}.safetensors")
+    with ServerProcess(
+        "serve",
+        str(engine),
+        "--lora-root",
+        str(adapters),
+        "--served-model-name",
+        "base",
+        env={PLUGIN_VARIABLE: str(plugin)},
+    ) as process:
+        yield process
+
+
+def complete(server: ServerProcess, **body: object) -> httpx.Response:
+    """One completion."""
+    request = {"prompt": "Hello", "max_tokens": 64, "temperature": 0, **body}
+    return httpx.post(f"{server.base_url}/v1/completions", json=request, timeout=30)
+
+
+def text_of(response: httpx.Response) -> str:
+    """The text of the first choice."""
+    assert response.status_code == 200, response.text
+    return str(response.json()["choices"][0]["text"])
+
+
+@pytest.mark.parametrize("temperature", [0, 1])
+def test_an_answer_satisfies_its_schema(trtllm: ServerProcess, temperature: float) -> None:
+    schema = {"type": "json_schema", "json_schema": {"name": "answer", "schema": SCHEMA}}
+    response = httpx.post(
+        f"{trtllm.base_url}/v1/chat/completions",
+        json={
+            "messages": [{"role": "user", "content": "A color, please. " * 4}],
+            "response_format": schema,
+            "max_tokens": 200,
+            "temperature": temperature,
+            "seed": 3,
+        },
+        timeout=30,
+    )
+    assert response.status_code == 200, response.text
+    choice = response.json()["choices"][0]
+    assert choice["finish_reason"] == "stop"
+    answer = json.loads(choice["message"]["content"])
+    assert answer["color"] in ("red", "green", "blue")
+    assert 0 <= answer["count"] <= 99
+    assert isinstance(answer["ready"], bool)
+
+
+def test_a_streamed_answer_is_the_same_text(trtllm: ServerProcess) -> None:
+    whole = text_of(complete(trtllm))
+    request = {"prompt": "Hello", "max_tokens": 64, "temperature": 0, "stream": True}
+    pieces = []
+    with httpx.stream("POST", f"{trtllm.base_url}/v1/completions", json=request, timeout=30) as stream:
+        for line in stream.iter_lines():
+            if line.startswith("data: {"):
+                pieces += [choice["text"] for choice in json.loads(line[6:])["choices"]]
+    assert "".join(pieces) == whole
+    assert whole
+
+
+def test_adapters_are_models(trtllm: ServerProcess) -> None:
+    names = [model["id"] for model in trtllm.get("/v1/models").json()["data"]]
+    assert names == ["base", "first", "second"]
+    assert trtllm.get("/v1/models/second").json()["parent"] == "base"
+    base = text_of(complete(trtllm))
+    first = text_of(complete(trtllm, model="first"))
+    assert first != base
+    assert text_of(complete(trtllm, lora_model="first", load_lora_weights="always")) == first
+    assert text_of(complete(trtllm, model="second")) not in (base, first)
+
+
+def test_adapters_that_do_not_exist(trtllm: ServerProcess) -> None:
+    assert complete(trtllm, model="third").status_code == 404
+    for name in ("third", "../first", "/etc/passwd", ""):
+        response = complete(trtllm, lora_model=name)
+        assert response.status_code == 400, response.text
+        assert response.json()["error"]["param"] == "lora_model"
+    both = complete(trtllm, model="first", lora_model="second")
+    assert (both.status_code, both.json()["error"]["param"]) == (400, "lora_model")
+
+
+def test_a_client_that_leaves_frees_its_place(trtllm: ServerProcess) -> None:
+    request = {"prompt": "Hello", "max_tokens": 400, "ignore_eos": True, "stream": True}
+    for _ in range(8):
+        with httpx.stream("POST", f"{trtllm.base_url}/v1/completions", json=request, timeout=30) as stream:
+            next(stream.iter_lines())
+    wait_until(trtllm.is_idle, "nothing runs")
+    assert text_of(complete(trtllm))
+
+
+def test_a_dead_executor_ends_the_process(plugin: Path, tmp_path: Path) -> None:
+    engine = make_engine(tmp_path / "engine", "fatal_iteration=3\n")
+    with ServerProcess("serve", str(engine), env={PLUGIN_VARIABLE: str(plugin)}) as server:
+        with contextlib.suppress(httpx.TransportError):
+            assert complete(server).status_code >= 500
+        assert server.wait_exit() != 0
+
+
+def test_what_does_not_fit_is_said_before_a_port_opens(plugin: Path, tmp_path: Path) -> None:
+    engine = make_engine(tmp_path / "engine")
+    missing = run_llgtrt("serve", str(engine), env={PLUGIN_VARIABLE: str(tmp_path / "none.so")})
+    assert missing.returncode == 1
+    assert "llgtrt build-trtllm" in missing.stderr
+    (engine / "llgtrt.json5").write_text("{runtime: {max_batch_size: 64}}")
+    conflict = run_llgtrt("serve", str(engine), env={PLUGIN_VARIABLE: str(plugin)})
+    assert conflict.returncode == 1
+    assert "runtime.max_batch_size" in conflict.stderr
+
+
+def test_workers_end_with_their_leader(plugin: Path, tmp_path: Path) -> None:
+    """Without MPI: the stand-in's processes find each other through a lock in the engine folder."""
+    engine = make_engine(tmp_path / "engine", "group=1\n")
+    config = json.loads((engine / "config.json").read_text())
+    config["pretrained_config"]["mapping"] = {"world_size": 2, "tp_size": 2, "pp_size": 1}
+    (engine / "config.json").write_text(json.dumps(config))
+    (engine / "rank1.engine").write_bytes(b"")
+
+    def environment(rank: int) -> dict[str, str]:
+        size = {"OMPI_COMM_WORLD_RANK": str(rank), "OMPI_COMM_WORLD_SIZE": "2"}
+        return {PLUGIN_VARIABLE: str(plugin), **size}
+
+    with ServerProcess("serve", str(engine), env=environment(0)) as leader:
+        worker = subprocess.Popen(
+            [llgtrt_executable(), "serve", str(engine), "--port", str(leader.port)],
+            env={**clean_environment(), **environment(1)},
+            stdout=subprocess.DEVNULL,
+            stderr=subprocess.PIPE,
+        )
+        try:
+            assert text_of(complete(leader))
+            assert worker.poll() is None
+            leader.process.send_signal(signal.SIGKILL)
+            leader.wait_exit()
+            assert worker.wait(30) == 0
+        finally:
+            worker.kill()
+            worker.communicate()
+
+
+def test_build_trtllm_says_what_is_missing(tmp_path: Path) -> None:
+    nothing = run_llgtrt("build-trtllm", "--trtllm-root", str(tmp_path))
+    assert nothing.returncode == 1
+    assert "was not found" in nothing.stderr
+    (tmp_path / "libs").mkdir()
+    (tmp_path / "libs/libtensorrt_llm.so").write_bytes(b"")
+    newer = run_llgtrt("build-trtllm", "--trtllm-root", str(tmp_path))
+    assert newer.returncode == 1
+    assert "without its C++ executor" in newer.stderr
+
+
+def test_build_trtllm_calls_cmake_and_keeps_the_plugin(tmp_path: Path) -> None:
+    root = tmp_path / "a root with blanks"
+    header = root / "include/tensorrt_llm/executor/executor.h"
+    header.parent.mkdir(parents=True)
+    header.write_text("")
+    (root / "lib").mkdir()
+    (root / "lib/libtensorrt_llm.so").write_bytes(b"")
+    log = tmp_path / "log"
+    cmake = tmp_path / "cmake"
+    cmake.write_text(
+        f'#!/bin/sh\nprintf "%s\\n" "$@" >>"{log}"\n'
+        f'if [ "$1" = --build ]; then : >"$2/{PLUGIN_NAME}"; else mkdir -p "$4"; fi\n'
+    )
+    cmake.chmod(0o755)
+    output = tmp_path / "out"
+    result = run_llgtrt(
+        "build-trtllm",
+        "--trtllm-root",
+        str(root),
+        "--output",
+        str(output),
+        "--architectures",
+        "90",
+        env={"CMAKE": str(cmake)},
+    )
+    assert result.returncode == 0, result.stderr
+    assert (output / PLUGIN_NAME).is_file()
+    assert (output / "source/src/mask_kernel.cu").is_file()
+    arguments = log.read_text().splitlines()
+    assert f"-DTRTLLM_INCLUDE_DIR={root}/include" in arguments
+    assert f"-DTRTLLM_LIB_DIR={root}/lib" in arguments
+    assert "-DCMAKE_CUDA_ARCHITECTURES=90" in arguments
+    assert os.access(output / PLUGIN_NAME, os.R_OK)
