@@ -55,7 +55,7 @@ class TrtllmConfig(Section):
     kv_cache_max_tokens: int | None = Field(
         ge=1, le=2**31 - 1, default=None, description="Most tokens in the KV cache. null: as many as fit."
     )
-    max_attention_window: list[Index] = Field(
+    max_attention_window: list[Count] = Field(
         default_factory=list,
         description="Attention window of each layer, repeated over the layers. Empty: the engine's.",
     )

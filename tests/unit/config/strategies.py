@@ -34,13 +34,15 @@ def _value(kind: Any, field: FieldInfo) -> st.SearchStrategy[Any]:
         return _JSON
     origin, arguments = typing.get_origin(kind), typing.get_args(kind)
     if origin is typing.Annotated:
-        return _value(arguments[0], field)
+        return _value(arguments[0], FieldInfo.from_annotation(kind))
     if origin in (typing.Union, types.UnionType):
         return st.one_of([_value(option, field) for option in arguments])
     if origin is typing.Literal:
         return st.sampled_from(arguments)
     if origin is list:
-        return st.lists(_value(arguments[0], FieldInfo(annotation=arguments[0])), max_size=3)
+        sizes = [getattr(constraint, "min_length", 0) for constraint in field.metadata]
+        items = _value(arguments[0], FieldInfo(annotation=arguments[0]))
+        return st.lists(items, min_size=max(sizes, default=0), max_size=3)
     if isinstance(kind, type) and issubclass(kind, Section):
         return raw_section(kind)
     low, high = _bounds(field)
