@@ -9,7 +9,8 @@ from typing import Any
 from llgtrt.config import ConfigError, LlguidanceConfig
 from llgtrt.engine import GrammarChecker, LlgtrtError
 from llgtrt.serving.errors import RequestError
-from llgtrt.serving.protocol.validate import Residual, instance_texts, schema_question
+from llgtrt.serving.protocol.constraint import Residual
+from llgtrt.serving.protocol.validate import instance_texts, schema_question
 
 
 class SchemaChecker:
