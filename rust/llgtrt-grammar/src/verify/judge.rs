@@ -2,7 +2,7 @@
 //!
 //! How long a validator takes depends on the schema in ways that nobody bounds (references that double at
 //! every level, for instance), and it cannot be interrupted. So it runs on a `residue-judge` thread; the
-//! engine's thread waits for it, not longer than [`PATIENCE`]. A judge that takes longer is left to end by
+//! caller waits for it, not longer than [`PATIENCE`]. A judge that takes longer is left to end by
 //! itself, and the next question goes to a new one, as long as there are not too many.
 
 use std::sync::Arc;
@@ -16,7 +16,7 @@ use serde_json::Value;
 
 use crate::spawn_big_stack;
 
-/// The engine's thread, and with it every sequence, waits at most this long.
+/// The caller waits at most this long; if it is the engine's thread, so does every sequence.
 const PATIENCE: Duration = Duration::from_millis(250);
 
 /// Judges that may be late at the same time.
@@ -37,49 +37,64 @@ struct Question {
     answer: Sender<bool>,
 }
 
-static JUDGE: Mutex<Option<Sender<Question>>> = Mutex::new(None);
-/// Questions that were asked and are not answered.
-static BUSY: AtomicUsize = AtomicUsize::new(0);
-
-/// Whether the JSON text satisfies the schema.
-pub(super) fn judge(validator: &Arc<Validator>, text: &[u8]) -> Judgement {
-    let (answer, heard) = channel();
-    let mut judge = JUDGE.lock();
-    let question = Question { validator: Arc::clone(validator), text: text.to_vec(), answer };
-    let sender = match judge.take() {
-        Some(sender) => sender,
-        None if BUSY.load(Ordering::Acquire) >= MAX_LATE => return Judgement::Unknown,
-        None => {
-            let (sender, questions) = channel();
-            let thread = spawn_big_stack("residue-judge", move || serve(&questions));
-            if let Err(error) = thread {
-                tracing::error!(%error, "no thread for a validator");
-                return Judgement::Unknown;
-            }
-            sender
-        }
-    };
-    BUSY.fetch_add(1, Ordering::AcqRel);
-    if sender.send(question).is_err() {
-        BUSY.fetch_sub(1, Ordering::AcqRel);
-        return Judgement::Unknown;
-    }
-    match heard.recv_timeout(PATIENCE) {
-        Ok(valid) => {
-            *judge = Some(sender);
-            if valid { Judgement::Valid } else { Judgement::Invalid }
-        }
-        Err(_) => Judgement::Unknown,
-    }
+/// One judge at a time, for one kind of caller: those who wait for each other.
+pub(super) struct Court {
+    judge: Mutex<Option<Sender<Question>>>,
+    /// Questions that were asked and are not answered.
+    busy: AtomicUsize,
 }
 
-fn serve(questions: &Receiver<Question>) {
-    for Question { validator, text, answer } in questions {
-        let ask = || serde_json::from_slice::<Value>(&text).is_ok_and(|value| validator.is_valid(&value));
-        let valid = std::panic::catch_unwind(std::panic::AssertUnwindSafe(ask)).unwrap_or(false);
-        BUSY.fetch_sub(1, Ordering::AcqRel);
-        // Whoever asked may have lost patience.
-        let _ = answer.send(valid);
+/// Asked by the engine's thread, about answers.
+pub(super) static ANSWERS: Court = Court::new();
+
+/// Asked by compile slots, about the instances of reports: whatever they are, no answer waits for them.
+pub(super) static REPORTS: Court = Court::new();
+
+impl Court {
+    const fn new() -> Self {
+        Self { judge: Mutex::new(None), busy: AtomicUsize::new(0) }
+    }
+
+    /// Whether the JSON text satisfies the schema.
+    pub(super) fn judge(&'static self, validator: &Arc<Validator>, text: &[u8]) -> Judgement {
+        let (answer, heard) = channel();
+        let mut judge = self.judge.lock();
+        let question = Question { validator: Arc::clone(validator), text: text.to_vec(), answer };
+        let sender = match judge.take() {
+            Some(sender) => sender,
+            None if self.busy.load(Ordering::Acquire) >= MAX_LATE => return Judgement::Unknown,
+            None => {
+                let (sender, questions) = channel();
+                let thread = spawn_big_stack("residue-judge", move || self.serve(&questions));
+                if let Err(error) = thread {
+                    tracing::error!(%error, "no thread for a validator");
+                    return Judgement::Unknown;
+                }
+                sender
+            }
+        };
+        self.busy.fetch_add(1, Ordering::AcqRel);
+        if sender.send(question).is_err() {
+            self.busy.fetch_sub(1, Ordering::AcqRel);
+            return Judgement::Unknown;
+        }
+        match heard.recv_timeout(PATIENCE) {
+            Ok(valid) => {
+                *judge = Some(sender);
+                if valid { Judgement::Valid } else { Judgement::Invalid }
+            }
+            Err(_) => Judgement::Unknown,
+        }
+    }
+
+    fn serve(&self, questions: &Receiver<Question>) {
+        for Question { validator, text, answer } in questions {
+            let ask = || serde_json::from_slice::<Value>(&text).is_ok_and(|value| validator.is_valid(&value));
+            let valid = std::panic::catch_unwind(std::panic::AssertUnwindSafe(ask)).unwrap_or(false);
+            self.busy.fetch_sub(1, Ordering::AcqRel);
+            // Whoever asked may have lost patience.
+            let _ = answer.send(valid);
+        }
     }
 }
 
@@ -91,9 +106,9 @@ mod tests {
     #[test]
     fn values_are_judged() {
         let validator = Arc::new(jsonschema::validator_for(&json!({"uniqueItems": true})).unwrap());
-        assert_eq!(judge(&validator, b"[1, 2]"), Judgement::Valid);
-        assert_eq!(judge(&validator, b"[1, 1.0]"), Judgement::Invalid);
-        assert_eq!(judge(&validator, b"[1,"), Judgement::Invalid);
+        assert_eq!(ANSWERS.judge(&validator, b"[1, 2]"), Judgement::Valid);
+        assert_eq!(ANSWERS.judge(&validator, b"[1, 1.0]"), Judgement::Invalid);
+        assert_eq!(ANSWERS.judge(&validator, b"[1,"), Judgement::Invalid);
     }
 
     #[test]
@@ -107,7 +122,7 @@ mod tests {
         schema["$defs"]["40"] = json!({"type": "integer"});
         let slow = Arc::new(jsonschema::validator_for(&schema).unwrap());
         let quick = Arc::new(jsonschema::validator_for(&json!({"type": "integer"})).unwrap());
-        assert_eq!(judge(&slow, b"1"), Judgement::Unknown);
-        assert_eq!(judge(&quick, b"1"), Judgement::Valid);
+        assert_eq!(ANSWERS.judge(&slow, b"1"), Judgement::Unknown);
+        assert_eq!(ANSWERS.judge(&quick, b"1"), Judgement::Valid);
     }
 }

@@ -22,7 +22,7 @@ use toktrie::SimpleVob;
 pub(crate) use self::plan::Plan;
 
 use self::bans::Bans;
-use self::judge::{Judgement, judge};
+use self::judge::{ANSWERS, Judgement};
 use self::plan::Check;
 use self::scan::{Event, Scanner};
 use crate::TokenEnv;
@@ -299,7 +299,7 @@ impl Verifier {
 
 /// What a validator says.
 fn ask(validator: &Arc<jsonschema::Validator>, text: &[u8]) -> Result<(), Wrong> {
-    match judge(validator, text) {
+    match ANSWERS.judge(validator, text) {
         Judgement::Valid => Ok(()),
         Judgement::Invalid => Err(Wrong::Here),
         Judgement::Unknown => Err(Wrong::Failed(failure("checking the answer takes too long"))),

@@ -7,7 +7,7 @@ use jsonschema::{PatternOptions, Validator};
 use llgtrt_core::Error;
 use serde_json::{Map, Value};
 
-use super::judge::{Judgement, judge};
+use super::judge::{Judgement, REPORTS};
 use crate::admission::push_key;
 use crate::normalize::{Residue, Segment};
 use crate::text::{first_line, grammar_error};
@@ -83,7 +83,7 @@ impl Plan {
 impl Plan {
     /// Whether a value satisfies the whole schema; `None` if that takes too long to say.
     pub(crate) fn judge(&self, value: &Value) -> Option<bool> {
-        match judge(&self.whole, value.to_string().as_bytes()) {
+        match REPORTS.judge(&self.whole, value.to_string().as_bytes()) {
             Judgement::Valid => Some(true),
             Judgement::Invalid => Some(false),
             Judgement::Unknown => None,
