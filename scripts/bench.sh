@@ -6,3 +6,4 @@ cd "$(dirname "$0")/.."
 .venv/bin/python benches/masks.py
 .venv/bin/python benches/serve.py
 .venv/bin/python benches/frontend.py
+.venv/bin/python benches/mask_kernel.py

@@ -3,12 +3,21 @@
 # from the Python package registry (about 350 MB, once) into a virtual environment of its own.
 #
 #   scripts/check_cuda.sh [FOLDER]    the environment's folder; target/cuda by default
+#   scripts/check_cuda.sh --gpu-test OUTPUT ARCHITECTURE [FOLDER]
+#                                     only builds the program that tests and times the kernel on a GPU, which has to
+#                                     be of this architecture, such as 90: see benches/mask_kernel.py
 #
 # A CUDA installation whose nvcc is on PATH, or named by NVCC, is used instead.
 set -euo pipefail
 cd "$(dirname "$0")/.."
 plugin=rust/llgtrt-engine-trtllm/plugin
 architectures=(80 86 89 90 100 120)
+gpu_test=""
+if [[ "${1:-}" == --gpu-test ]]; then
+    gpu_test="${2:?name the output}"
+    architectures=("${3:?name the architecture}")
+    shift 3
+fi
 folder="${1:-target/cuda}"
 
 # Pinned: a compiler that changes by itself would make this check fail by itself.
@@ -32,6 +41,25 @@ if [[ -z "$nvcc" ]]; then
     [[ -n "$nvcc" ]] || { echo "the packages hold no nvcc" >&2; exit 1; }
 fi
 
+# The program OUTPUT for the architectures that follow it.
+build_gpu_test() {
+    local output="$1" codes=() architecture libraries
+    shift
+    for architecture in "$@"; do
+        codes+=(-gencode "arch=compute_$architecture,code=sm_$architecture")
+    done
+    # Where the packages keep the runtime; nvcc looks in lib64 by itself.
+    libraries="$(dirname "$nvcc")/../lib"
+    "$nvcc" -std=c++17 -O3 -Werror all-warnings "${codes[@]}" -I "$plugin/src" -I "$plugin/tests" -L "$libraries" \
+        "$plugin/tests/mask_kernel_gpu.cu" "$plugin/tests/mask_cases.cpp" \
+        "$plugin/src/mask_kernel.cu" "$plugin/src/mask_kernel_host.cpp" -o "$output"
+}
+
+if [[ -n "$gpu_test" ]]; then
+    build_gpu_test "$gpu_test" "${architectures[@]}"
+    exit
+fi
+
 out="$(mktemp -d)"
 trap 'rm -rf "$out"' EXIT
 codes=()
@@ -46,3 +74,9 @@ include="$(dirname "$nvcc")/../include"
     -isystem "$include" -isystem "$plugin/tests/standin/include" -I "$plugin/src" -I "$plugin/include" \
     "$plugin/src/device_cuda.cpp"
 echo "The mask kernel compiles for sm_${architectures[*]}"
+build_gpu_test "$out/mask_kernel_gpu" 80 90
+# It is linked, and starts: without a GPU it only says so, with 77.
+status=0
+said="$(CUDA_VISIBLE_DEVICES='' "$out/mask_kernel_gpu" check 2>&1)" || status=$?
+[[ $status -eq 77 ]] || { echo "it ended with $status: $said" >&2; exit 1; }
+echo "The kernel's test for GPUs compiles for sm_80 and sm_90"

@@ -1,9 +1,10 @@
-// device.h in the host's memory, where everything is done when the call returns.
+// device.h and the mask kernel in the host's memory, where everything is done when the call returns.
 #include <algorithm>
 #include <cstring>
 #include <new>
 
 #include "device.h"
+#include "mask_kernel.h"
 
 namespace llgtrt {
 
@@ -38,6 +39,11 @@ void copy_to_device(void* target, void const* source, size_t bytes, void* /*stre
 
 void copy_to_host(void* target, void const* source, size_t bytes, void* /*stream*/) {
   std::memcpy(target, source, bytes);
+}
+
+void apply_masks(MaskRow const* rows, uint32_t count, uint32_t /*columns*/, LogitsType type, uint32_t const* masks,
+                 MaskWorkspace const& workspace, void* /*stream*/) {
+  apply_masks_on_host(rows, count, type, masks, workspace.removed);
 }
 
 }  // namespace llgtrt

@@ -64,4 +64,7 @@ constexpr size_t logit_size(LogitsType type) { return type == LogitsType::kFP32 
 void apply_masks(MaskRow const* rows, uint32_t count, uint32_t columns, LogitsType type, uint32_t const* masks,
                  MaskWorkspace const& workspace, void* stream);
 
+/// The same in the host's memory, one row after the other: what the kernel is checked against, and what the tests run.
+void apply_masks_on_host(MaskRow const* rows, uint32_t count, LogitsType type, uint32_t const* masks, float* removed);
+
 }  // namespace llgtrt

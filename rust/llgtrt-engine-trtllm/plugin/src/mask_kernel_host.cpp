@@ -1,4 +1,4 @@
-// mask_kernel.h in the host's memory: what the kernel is checked against, and what the tests run.
+// mask_kernel.h in the host's memory.
 #include <algorithm>
 #include <cmath>
 #include <limits>
@@ -79,13 +79,12 @@ void apply_row(MaskRow const& row, uint32_t const* masks, float* removed) {
 
 }  // namespace
 
-void apply_masks(MaskRow const* rows, uint32_t count, uint32_t /*columns*/, LogitsType type, uint32_t const* masks,
-                 MaskWorkspace const& workspace, void* /*stream*/) {
+void apply_masks_on_host(MaskRow const* rows, uint32_t count, LogitsType type, uint32_t const* masks, float* removed) {
   for (uint32_t i = 0; i < count; ++i) {
     switch (type) {
-      case LogitsType::kFP32: apply_row<Fp32>(rows[i], masks, &workspace.removed[i]); break;
-      case LogitsType::kFP16: apply_row<Fp16>(rows[i], masks, &workspace.removed[i]); break;
-      case LogitsType::kBF16: apply_row<Bf16>(rows[i], masks, &workspace.removed[i]); break;
+      case LogitsType::kFP32: apply_row<Fp32>(rows[i], masks, &removed[i]); break;
+      case LogitsType::kFP16: apply_row<Fp16>(rows[i], masks, &removed[i]); break;
+      case LogitsType::kBF16: apply_row<Bf16>(rows[i], masks, &removed[i]); break;
     }
   }
 }

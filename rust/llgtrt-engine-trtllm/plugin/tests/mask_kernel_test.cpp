@@ -1,28 +1,21 @@
 // The host implementation of the mask kernel against its contract, spelled out in double precision.
 #include "mask_kernel.h"
 
+#include <algorithm>
 #include <cmath>
 #include <limits>
 #include <random>
-#include <vector>
 
 #include "check.h"
 #include "float16.h"
+#include "mask_cases.h"
 
 using namespace llgtrt;
 
 namespace {
 
 constexpr float kInfinity = std::numeric_limits<float>::infinity();
-
-struct Row {
-  std::vector<float> logits;
-  std::vector<uint32_t> mask;
-  uint32_t vocab;
-  uint32_t flags;
-  float temperature;
-  float min_p;
-};
+constexpr float kTolerance = 1e-5F;
 
 float rounded(float value, LogitsType type) {
   switch (type) {
@@ -32,91 +25,81 @@ float rounded(float value, LogitsType type) {
   }
 }
 
-/// What the header promises.
-std::vector<float> expected(Row const& row, LogitsType type, float& removed) {
+/// What the header promises of one row.
+void expect_row(MaskCase const& mask_case, size_t index, MaskResult& result) {
+  MaskRow const& row = mask_case.rows[index];
+  if (row.flags == 0) return;
+  size_t const first = index * row.columns;
   auto const allowed = [&](size_t i) {
-    return i < row.vocab && ((row.flags & kApplyMask) == 0 || (row.mask[i / 32] >> (i % 32) & 1U) != 0);
+    return i < row.vocab && ((row.flags & kApplyMask) == 0 ||
+                             (mask_case.masks[row.mask_offset + i / 32] >> (i % 32) & 1U) != 0);
   };
   double sum = 0;
   double kept = 0;
-  std::vector<float> result = row.logits;
-  if (row.flags == 0) return result;
   float best = -kInfinity;
-  for (size_t i = 0; i < row.logits.size(); ++i) {
+  for (size_t i = 0; i < row.columns; ++i) {
+    float const raw = logit_at(mask_case, mask_case.logits, first + i);
     if (i < row.vocab) {
-      double const term = std::exp(static_cast<double>(row.logits[i]) - 20.0);
+      double const term = std::exp(static_cast<double>(raw) - 20.0);
       sum += term;
       if (allowed(i)) kept += term;
     }
-    bool const scaled = (row.flags & kScale) != 0;
-    result[i] = allowed(i) ? rounded(scaled ? row.logits[i] * (1.0F / row.temperature) : row.logits[i], type)
-                           : -kInfinity;
-    best = std::max(best, result[i]);
+    float const scaled = (row.flags & kScale) != 0 ? raw * row.inverse_temperature : raw;
+    float const value = allowed(i) ? rounded(scaled, mask_case.type) : -kInfinity;
+    set_logit(mask_case, result.logits, first + i, value);
+    best = std::max(best, value);
   }
-  removed = static_cast<float>(1.0 - kept / sum);
-  if ((row.flags & kMinP) != 0)
-    for (auto& value : result)
-      if (value < best + std::log(row.min_p)) value = -kInfinity;
+  if ((row.flags & kReportRemovedMass) != 0) result.removed[index] = static_cast<float>(1.0 - kept / sum);
+  if ((row.flags & kMinP) == 0) return;
+  for (size_t i = 0; i < row.columns; ++i)
+    if (logit_at(mask_case, result.logits, first + i) < best + row.log_min_p)
+      set_logit(mask_case, result.logits, first + i, -kInfinity);
+}
+
+MaskResult expected(MaskCase const& mask_case) {
+  MaskResult result{mask_case.logits, std::vector<float>(mask_case.rows.size(), kNotReported)};
+  for (size_t row = 0; row < mask_case.rows.size(); ++row) expect_row(mask_case, row, result);
   return result;
 }
 
-void run(std::mt19937& random, LogitsType type, size_t rows, uint32_t vocab, uint32_t columns) {
-  std::normal_distribution<float> normal(0.0F, 4.0F);
-  std::vector<Row> inputs;
-  std::vector<std::vector<float>> fp32(rows);
-  std::vector<std::vector<uint16_t>> narrow(rows);
-  std::vector<MaskRow> described;
-  std::vector<uint32_t> masks;
-  uint32_t const words = (vocab + 31) / 32;
-  for (size_t r = 0; r < rows; ++r) {
-    Row row;
-    row.vocab = vocab;
-    row.flags = static_cast<uint32_t>(r) % 16;
-    row.temperature = 0.7F;
-    row.min_p = r % 32 < 16 ? 0.05F : 1.0F;
-    for (uint32_t i = 0; i < columns; ++i) row.logits.push_back(rounded(normal(random), type));
-    for (uint32_t w = 0; w < words; ++w) row.mask.push_back(r % 3 == 0 ? 0U : static_cast<uint32_t>(random()));
-    row.mask[words / 2] |= 2U;
-    for (float value : row.logits) {
-      fp32[r].push_back(value);
-      narrow[r].push_back(type == LogitsType::kFP16 ? float_to_fp16(value) : float_to_bf16(value));
-    }
-    void* const data = type == LogitsType::kFP32 ? static_cast<void*>(fp32[r].data()) : narrow[r].data();
-    described.push_back({data, static_cast<uint32_t>(masks.size()), columns, vocab, row.flags,
-                         1.0F / row.temperature, std::log(row.min_p)});
-    masks.insert(masks.end(), row.mask.begin(), row.mask.end());
-    inputs.push_back(std::move(row));
-  }
-  std::vector<float> removed(rows, -1.0F);
-  apply_masks(described.data(), static_cast<uint32_t>(rows), columns, type, masks.data(),
-              {nullptr, nullptr, removed.data()}, nullptr);
-  for (size_t r = 0; r < rows; ++r) {
-    float mass = 0.0F;
-    auto const want = expected(inputs[r], type, mass);
-    for (size_t i = 0; i < columns; ++i) {
-      float const got = type == LogitsType::kFP32    ? fp32[r][i]
-                        : type == LogitsType::kFP16 ? fp16_to_float(narrow[r][i])
-                                                     : bf16_to_float(narrow[r][i]);
-      CHECK(got == want[i]);
-    }
-    if ((inputs[r].flags & kReportRemovedMass) != 0)
-      CHECK(std::abs(removed[r] - mass) < 1e-5F);
-    else
-      CHECK(removed[r] == -1.0F);
+void as_promised(std::mt19937& random, LogitsType type, uint32_t rows, uint32_t vocab, uint32_t columns) {
+  auto const mask_case = random_case(random, type, rows, vocab, columns, 0);
+  auto const text = difference(mask_case, on_host(mask_case), expected(mask_case), kTolerance);
+  if (!text.empty()) std::fprintf(stderr, "%s\n", text.c_str());
+  CHECK(text.empty());
+}
+
+/// Of a row that is all -inf, or holds NaN or +inf, nothing is reported.
+void odd_rows(LogitsType type) {
+  auto const mask_case = odd_case(type);
+  auto const result = on_host(mask_case);
+  for (size_t row = 0; row < mask_case.rows.size(); ++row) {
+    bool const none_allowed = row + 1 == mask_case.rows.size();
+    CHECK(none_allowed ? result.removed[row] == 1.0F : std::isnan(result.removed[row]));
+    // Forbidden, and padding.
+    CHECK(logit_at(mask_case, result.logits, row * mask_case.columns) == -kInfinity);
+    CHECK(logit_at(mask_case, result.logits, (row + 1) * mask_case.columns - 1) == -kInfinity);
   }
 }
 
-void odd_rows() {
-  // All -inf, NaN: nothing is reported of them.
-  for (float value : {-kInfinity, std::numeric_limits<float>::quiet_NaN(), kInfinity}) {
-    std::vector<float> logits{value, value, -1.0F * std::abs(value)};
-    uint32_t const mask = 3;
-    float removed = 0.0F;
-    MaskRow const row{logits.data(), 0, 3, 3, kApplyMask | kReportRemovedMass | kMinP, 1.0F, std::log(0.1F)};
-    apply_masks(&row, 1, 3, LogitsType::kFP32, &mask, {nullptr, nullptr, &removed}, nullptr);
-    CHECK(std::isnan(removed));
-    CHECK(logits[2] == -kInfinity);
-  }
+/// The comparison sees one wrong element, and one wrong mass.
+void differences_are_seen(std::mt19937& random, LogitsType type) {
+  auto const mask_case = random_case(random, type, 16, 100, 101, 0);
+  auto const want = on_host(mask_case);
+  CHECK(difference(mask_case, want, want, 0.0F).empty());
+  auto got = want;
+  set_logit(mask_case, got.logits, 5 * 101 + 100, 3.0F);  // padding of row 5
+  CHECK(difference(mask_case, got, want, 1.0F).find("row 5 with flags 5: logit 100 is 3.0") == 0);
+  got = want;
+  got.removed[15] += 0.01F;
+  CHECK(difference(mask_case, got, want, 0.02F).empty());
+  CHECK(difference(mask_case, got, want, 0.005F).find("row 15 with flags 15: the removed mass") == 0);
+  got = want;
+  got.removed[3] += 0.01F;  // asks for none
+  CHECK(!difference(mask_case, got, want, 0.02F).empty());
+  got = want;
+  got.removed[8] = std::numeric_limits<float>::quiet_NaN();
+  CHECK(!difference(mask_case, got, want, 1.0F).empty());
 }
 
 }  // namespace
@@ -124,9 +107,10 @@ void odd_rows() {
 void mask_kernel_test() {
   std::mt19937 random(7);
   for (auto type : {LogitsType::kFP32, LogitsType::kFP16, LogitsType::kBF16}) {
-    run(random, type, 48, 257, 320);
-    run(random, type, 16, 64, 64);
-    run(random, type, 16, 1000, 1003);
+    as_promised(random, type, 48, 257, 320);
+    as_promised(random, type, 16, 64, 64);
+    as_promised(random, type, 16, 1000, 1003);
+    odd_rows(type);
+    differences_are_seen(random, type);
   }
-  odd_rows();
 }
