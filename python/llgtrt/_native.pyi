@@ -78,6 +78,9 @@ class GrammarSpec:
 
 OutputFormat = Literal["final", "deltas", "chat_sse", "completion_sse"]
 LogprobsForm = Literal["chat", "completion"]
+Element = Literal["bool", "i32", "i64", "bf16", "fp8", "fp16", "fp32"]
+Tensor = tuple[Element, list[int], bytes]
+"""Type of the elements, shape, and the elements as this machine lays them out."""
 
 @final
 class GenerateRequest:
@@ -109,6 +112,23 @@ class GenerateRequest:
         first_chunk_fields: JSON members (without braces) merged into the first SSE chunk.
         lora_model: the LoRA adapter; an error comes as the first payload where there is none of that name.
         load_lora_weights: when the adapter's weights are sent to TensorRT-LLM.
+        bad_words: texts whose tokens are not generated in a row; not with a grammar.
+        priority: 0 to 1, higher goes first; ``None`` is 0.5.
+        cache_salt: cached prefixes are shared only among requests of the same salt.
+        return_removed_mass: add ``removed_mass`` to the log-probabilities, which must be asked for: the
+            probability of the tokens that the mask had removed.
+        prompt_table: embeddings ``[rows, hidden size]`` for the token ids from the vocabulary's size on.
+        prompt_table_extra_ids: a number per token that tells rows of the same id but other content apart.
+        position_ids: the position of each token.
+        mrope_cos_sin, mrope_position_deltas: rotary embeddings (``fp32``) and the offset of the answer.
+        encoder_tokens, encoder_features, encoder_output_length: the encoder's input.
+        cross_attention_mask, skip_cross_attention: what the decoder attends to; the second is of ``bool``.
+
+    From ``lora_model`` on these are for engines that have ``prompt_tensors`` in their ``model_info``; with
+    another engine the error comes as the first payload.
+
+    Raises:
+        InvalidRequestError: a tensor's bytes do not fit its shape, or fields contradict each other.
     """
 
     def __new__(
@@ -147,6 +167,20 @@ class GenerateRequest:
         first_chunk_fields: str | None = None,
         lora_model: str | None = None,
         load_lora_weights: Literal["auto", "always", "never"] = "auto",
+        bad_words: list[str] = ...,
+        priority: float | None = None,
+        cache_salt: int | None = None,
+        return_removed_mass: bool = False,
+        prompt_table: Tensor | None = None,
+        prompt_table_extra_ids: list[int] | None = None,
+        position_ids: list[int] | None = None,
+        mrope_cos_sin: Tensor | None = None,
+        mrope_position_deltas: int | None = None,
+        encoder_tokens: list[int] | None = None,
+        encoder_features: Tensor | None = None,
+        encoder_output_length: int | None = None,
+        cross_attention_mask: Tensor | None = None,
+        skip_cross_attention: Tensor | None = None,
     ) -> GenerateRequest: ...
 
 # --- output -----------------------------------------------------------------------------------
@@ -236,8 +270,9 @@ class Engine:
     @property
     def model_info(self) -> str:
         """JSON: ``backend``, ``max_sequence_tokens``, ``max_batch_size``, ``vocab_size``, ``fast_forward``,
-        ``prompt_logprobs``, ``chat_template`` (from the model file, or null), ``bos_token``, ``eos_token``
-        (texts or null), ``special_tokens`` (every control token's text), ``metadata`` (object of strings).
+        ``prompt_logprobs``, ``prompt_tensors`` (takes what a prompt has beside tokens), ``chat_template``
+        (from the model file, or null), ``bos_token``, ``eos_token`` (texts or null), ``special_tokens``
+        (every control token's text), ``metadata`` (object of strings).
         """
     @property
     def event_fd(self) -> int:

@@ -225,3 +225,22 @@ def test_naughty_strings(http: httpx.Client, shared_data: Path) -> None:
             assert response.status_code < 500, (text, response.text)
         response = http.post(COMPLETIONS, json={"prompt": text, "max_tokens": 2, "echo": True})
         assert response.status_code in (200, 400), (text, response.text)
+
+
+@pytest.mark.parametrize("stream", [False, True])
+@pytest.mark.parametrize(
+    ("name", "value"),
+    [
+        ("lora_model", "a"),
+        ("bad_words", ["no"]),
+        ("priority", 0.5),
+        ("cache_salt", "mine"),
+        ("return_removed_mass", True),
+    ],
+)
+def test_what_another_engine_has_is_refused(http: httpx.Client, name: str, value: Any, stream: bool) -> None:
+    requests = ((CHAT, chat(logprobs=True)), (COMPLETIONS, {"prompt": "x", "logprobs": 0}))
+    for path, body in requests:
+        error = error_of(http.post(path, json={**body, name: value, "stream": stream}))
+        assert error["param"] == name
+        assert f"{name} is not supported by the sim engine" in error["message"]

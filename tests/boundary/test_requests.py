@@ -182,3 +182,55 @@ def test_tokenize_and_back(core: Core) -> None:
         core.submit(prompts=[tokens], add_special=False, echo=True, output="final", max_tokens=1)
     )
     assert delta.choices[0].text.startswith(text)
+
+
+TABLE = ("fp16", [2, 3], bytes(12))
+
+
+@pytest.mark.parametrize(
+    ("fields", "param"),
+    [
+        ({"prompt_table": ("fp16", [2, 3], bytes(11))}, "prompt_table"),
+        ({"prompt_table": ("fp16", [2, 2**62], bytes(8))}, "prompt_table"),
+        ({"prompt_table": ("fp16", [], b"")}, "prompt_table"),
+        ({"prompt_table": ("fp16", [6], bytes(12))}, "prompt_table"),
+        ({"prompt_table": ("fp64", [1, 1], bytes(8))}, "prompt_table"),
+        ({"prompt_table_extra_ids": [1]}, "prompt_table_extra_ids"),
+        ({"prompts": ["a", "b"], "prompt_table": TABLE}, "prompt_table"),
+        ({"mrope_cos_sin": ("fp32", [1, 2], bytes(8))}, "mrope_cos_sin"),
+        ({"mrope_position_deltas": 1}, "mrope_cos_sin"),
+        ({"mrope_cos_sin": ("fp16", [2], bytes(4)), "mrope_position_deltas": 1}, "mrope_cos_sin"),
+        ({"encoder_features": ("fp32", [2], bytes(4))}, "encoder_features"),
+        ({"cross_attention_mask": ("bool", [1, 1, 1, 1, 1], bytes(1))}, "cross_attention_mask"),
+        ({"skip_cross_attention": ("i32", [1], bytes(4))}, "skip_cross_attention"),
+        ({"priority": 1.1}, "priority"),
+        ({"priority": float("nan")}, "priority"),
+    ],
+)
+def test_options_that_cannot_be(fields: dict[str, Any], param: str) -> None:
+    with pytest.raises(_native.InvalidRequestError) as caught:
+        _native.GenerateRequest(**{"prompts": ["x"], **fields})
+    assert caught.value.param == param
+    assert param in caught.value.message
+
+
+@pytest.mark.parametrize(
+    ("fields", "param"),
+    [
+        ({"lora_model": "a"}, "lora_model"),
+        ({"bad_words": ["no"]}, "bad_words"),
+        ({"priority": 0.5}, "priority"),
+        ({"cache_salt": 0}, "cache_salt"),
+        ({"return_removed_mass": True, "logprobs": 0}, "return_removed_mass"),
+        ({"prompt_table": TABLE}, "prompt_table"),
+        ({"position_ids": [0]}, "position_ids"),
+        ({"mrope_cos_sin": ("fp32", [2], bytes(8)), "mrope_position_deltas": 0}, "mrope_cos_sin"),
+        ({"encoder_tokens": [1]}, "encoder"),
+        ({"skip_cross_attention": ("bool", [1], bytes(1))}, "encoder"),
+    ],
+)
+def test_options_that_the_engine_lacks_are_refused(core: Core, fields: dict[str, Any], param: str) -> None:
+    (delta,) = core.finish(core.submit(**fields))
+    assert isinstance(delta.error, _native.InvalidRequestError)
+    assert delta.error.param == param
+    assert "the sim engine" in delta.error.message

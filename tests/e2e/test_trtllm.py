@@ -84,6 +84,7 @@ def make_engine(folder: Path, switches: str = "") -> Path:
             "max_batch_size": 4,
             "max_seq_len": 512,
             "max_num_tokens": 256,
+            "max_prompt_embedding_table_size": 64,
             "plugin_config": {"lora_plugin": "auto", "use_paged_context_fmha": True, "tokens_per_block": 16},
         },
     }
@@ -195,6 +196,53 @@ def test_adapters_that_do_not_exist(trtllm: ServerProcess) -> None:
     assert (both.status_code, both.json()["error"]["param"]) == (400, "lora_model")
 
 
+def test_bad_words_are_not_generated(trtllm: ServerProcess) -> None:
+    free = text_of(complete(trtllm))
+    word = next(character for character in free if not character.isspace())
+    assert word not in text_of(complete(trtllm, bad_words=[word]))
+    schema = {"type": "json_schema", "json_schema": {"name": "answer", "schema": SCHEMA}}
+    both = complete(trtllm, bad_words=[word], response_format=schema)
+    assert (both.status_code, both.json()["error"]["param"]) == (400, "bad_words")
+    blank = complete(trtllm, bad_words=[" "])
+    assert (blank.status_code, blank.json()["error"]["param"]) == (400, "bad_words")
+
+
+def test_prefixes_are_shared_within_a_salt(trtllm: ServerProcess) -> None:
+    def cached(salt: str) -> int:
+        response = complete(trtllm, prompt="A prompt of several blocks. " * 2, cache_salt=salt, max_tokens=2)
+        assert response.status_code == 200, response.text
+        return int(response.json()["usage"]["prompt_tokens_details"]["cached_tokens"])
+
+    assert cached("one") == 0
+    assert cached("one") == 48
+    assert cached("two") == 0
+
+
+def test_a_priority_changes_no_answer(trtllm: ServerProcess) -> None:
+    assert text_of(complete(trtllm, priority=0.9)) == text_of(complete(trtllm))
+
+
+def test_the_removed_probability_is_reported(trtllm: ServerProcess) -> None:
+    schema = {"type": "json_schema", "json_schema": {"name": "answer", "schema": SCHEMA}}
+    request = {
+        "messages": [{"role": "user", "content": "A color"}],
+        "response_format": schema,
+        "max_tokens": 30,
+        "logprobs": True,
+        "return_removed_mass": True,
+    }
+    response = httpx.post(f"{trtllm.base_url}/v1/chat/completions", json=request, timeout=30)
+    assert response.status_code == 200, response.text
+    masses = [entry["removed_mass"] for entry in response.json()["choices"][0]["logprobs"]["content"]]
+    assert len(masses) > 10
+    assert all(0 <= mass <= 1 for mass in masses)
+    assert max(masses) > 0.5, "a schema allows few tokens"
+    body = complete(trtllm, logprobs=0, return_removed_mass=True, max_tokens=5).json()
+    assert body["choices"][0]["logprobs"]["removed_mass"] == [0.0] * 5, "nothing is removed from free text"
+    plain = complete(trtllm, logprobs=0, max_tokens=5).json()
+    assert "removed_mass" not in plain["choices"][0]["logprobs"]
+
+
 def test_a_client_that_leaves_frees_its_place(trtllm: ServerProcess) -> None:
     request = {"prompt": "Hello", "max_tokens": 400, "ignore_eos": True, "stream": True}
     for _ in range(8):
@@ -202,6 +250,55 @@ def test_a_client_that_leaves_frees_its_place(trtllm: ServerProcess) -> None:
             next(stream.iter_lines())
     wait_until(trtllm.is_idle, "nothing runs")
     assert text_of(complete(trtllm))
+
+
+PROCESSOR = '''
+from array import array
+
+from llgtrt.hooks import InputProcessor, InputRequest, PreparedInput
+
+
+class Images(InputProcessor):
+    """An image is a number: rows of one embedding table."""
+
+    def process(self, request: InputRequest) -> PreparedInput:
+        value, rows = request.messages[-1]["content"]
+        table = memoryview(array("f", [value] * rows)).cast("B").cast("f", (rows, 1))
+        tokens = [5, *range(self.context.vocab_size, self.context.vocab_size + rows)]
+        return PreparedInput(
+            tokens=tokens,
+            prompt_table=table,
+            prompt_table_extra_ids=[0] + [7] * rows,
+            position_ids=[0] + [1] * rows,
+        )
+'''
+
+
+def test_the_tensors_of_an_input_processor_reach_the_engine(plugin: Path, tmp_path: Path) -> None:
+    engine = make_engine(tmp_path / "engine")
+    (engine / "input_processor.py").write_text(PROCESSOR)
+    with ServerProcess("serve", str(engine), env={PLUGIN_VARIABLE: str(plugin)}) as server:
+
+        def answer(value: float, rows: int) -> httpx.Response:
+            request = {
+                "messages": [{"role": "user", "content": [value, rows]}],
+                "max_tokens": 40,
+                "temperature": 0,
+            }
+            return httpx.post(f"{server.base_url}/v1/chat/completions", json=request, timeout=30)
+
+        def text(value: float, rows: int = 3) -> str:
+            response = answer(value, rows)
+            assert response.status_code == 200, response.text
+            return str(response.json()["choices"][0]["message"]["content"])
+
+        first = text(1.5)
+        assert first
+        assert text(1.5) == first
+        assert text(2.5) != first, "the embeddings are part of the prompt"
+        large = answer(1.5, 65)
+        assert (large.status_code, large.json()["error"]["param"]) == (400, "prompt_table")
+        assert "max_prompt_embedding_table_size" in large.json()["error"]["message"]
 
 
 def test_a_dead_executor_ends_the_process(plugin: Path, tmp_path: Path) -> None:

@@ -17,6 +17,8 @@ _TENSORS = (
     "cross_attention_mask",
     "skip_cross_attention",
 )
+_ELEMENTS = {"mrope_cos_sin": "fp32", "skip_cross_attention": "bool"}
+"""Tensors whose elements have one type."""
 _TEXT_ONLY = ("tokens", "prompt")
 
 
@@ -40,7 +42,7 @@ class PreparedInput:
         encoder_features: features in place of ``encoder_tokens``.
         encoder_output_length: length of the encoder's output, where it is not that of its input.
         cross_attention_mask: which positions of the encoder each token attends to.
-        skip_cross_attention: whether cross attention is left out.
+        skip_cross_attention: whether cross attention is left out; booleans.
     """
 
     tokens: Sequence[int]
@@ -89,6 +91,9 @@ def check_prepared(result: Any, vocab_size: int) -> PreparedInput:
                 setattr(prepared, name, Tensor.of(value))
             except (TypeError, ValueError) as error:
                 raise ProcessorFailedError(f"{name}: {error}") from error
+            element = getattr(prepared, name).element
+            if element != _ELEMENTS.get(name, element):
+                raise ProcessorFailedError(f"{name} is of {element}, not {_ELEMENTS[name]}")
     prepared.mrope_position_deltas = _number("mrope_position_deltas", result.mrope_position_deltas, -_I32_MAX)
     prepared.encoder_output_length = _number("encoder_output_length", result.encoder_output_length, 0)
     if (prepared.mrope_cos_sin is None) != (prepared.mrope_position_deltas is None):

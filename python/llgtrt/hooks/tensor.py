@@ -8,12 +8,21 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any, Literal, get_args
 
-Element = Literal["i32", "i64", "bf16", "fp8", "fp16", "fp32"]
+Element = Literal["bool", "i32", "i64", "bf16", "fp8", "fp16", "fp32"]
 
-ELEMENT_BYTES: Mapping[Element, int] = {"i32": 4, "i64": 8, "bf16": 2, "fp8": 1, "fp16": 2, "fp32": 4}
+ELEMENT_BYTES: Mapping[Element, int] = {
+    "bool": 1,
+    "i32": 4,
+    "i64": 8,
+    "bf16": 2,
+    "fp8": 1,
+    "fp16": 2,
+    "fp32": 4,
+}
 MAX_DIMENSIONS = 4
 
 _OF_DTYPE: Mapping[str, Element] = {
+    "bool": "bool",
     "int32": "i32",
     "int64": "i64",
     "bfloat16": "bf16",
@@ -23,7 +32,14 @@ _OF_DTYPE: Mapping[str, Element] = {
 }
 """numpy's names (with ml_dtypes') and torch's, which are the same behind ``torch.``."""
 
-_OF_FORMAT: Mapping[str, Element] = {"i": "i32", "q": "i64", "l": "i64", "e": "fp16", "f": "fp32"}
+_OF_FORMAT: Mapping[str, Element] = {
+    "?": "bool",
+    "i": "i32",
+    "q": "i64",
+    "l": "i64",
+    "e": "fp16",
+    "f": "fp32",
+}
 """Format characters of the buffer protocol."""
 
 

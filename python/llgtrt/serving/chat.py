@@ -14,6 +14,7 @@ from llgtrt.serving.protocol import ChatRequest, resolve_constraint
 from llgtrt.serving.sampling import (
     check_choices,
     check_token_counts,
+    engine_arguments,
     generation_arguments,
     new_response_id,
     now,
@@ -63,6 +64,7 @@ class ChatService:
         max_tokens = self._default_max_tokens if max_tokens is None else max_tokens
         constraint = resolve_constraint(request)
         logprobs = _logprobs(request)
+        engine_options = engine_arguments(request, logprobs)
         streaming = bool(request.stream)
 
         # Before any work that a full server would do in vain. An unused permit gives its place back.
@@ -88,6 +90,7 @@ class ChatService:
                 lora_model=adapter,
                 load_lora_weights=request.load_lora_weights or "auto",
                 **arguments,
+                **engine_options,
                 **prompt.extras,
             ),
             permit,

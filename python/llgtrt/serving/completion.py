@@ -14,6 +14,7 @@ from llgtrt.serving.protocol.completion import prompts_of
 from llgtrt.serving.sampling import (
     check_choices,
     check_token_counts,
+    engine_arguments,
     generation_arguments,
     new_response_id,
     now,
@@ -51,6 +52,7 @@ class CompletionService:
         max_tokens = request.max_tokens or self._default_max_tokens
         check_token_counts(request, max_tokens, "max_tokens")
         constraint = resolve_constraint(request)
+        engine_options = engine_arguments(request, request.logprobs)
         echo = bool(request.echo)
         prompt_logprobs = echo and request.logprobs is not None
         if prompt_logprobs and not info.prompt_logprobs:
@@ -81,6 +83,7 @@ class CompletionService:
                 lora_model=adapter,
                 load_lora_weights=request.load_lora_weights or "auto",
                 **arguments,
+                **engine_options,
             ),
             permit,
         )

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import hashlib
 import time
 import uuid
 from typing import Any, TypedDict
@@ -73,6 +74,36 @@ def generation_arguments(request: GenerationFields, vocab_size: int) -> Generati
         "include_stop": bool(request.include_stop_str_in_output),
         "include_usage": bool(request.stream_options and request.stream_options.include_usage),
     }
+
+
+class EngineArguments(TypedDict, total=False):
+    """What only some engines honour; for the others the core refuses them."""
+
+    bad_words: list[str]
+    priority: float
+    cache_salt: int
+    return_removed_mass: bool
+
+
+def engine_arguments(request: GenerationFields, logprobs: int | None) -> EngineArguments:
+    """Those of them that a request asks for.
+
+    Raises:
+        RequestError: the removed mass is asked for without log-probabilities.
+    """
+    arguments: EngineArguments = {}
+    if request.bad_words:
+        arguments["bad_words"] = request.bad_words
+    if request.priority is not None:
+        arguments["priority"] = request.priority
+    if request.cache_salt is not None:
+        digest = hashlib.blake2b(request.cache_salt.encode(errors="surrogatepass"), digest_size=8).digest()
+        arguments["cache_salt"] = int.from_bytes(digest, "little")
+    if request.return_removed_mass:
+        if logprobs is None:
+            raise RequestError("return_removed_mass needs logprobs.", "return_removed_mass")
+        arguments["return_removed_mass"] = True
+    return arguments
 
 
 def check_token_counts(request: GenerationFields, max_tokens: int | None, param: str) -> None:

@@ -6,6 +6,7 @@ use crate::{Result, SequenceId, SequenceSpec, StepBatch};
 
 /// What an engine can do; fixed after construction.
 #[derive(Debug, Clone, PartialEq, Eq)]
+#[expect(clippy::struct_excessive_bools, reason = "independent abilities")]
 pub struct Capabilities {
     /// Sequences that generate at the same time; more wait in the engine.
     pub max_batch_size: u32,
@@ -19,6 +20,8 @@ pub struct Capabilities {
     pub prompt_logprobs: bool,
     /// Honours [`AdvanceState::Retract`](crate::AdvanceState::Retract).
     pub retract: bool,
+    /// Honours [`RequestOptions`](crate::RequestOptions); where not, requests come without.
+    pub request_options: bool,
     /// Short name, such as `llamacpp`.
     pub name: &'static str,
 }

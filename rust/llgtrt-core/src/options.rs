@@ -2,11 +2,13 @@
 
 use std::sync::Arc;
 
-use crate::TokenId;
+use crate::{Error, Result, TokenId};
 
 /// Element type of a [`HostTensor`].
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum ElementType {
+    /// One byte, 0 or 1.
+    Bool,
     /// 32-bit integer.
     I32,
     /// 64-bit integer.
@@ -25,7 +27,7 @@ impl ElementType {
     /// Bytes of one element.
     pub const fn size(self) -> usize {
         match self {
-            Self::Fp8 => 1,
+            Self::Bool | Self::Fp8 => 1,
             Self::Bf16 | Self::Fp16 => 2,
             Self::I32 | Self::Fp32 => 4,
             Self::I64 => 8,
@@ -152,6 +154,126 @@ pub struct RequestOptions {
     pub beam_width: Option<u32>,
     /// Lookahead decoding: window, n-gram and verification set.
     pub lookahead: Option<[u32; 3]>,
-    /// Report for each token how much probability the mask had removed.
+    /// Report with each token's log-probabilities, which have to be asked for, how much probability the mask had
+    /// removed.
     pub report_removed_mass: bool,
+}
+
+impl RequestOptions {
+    /// The request field of something that is asked for; None: nothing is.
+    pub fn asks_for(&self) -> Option<&'static str> {
+        let Self {
+            adapter,
+            priority,
+            cache_salt,
+            allotted_time_ms,
+            bad_words,
+            stop_words,
+            position_ids,
+            prompt_table,
+            mrope,
+            encoder,
+            retention,
+            decode_retention,
+            beam_width,
+            lookahead,
+            report_removed_mass,
+        } = self;
+        let fields = [
+            ("lora_model", adapter.is_some()),
+            ("priority", priority.is_some()),
+            ("cache_salt", cache_salt.is_some()),
+            ("allotted_time_ms", allotted_time_ms.is_some()),
+            ("bad_words", !bad_words.is_empty()),
+            ("stop_words", !stop_words.is_empty()),
+            ("position_ids", !position_ids.is_empty()),
+            ("prompt_table", prompt_table.is_some()),
+            ("mrope_cos_sin", mrope.is_some()),
+            ("encoder", encoder.is_some()),
+            ("retention", !retention.is_empty()),
+            ("decode_retention", decode_retention.is_some()),
+            ("beam_width", beam_width.is_some()),
+            ("lookahead", lookahead.is_some()),
+            ("return_removed_mass", *report_removed_mass),
+        ];
+        fields.into_iter().find_map(|(name, asked)| asked.then_some(name))
+    }
+
+    /// Checks what belongs to the tokens of a prompt against them: every token is of the vocabulary or a row of the
+    /// prompt table, and lists with a number per token have as many.
+    ///
+    /// # Errors
+    /// [`ErrorKind::InvalidRequest`](crate::ErrorKind::InvalidRequest), with the option, or none where a token is
+    /// at fault.
+    pub fn check_prompt(&self, tokens: &[TokenId], vocab_size: u32) -> Result<()> {
+        let mut end = u64::from(vocab_size);
+        if let Some(table) = &self.prompt_table {
+            let &[rows, _] = table.embeddings.shape.as_slice() else {
+                return Err(Error::invalid("prompt_table", "prompt_table must have two dimensions"));
+            };
+            end += rows as u64;
+            per_token("prompt_table_extra_ids", table.extra_ids.len(), tokens)?;
+        }
+        per_token("position_ids", self.position_ids.len(), tokens)?;
+        let Some(bad) = tokens.iter().find(|&&token| u64::from(token) >= end) else { return Ok(()) };
+        let rows = if self.prompt_table.is_some() { " and of the prompt table" } else { "" };
+        let message = format!("token id {bad} is outside the vocabulary of {vocab_size}{rows}");
+        Err(Error::new(crate::ErrorKind::InvalidRequest, message))
+    }
+}
+
+/// A list that is not empty has a number for each token.
+fn per_token(name: &str, count: usize, tokens: &[TokenId]) -> Result<()> {
+    if count == 0 || count == tokens.len() {
+        return Ok(());
+    }
+    Err(Error::invalid(name, format!("{name} has {count} numbers for {} tokens", tokens.len())))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn tokens_are_of_the_vocabulary_or_of_the_table() {
+        let embeddings =
+            HostTensor { element: ElementType::Fp16, shape: vec![2, 3], bytes: Arc::from([0; 12]) };
+        assert!(embeddings.is_sound());
+        let table = PromptTable { embeddings, extra_ids: Vec::new() };
+        let options = RequestOptions { prompt_table: Some(table), ..RequestOptions::default() };
+        options.check_prompt(&[9, 10, 11], 10).unwrap();
+        assert!(options.check_prompt(&[12], 10).unwrap_err().message.contains("12"));
+        let plain = RequestOptions::default();
+        plain.check_prompt(&[9], 10).unwrap();
+        assert_eq!(plain.check_prompt(&[10], 10).unwrap_err().param, None);
+    }
+
+    #[test]
+    fn what_is_asked_for_has_a_name() {
+        assert_eq!(RequestOptions::default().asks_for(), None);
+        let options = RequestOptions { report_removed_mass: true, ..RequestOptions::default() };
+        assert_eq!(options.asks_for(), Some("return_removed_mass"));
+        let options = RequestOptions { cache_salt: Some(0), ..options };
+        assert_eq!(options.asks_for(), Some("cache_salt"));
+    }
+
+    #[test]
+    fn lists_have_a_number_per_token() {
+        let options = RequestOptions { position_ids: vec![0, 1], ..RequestOptions::default() };
+        options.check_prompt(&[1, 2], 10).unwrap();
+        assert_eq!(options.check_prompt(&[1], 10).unwrap_err().param.as_deref(), Some("position_ids"));
+    }
+
+    #[test]
+    fn the_bytes_of_a_tensor_fit_its_shape() {
+        let tensor = |shape: &[usize], bytes: usize| HostTensor {
+            element: ElementType::Bool,
+            shape: shape.to_vec(),
+            bytes: vec![0; bytes].into(),
+        };
+        assert!(tensor(&[2, 3], 6).is_sound());
+        for (shape, bytes) in [(&[2, 3][..], 5), (&[], 1), (&[1; 5], 1), (&[usize::MAX, 2], 2)] {
+            assert!(!tensor(shape, bytes).is_sound(), "{shape:?}");
+        }
+    }
 }

@@ -81,7 +81,7 @@ struct RowLogprobs {
 impl RowLogprobs {
     fn of(self, logits: &[f32], token: TokenId) -> TokenLogprobs {
         let logit = logits.get(token as usize).copied().unwrap_or(f32::NEG_INFINITY);
-        TokenLogprobs { logprob: logit - self.log_sum, top: self.top }
+        TokenLogprobs { logprob: logit - self.log_sum, top: self.top, removed_mass: None }
     }
 }
 

@@ -36,6 +36,9 @@ pub struct TokenLogprobs {
     pub logprob: f32,
     /// The most likely tokens, best first.
     pub top: Vec<(TokenId, f32)>,
+    /// Probability, in the same distribution, of the tokens that the mask had removed, where
+    /// [`RequestOptions::report_removed_mass`](crate::RequestOptions::report_removed_mass) asked for it.
+    pub removed_mass: Option<f32>,
 }
 
 /// One generated token.

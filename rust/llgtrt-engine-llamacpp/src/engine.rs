@@ -64,6 +64,7 @@ impl LlamaCppEngine {
             fast_forward: true,
             prompt_logprobs: true,
             retract: true,
+            request_options: false,
             name: "llamacpp",
         };
         Ok(Self {

@@ -65,6 +65,7 @@ impl SimEngine {
                 fast_forward: config.fast_forward,
                 prompt_logprobs: true,
                 retract: true,
+                request_options: false,
                 name: "sim",
             },
             voice: Voice::new(&config, &*tokenizer)?,

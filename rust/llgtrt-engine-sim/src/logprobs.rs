@@ -21,7 +21,7 @@ pub(crate) fn of_token(hash: u64, token: TokenId, count: u32, vocabulary: &Vocab
         }
         next = (next + 1) % vocabulary.len() as TokenId;
     }
-    TokenLogprobs { logprob: best.ln(), top }
+    TokenLogprobs { logprob: best.ln(), top, removed_mass: None }
 }
 
 /// One entry per prompt token; the first has none, because nothing comes before it.

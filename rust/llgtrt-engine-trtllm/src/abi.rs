@@ -13,6 +13,7 @@ pub(crate) const UNSET_64: i64 = i64::MIN;
 
 /// `LLGTRT_BF16` and its neighbours.
 pub(crate) mod dtype {
+    pub(crate) const BOOL: i32 = 0;
     pub(crate) const INT32: i32 = 3;
     pub(crate) const INT64: i32 = 4;
     pub(crate) const BF16: i32 = 5;

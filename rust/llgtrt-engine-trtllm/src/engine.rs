@@ -38,7 +38,6 @@ pub struct TrtllmEngine {
     requests: HashMap<SequenceId, u64>,
     /// Ends to report with the next poll.
     ended: Vec<(SequenceId, Finish)>,
-    removed_mass: Vec<(SequenceId, Vec<f32>)>,
     responses: Vec<Response>,
     stats: EngineStats,
     /// Until when a failed request may turn out to have been the engine's end.
@@ -86,6 +85,7 @@ impl TrtllmEngine {
                 prompt_logprobs: info.gather_context_logits,
                 // A sequence of the executor cannot be shortened.
                 retract: false,
+                request_options: true,
                 name: "trtllm",
             },
             native,
@@ -95,7 +95,6 @@ impl TrtllmEngine {
             live: HashMap::new(),
             requests: HashMap::new(),
             ended: Vec::new(),
-            removed_mass: Vec::new(),
             responses: Vec::new(),
             stats: EngineStats::default(),
             suspect_until: None,
@@ -114,12 +113,6 @@ impl TrtllmEngine {
         self.native.stats_json()
     }
 
-    /// For sequences that asked for it ([`RequestOptions::report_removed_mass`]): the probability that the mask
-    /// removed, one number per token reported since the last call.
-    pub fn take_removed_mass(&mut self) -> Vec<(SequenceId, Vec<f32>)> {
-        std::mem::take(&mut self.removed_mass)
-    }
-
     fn accept(&self, spec: &SequenceSpec, options: &RequestOptions) -> Result<()> {
         if let Some(error) = &self.dead {
             return Err(error.clone());
@@ -127,10 +120,15 @@ impl TrtllmEngine {
         if spec.prompt.is_empty() || spec.max_tokens == 0 {
             return Err(Error::invalid("prompt", "a prompt and max_tokens of at least 1 are needed"));
         }
-        // Tokens past the vocabulary stand for rows of a prompt table.
-        let known = |token: &u32| *token < self.info.vocab_size || options.prompt_table.is_some();
-        if !spec.prompt.iter().all(known) {
-            return Err(Error::invalid("prompt", "the prompt holds a token that is not in the vocabulary"));
+        options.check_prompt(&spec.prompt, self.info.vocab_size)?;
+        let rows = options.prompt_table.as_ref().map_or(0, |table| table.embeddings.shape[0]);
+        let most = self.info.max_prompt_embedding_table_size;
+        if rows > most as usize {
+            let message = format!(
+                "the prompt table has {rows} rows, but the engine was built with \
+                 --max_prompt_embedding_table_size {most}"
+            );
+            return Err(Error::invalid("prompt_table", message));
         }
         let tokens = spec.prompt.len() as u64 + u64::from(spec.max_tokens);
         if tokens > u64::from(self.capabilities.max_sequence_tokens)
@@ -238,7 +236,6 @@ impl TrtllmEngine {
                 vocabulary: self.tokenizer.vocabulary(),
                 vocab_size: self.info.vocab_size as usize,
                 tokens_per_block: self.info.tokens_per_block,
-                removed_mass: &mut self.removed_mass,
             };
             if let Progress::Ended(finish) = live.read(&response, &mut reader, batch) {
                 if batch.current().is_none_or(|output| output.id != live.spec.id) {

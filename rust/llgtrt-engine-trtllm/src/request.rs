@@ -192,6 +192,7 @@ fn tensor(tensor: Option<&HostTensor>) -> abi::Tensor {
     let Some(tensor) = tensor.filter(|tensor| tensor.is_sound()) else { return plain };
     plain.data = tensor.bytes.as_ptr().cast();
     plain.dtype = match tensor.element {
+        ElementType::Bool => dtype::BOOL,
         ElementType::I32 => dtype::INT32,
         ElementType::I64 => dtype::INT64,
         ElementType::Bf16 => dtype::BF16,

@@ -32,8 +32,6 @@ pub(crate) struct Live {
     pub(crate) started: bool,
     tokens: Vec<TokenId>,
     first_reported: bool,
-    /// Probability that the mask removed, per token, until somebody takes it.
-    removed_mass: Vec<f32>,
 }
 
 /// What a response means for its sequence.
@@ -49,7 +47,6 @@ pub(crate) struct Reader<'a> {
     pub(crate) vocabulary: &'a Vocabulary,
     pub(crate) vocab_size: usize,
     pub(crate) tokens_per_block: u32,
-    pub(crate) removed_mass: &'a mut Vec<(llgtrt_core::SequenceId, Vec<f32>)>,
 }
 
 impl Live {
@@ -68,7 +65,6 @@ impl Live {
             started: false,
             tokens: Vec::new(),
             first_reported: false,
-            removed_mass: Vec::new(),
         }
     }
 
@@ -93,11 +89,7 @@ impl Live {
             batch.begin(self.spec.id);
             return Progress::Ended(Finish::Failed(Error::internal(format!("TensorRT-LLM: {error}"))));
         }
-        let outcome = self.report(response, reader, batch);
-        if !self.removed_mass.is_empty() {
-            reader.removed_mass.push((self.spec.id, std::mem::take(&mut self.removed_mass)));
-        }
-        match outcome {
+        match self.report(response, reader, batch) {
             Ok(progress) => progress,
             Err(error) => Progress::Ended(Finish::Failed(error)),
         }
@@ -157,19 +149,16 @@ impl Live {
         token: TokenId,
         reader: &mut Reader<'_>,
     ) -> Result<Option<Box<TokenLogprobs>>, Error> {
-        let wanted = self.spec.sampling.logprobs;
-        if wanted.is_none() && !self.options.report_removed_mass {
-            return Ok(None);
-        }
+        let Some(count) = self.spec.sampling.logprobs else { return Ok(None) };
         let position = self.spec.prompt.len() + self.tokens.len();
         let result = reader.native.row_result(self.request_id, position).unwrap_or_default();
-        if self.options.report_removed_mass {
-            self.removed_mass.push(result.removed_mass.unwrap_or(f32::NAN));
-        }
-        let Some(count) = wanted else { return Ok(None) };
         let row = result.logits.ok_or_else(|| Error::internal("a token came without its logits"))?;
         let row = &row.values[..reader.vocab_size.min(row.values.len())];
-        token_logprobs(row, token, count as usize).map(|logprobs| Some(Box::new(logprobs)))
+        let mut logprobs = token_logprobs(row, token, count as usize)?;
+        if self.options.report_removed_mass {
+            logprobs.removed_mass = Some(result.removed_mass.unwrap_or(f32::NAN));
+        }
+        Ok(Some(Box::new(logprobs)))
     }
 
     fn prompt_logprobs(

@@ -5,10 +5,10 @@ mod common;
 use std::path::Path;
 use std::sync::Arc;
 
-use common::{EngineDir, engine_of, finish, spec};
+use common::{EngineDir, Record, engine_of, finish, spec};
 use llgtrt_core::{
-    Adapter, AdvanceBatch, Engine, ErrorKind, Finish, LoadWeights, MaskBatch, MaskSlot, MaskSource,
-    RequestOptions, SamplingParams, SequenceSpec, StopCause,
+    Adapter, AdvanceBatch, ElementType, Engine, ErrorKind, Finish, HostTensor, LoadWeights, MaskBatch,
+    MaskSlot, MaskSource, PromptTable, RequestOptions, SamplingParams, SequenceSpec, StopCause, TokenOutput,
 };
 use llgtrt_engine_trtllm::TrtllmEngine;
 
@@ -137,20 +137,49 @@ fn the_removed_probability_is_reported_per_token() {
     let dir = EngineDir::new("");
     let mut engine = dir.engine(Arc::new(Even));
     let options = RequestOptions { report_removed_mass: true, ..RequestOptions::default() };
-    let constrained = SequenceSpec { constrained: true, ..spec(1, "hello", 7) };
+    let free = spec(2, "hello", 3);
+    let sampling = SamplingParams { logprobs: Some(0), ..free.sampling.clone() };
+    let constrained = SequenceSpec { constrained: true, sampling: sampling.clone(), ..spec(1, "hello", 7) };
     engine.submit(with(constrained, options.clone())).unwrap();
-    engine.submit(with(spec(2, "hello", 3), options)).unwrap();
+    engine.submit(with(SequenceSpec { sampling, ..free }, options)).unwrap();
     let records = finish(&mut engine, &[1, 2]);
     assert!(records[0].tokens().iter().all(|token| token % 2 == 0));
-    let mut masses = [Vec::new(), Vec::new()];
-    for (id, reported) in engine.take_removed_mass() {
-        masses[id.0 as usize - 1].extend(reported);
-    }
+    let mass = |output: &TokenOutput| output.logprobs.as_ref().unwrap().removed_mass.unwrap();
+    let masses = [0, 1].map(|index: usize| records[index].outputs.iter().map(mass).collect::<Vec<_>>());
     assert_eq!((masses[0].len(), masses[1].len()), (7, 3));
     // About half of 257 tokens of a hash.
     assert!(masses[0].iter().all(|mass| (0.2..0.8).contains(mass)), "{masses:?}");
     assert_eq!(masses[1], [0.0; 3]);
-    assert!(engine.take_removed_mass().is_empty());
+}
+
+#[test]
+fn prompt_tables_are_part_of_the_prompt() {
+    let dir = EngineDir::with("", |config| {
+        config["build_config"]["max_prompt_embedding_table_size"] = 2.into();
+    });
+    let mut engine = dir.free_engine();
+    let vocab_size = engine.info().vocab_size;
+    let table = |rows: usize, value: u8| {
+        let embeddings = HostTensor {
+            element: ElementType::Fp32,
+            shape: vec![rows, 1],
+            bytes: vec![value; rows * 4].into(),
+        };
+        let prompt_table = Some(PromptTable { embeddings, extra_ids: Vec::new() });
+        RequestOptions { prompt_table, ..RequestOptions::default() }
+    };
+    let prompt: Arc<[u32]> = Arc::from([104, vocab_size, vocab_size + 1]);
+    let spec = |id| SequenceSpec { prompt: Arc::clone(&prompt), ..spec(id, "x", 5) };
+    for (id, value) in [(1, 7), (2, 7), (3, 8)] {
+        engine.submit(with(spec(id), table(2, value))).unwrap();
+    }
+    let answers: Vec<_> = finish(&mut engine, &[1, 2, 3]).iter().map(Record::tokens).collect();
+    assert_eq!(answers[0], answers[1]);
+    assert_ne!(answers[0], answers[2]);
+    let mut refused = |options| engine.submit(with(spec(4), options)).unwrap_err();
+    assert_eq!(refused(table(3, 7)).param.as_deref(), Some("prompt_table"));
+    assert!(refused(table(1, 7)).message.contains("outside the vocabulary"));
+    assert!(refused(RequestOptions::default()).message.contains("outside the vocabulary"));
 }
 
 #[test]

@@ -6,6 +6,7 @@ mod config;
 mod engine;
 mod errors;
 mod grammar;
+mod options;
 mod output;
 mod request;
 mod start;

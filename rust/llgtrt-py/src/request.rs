@@ -2,10 +2,13 @@
 
 use std::sync::Arc;
 
-use llgtrt_core::{Adapter, LoadWeights, RequestOptions, SamplingParams};
+use llgtrt_core::{Adapter, Error, LoadWeights, RequestOptions, SamplingParams};
 use llgtrt_runtime as runtime;
 use pyo3::exceptions::PyValueError;
 use pyo3::prelude::*;
+
+use crate::errors::OrRaise;
+use crate::options::{self, PromptExtras, TensorArgument};
 
 /// A constraint on the answer: a kind and its source text.
 #[pyclass(frozen, module = "llgtrt._native")]
@@ -75,6 +78,10 @@ impl GenerateRequest {
         stop_token_ids=Vec::new(), include_stop=false, echo=false, grammar=None, grammar_param=None,
         output="final", logprobs_form="chat", response_id="", model="", created=0,
         include_usage=false, first_chunk_fields=None, lora_model=None, load_lora_weights="auto",
+        bad_words=Vec::new(), priority=None, cache_salt=None, return_removed_mass=false,
+        prompt_table=None, prompt_table_extra_ids=None, position_ids=None, mrope_cos_sin=None,
+        mrope_position_deltas=None, encoder_tokens=None, encoder_features=None, encoder_output_length=None,
+        cross_attention_mask=None, skip_cross_attention=None,
     ))]
     #[expect(
         clippy::too_many_arguments,
@@ -82,6 +89,7 @@ impl GenerateRequest {
         reason = "keyword-only in Python"
     )]
     fn new(
+        py: Python<'_>,
         prompts: Vec<Prompt>,
         add_special: bool,
         parse_special: bool,
@@ -115,6 +123,20 @@ impl GenerateRequest {
         first_chunk_fields: Option<String>,
         lora_model: Option<String>,
         load_lora_weights: &str,
+        bad_words: Vec<String>,
+        priority: Option<f32>,
+        cache_salt: Option<u64>,
+        return_removed_mass: bool,
+        prompt_table: Option<TensorArgument<'_>>,
+        prompt_table_extra_ids: Option<Vec<u64>>,
+        position_ids: Option<Vec<u32>>,
+        mrope_cos_sin: Option<TensorArgument<'_>>,
+        mrope_position_deltas: Option<i32>,
+        encoder_tokens: Option<Vec<u32>>,
+        encoder_features: Option<TensorArgument<'_>>,
+        encoder_output_length: Option<u32>,
+        cross_attention_mask: Option<TensorArgument<'_>>,
+        skip_cross_attention: Option<TensorArgument<'_>>,
     ) -> PyResult<Self> {
         let output = match output {
             "final" => runtime::OutputFormat::Final,
@@ -136,9 +158,30 @@ impl GenerateRequest {
                 return Err(PyValueError::new_err(format!("unknown way to load LoRA weights {other:?}")));
             }
         };
-        let options = lora_model.map(|name| {
-            Arc::new(RequestOptions { adapter: Some(Adapter { name, load }), ..RequestOptions::default() })
-        });
+        let mut options = RequestOptions::default();
+        let extras = PromptExtras {
+            prompt_table,
+            prompt_table_extra_ids,
+            position_ids,
+            mrope_cos_sin,
+            mrope_position_deltas,
+            encoder_tokens,
+            encoder_features,
+            encoder_output_length,
+            cross_attention_mask,
+            skip_cross_attention,
+        };
+        extras.add_to(&mut options).or_raise(py)?;
+        if prompts.len() > 1
+            && let Some(name) = options.asks_for()
+        {
+            return Err(Error::invalid(name, format!("{name} belongs to a single prompt"))).or_raise(py);
+        }
+        options.adapter = lora_model.map(|name| Adapter { name, load });
+        options.priority = options::priority(priority).or_raise(py)?;
+        options.cache_salt = cache_salt;
+        options.report_removed_mass = return_removed_mass;
+        let options = options.asks_for().map(|_| Arc::new(options));
         if prompts.is_empty() || n == 0 || max_tokens == Some(0) {
             return Err(PyValueError::new_err("prompts, n and max_tokens must not be empty or zero"));
         }
@@ -172,6 +215,7 @@ impl GenerateRequest {
             seed,
             prompt_logprobs,
             options,
+            bad_words,
             stop,
             stop_token_ids,
             include_stop,

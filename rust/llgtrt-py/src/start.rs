@@ -28,6 +28,7 @@ pub(crate) fn start(config: NativeConfig) -> Result<(Runtime, String)> {
     info["max_batch_size"] = capabilities.max_batch_size.into();
     info["vocab_size"] = capabilities.vocab_size.into();
     info["fast_forward"] = capabilities.fast_forward.into();
+    info["prompt_tensors"] = capabilities.request_options.into();
     info["prompt_logprobs"] = capabilities.prompt_logprobs.into();
     let vocabulary = tokenizer.vocabulary();
     let text = |token| String::from_utf8_lossy(vocabulary.bytes(token)).into_owned();

@@ -10,8 +10,8 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use crossbeam_channel::{Receiver, Sender};
 
 use llgtrt_core::{
-    Capabilities, EncodeOptions, Error, ErrorKind, Result, SamplingParams, SequenceId, SequenceSpec, TokenId,
-    Tokenizer,
+    Capabilities, EncodeOptions, Error, ErrorKind, RequestOptions, Result, SamplingParams, SequenceId,
+    SequenceSpec, TokenId, Tokenizer,
 };
 use llgtrt_grammar::{CompiledGrammar, GrammarCompiler, MaskPool};
 use llgtrt_text::{GUARD, GuardedEncoder, TextPipe, decode_lossy};
@@ -63,10 +63,11 @@ impl Admission {
         }
     }
 
-    fn admit(self: &Arc<Self>, job: Job) -> Result<()> {
+    fn admit(self: &Arc<Self>, mut job: Job) -> Result<()> {
         if job.state.is_closed() {
             return Ok(());
         }
+        self.prepare_options(&mut job.request)?;
         let prompts = self.prepare_prompts(&job.request)?;
         let Some(spec) = job.request.grammar.clone() else {
             return self.launch(job, prompts, None);
@@ -88,6 +89,41 @@ impl Admission {
             }),
         );
         started.map_err(|error| under_param(error, param.as_deref()))
+    }
+
+    /// Refuses what the engine would ignore, and turns bad words into tokens.
+    fn prepare_options(&self, request: &mut GenerateRequest) -> Result<()> {
+        let asked = request.options.as_ref().and_then(|options| options.asks_for());
+        let asked = asked.or((!request.bad_words.is_empty()).then_some("bad_words"));
+        let Some(asked) = asked else { return Ok(()) };
+        if !self.capabilities.request_options {
+            let name = self.capabilities.name;
+            return Err(Error::invalid(asked, format!("{asked} is not supported by the {name} engine")));
+        }
+        if request.bad_words.is_empty() {
+            return Ok(());
+        }
+        if request.grammar.is_some() {
+            // Where the grammar allows a bad word only, no token would be left.
+            return Err(Error::invalid("bad_words", "bad_words cannot be combined with a constraint"));
+        }
+        let options = Arc::make_mut(request.options.get_or_insert_default());
+        for word in &request.bad_words {
+            options.bad_words.extend(self.bad_word(word)?);
+        }
+        Ok(())
+    }
+
+    /// The tokens of a bad word at the start of a text and, where they are others, after a blank.
+    fn bad_word(&self, word: &str) -> Result<Vec<Vec<TokenId>>> {
+        let options = EncodeOptions { add_special: false, parse_special: false };
+        let word = word.trim_start();
+        let plain = self.tokenizer.encode(word, options)?;
+        if plain.is_empty() {
+            return Err(Error::invalid("bad_words", "a bad word has no tokens"));
+        }
+        let spaced = self.tokenizer.encode(&format!(" {word}"), options)?;
+        Ok(if spaced.ends_with(&plain) { vec![plain] } else { vec![plain, spaced] })
     }
 
     fn prepare_prompts(&self, request: &GenerateRequest) -> Result<Vec<PreparedPrompt>> {
@@ -137,9 +173,9 @@ impl Admission {
             return Err(Error::new(ErrorKind::InvalidRequest, "the prompt is empty"));
         }
         let vocab_size = self.capabilities.vocab_size;
-        if let Some(bad) = tokens.iter().find(|&&token| token >= vocab_size) {
-            let message = format!("token id {bad} is outside the vocabulary of {vocab_size}");
-            return Err(Error::new(ErrorKind::InvalidRequest, message));
+        match &request.options {
+            Some(options) => options.check_prompt(tokens, vocab_size)?,
+            None => RequestOptions::default().check_prompt(tokens, vocab_size)?,
         }
         let limit = self.capabilities.max_sequence_tokens as usize;
         if tokens.len() + request.max_tokens.unwrap_or(1) as usize > limit {

@@ -56,6 +56,9 @@ pub struct GenerateRequest {
     pub prompt_logprobs: bool,
     /// What only some engines have.
     pub options: Option<Arc<RequestOptions>>,
+    /// Texts that must not be generated, with or without a blank before; they join
+    /// [`RequestOptions::bad_words`] as tokens.
+    pub bad_words: Vec<String>,
     /// Stop strings.
     pub stop: Vec<String>,
     /// Stop tokens.

@@ -2,7 +2,9 @@
 
 mod support;
 
-use llgtrt_core::ErrorKind;
+use std::sync::Arc;
+
+use llgtrt_core::{ErrorKind, RequestOptions};
 use llgtrt_runtime::{ChoiceFinish, Health, OutputFormat, Payload, Prompt};
 use support::{
     collect, error_of, metric, read_all, request, schema, sim, start, submit, wait_readable, wait_until,
@@ -249,4 +251,21 @@ fn one_wake_up_serves_every_waiting_reader() {
         most = most.max(runtime.drain().len());
     }
     assert!(most >= 8, "a step's output came in drains of at most {most}");
+}
+
+#[test]
+fn options_that_the_engine_lacks_are_refused() {
+    let runtime = start(sim("{}"), 8);
+    let refused = |request| {
+        let error = error_of(&runtime, request);
+        assert_eq!(error.kind, ErrorKind::InvalidRequest);
+        assert!(error.message.contains("the sim engine"), "{}", error.message);
+        error.param
+    };
+    let mut with_salt = request("hello", OutputFormat::Final);
+    with_salt.options = Some(Arc::new(RequestOptions { cache_salt: Some(1), ..RequestOptions::default() }));
+    assert_eq!(refused(with_salt).as_deref(), Some("cache_salt"));
+    let mut with_words = request("hello", OutputFormat::Final);
+    with_words.bad_words = vec!["no".to_owned()];
+    assert_eq!(refused(with_words).as_deref(), Some("bad_words"));
 }

@@ -56,7 +56,7 @@ fn main() {
     let entry = LogprobEntry {
         token: 97,
         characters: 1,
-        logprobs: Some(Box::new(TokenLogprobs { logprob: -0.123_456, top })),
+        logprobs: Some(Box::new(TokenLogprobs { logprob: -0.123_456, top, removed_mass: None })),
     };
     measure("chat logprobs, 5 alternatives", |_| {
         black_box(chat_logprobs(vocabulary, black_box(std::slice::from_ref(&entry))));

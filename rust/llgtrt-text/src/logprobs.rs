@@ -48,7 +48,7 @@ pub fn prompt_logprob_entries(
 }
 
 /// `{"content":[{"token","logprob","bytes","top_logprobs"}...],"refusal":null}`. An entry without
-/// log-probabilities gets the floor.
+/// log-probabilities gets the floor; one with a removed mass has it as `removed_mass`.
 pub fn chat_logprobs(vocabulary: &Vocabulary, entries: &[LogprobEntry]) -> String {
     let mut out = String::with_capacity(64 + entries.len() * 64);
     out.put("{\"content\":[");
@@ -66,7 +66,12 @@ pub fn chat_logprobs(vocabulary: &Vocabulary, entries: &[LogprobEntry]) -> Strin
             chat_entry(&mut out, vocabulary.bytes(token), logprob);
             out.put("}");
         }
-        out.put("]}");
+        out.put("]");
+        if let Some(mass) = logprobs.and_then(|logprobs| logprobs.removed_mass) {
+            out.put(",\"removed_mass\":");
+            probability(&mut out, mass);
+        }
+        out.put("}");
     }
     out.put("],\"refusal\":null}");
     out
@@ -74,7 +79,8 @@ pub fn chat_logprobs(vocabulary: &Vocabulary, entries: &[LogprobEntry]) -> Strin
 
 /// `{"tokens":[..],"token_logprobs":[..],"top_logprobs":[{text: logprob}..],"text_offset":[..]}`.
 /// `offset` counts the characters of the choice's text before the first entry and is advanced past the last;
-/// entries without log-probabilities are `null`.
+/// entries without log-probabilities are `null`. If any entry has a removed mass there is a column
+/// `removed_mass` as well.
 pub fn completion_logprobs(vocabulary: &Vocabulary, entries: &[LogprobEntry], offset: &mut usize) -> String {
     let mut out = String::with_capacity(96 + entries.len() * 48);
     out.put("{\"tokens\":[");
@@ -104,7 +110,20 @@ pub fn completion_logprobs(vocabulary: &Vocabulary, entries: &[LogprobEntry], of
         json::integer(&mut out, *offset as u64);
         *offset += entry.characters as usize;
     }
-    out.put("]}");
+    out.put("]");
+    let removed_mass = |entry: &LogprobEntry| entry.logprobs.as_ref()?.removed_mass;
+    if entries.iter().any(|entry| removed_mass(entry).is_some()) {
+        out.put(",\"removed_mass\":[");
+        for (position, entry) in entries.iter().enumerate() {
+            separate(&mut out, position);
+            match removed_mass(entry) {
+                Some(mass) => probability(&mut out, mass),
+                None => out.put("null"),
+            }
+        }
+        out.put("]");
+    }
+    out.put("}");
     out
 }
 
@@ -156,6 +175,17 @@ fn number(out: &mut String, logprob: f32) {
     let _ = write!(out, "{clipped:?}");
 }
 
+/// Writes a probability as a JSON number; one that is not known is `null`.
+fn probability(out: &mut String, value: f32) {
+    use std::fmt::Write;
+    if value.is_finite() {
+        // As in `number`.
+        let _ = write!(out, "{:?}", value.clamp(0.0, 1.0));
+    } else {
+        out.put("null");
+    }
+}
+
 #[cfg(test)]
 mod tests {
     use llgtrt_core::Tokenizer;
@@ -191,7 +221,7 @@ mod tests {
 
     #[expect(clippy::unnecessary_wraps, reason = "entries take an Option")]
     fn logprobs(logprob: f32, top: &[(TokenId, f32)]) -> Option<TokenLogprobs> {
-        Some(TokenLogprobs { logprob, top: top.to_vec() })
+        Some(TokenLogprobs { logprob, top: top.to_vec(), removed_mass: None })
     }
 
     #[test]
@@ -221,6 +251,24 @@ mod tests {
             "text_offset": [0, 1, 2],
         });
         assert_eq!(encoded(Form::Completion, &entries), expected);
+    }
+
+    #[test]
+    fn the_removed_mass_is_written_where_it_is_known() {
+        let with = |removed_mass| Some(TokenLogprobs { logprob: -0.5, top: Vec::new(), removed_mass });
+        let entries = [
+            (b'a'.into(), with(Some(0.25))),
+            (b'b'.into(), with(Some(f32::NAN))),
+            (b'c'.into(), None),
+            (b'd'.into(), with(Some(1.5))),
+        ];
+        let columns = encoded(Form::Completion, &entries);
+        assert_eq!(columns["removed_mass"], json!([0.25, null, null, 1.0]));
+        let chat = encoded(Form::Chat, &entries);
+        assert_eq!(chat["content"][0]["removed_mass"], json!(0.25));
+        assert_eq!(chat["content"][1]["removed_mass"], Value::Null);
+        assert!(chat["content"][2].get("removed_mass").is_none());
+        assert!(encoded(Form::Completion, &entries[2..3]).get("removed_mass").is_none());
     }
 
     #[test]

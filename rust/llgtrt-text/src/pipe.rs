@@ -174,7 +174,7 @@ mod tests {
     use crate::ByteTokenizer;
 
     fn output(token: TokenId) -> TokenOutput {
-        let logprobs = Some(Box::new(TokenLogprobs { logprob: -0.5, top: Vec::new() }));
+        let logprobs = Some(Box::new(TokenLogprobs { logprob: -0.5, top: Vec::new(), removed_mass: None }));
         TokenOutput { token, forced: false, logprobs }
     }
 

@@ -39,6 +39,7 @@ def test_everything_at_once() -> None:
         encoder_features=np.zeros((2, 2), np.float32),
         encoder_output_length=2,
         cross_attention_mask=np.zeros((3, 2), np.int32),
+        skip_cross_attention=np.ones(1, np.bool_),
     )
     prepared = check_prepared(result, VOCAB)
     assert prepared.prompt == "look"
@@ -57,6 +58,7 @@ def test_everything_at_once() -> None:
         "encoder_features",
         "encoder_output_length",
         "cross_attention_mask",
+        "skip_cross_attention",
     }
 
 
@@ -81,6 +83,11 @@ def test_everything_at_once() -> None:
         ({"prompt_table": np.zeros((1, 4))}, "prompt_table: elements of type float64 are not supported"),
         ({"prompt_table": np.zeros((1, 1, 1, 1, 1), np.int32)}, "prompt_table: a tensor has 1 to 4"),
         ({"prompt_table_extra_ids": [1, 2]}, "needs prompt_table"),
+        ({"skip_cross_attention": np.ones(1, np.int32)}, "skip_cross_attention is of i32, not bool"),
+        (
+            {"mrope_cos_sin": np.ones((1, 2), np.float16), "mrope_position_deltas": 0},
+            "mrope_cos_sin is of fp16, not fp32",
+        ),
         ({"position_ids": [0]}, "position_ids has 1 numbers for 2 tokens"),
         ({"position_ids": [0, -1]}, r"position_ids\[1\] is -1"),
         ({"mrope_position_deltas": 1}, "go together"),
@@ -112,7 +119,7 @@ def test_a_tensor_is_as_long_as_its_shape_says() -> None:
     with pytest.raises(ValueError, match=r"has 16 bytes, not 4"):
         Tensor("bf16", (2, 4), b"1234")
     with pytest.raises(ValueError, match="element is one of"):
-        Tensor("bool", (4,), b"1234")  # type: ignore[arg-type]
+        Tensor("u8", (4,), b"1234")  # type: ignore[arg-type]
 
 
 class FakeTorchTensor:

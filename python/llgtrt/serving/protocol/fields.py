@@ -14,6 +14,9 @@ from pydantic_core import PydanticCustomError
 MAX_STOP_STRINGS = 16
 MAX_STOP_TOKEN_IDS = 256
 MAX_LOGIT_BIAS = 1024
+MAX_BAD_WORDS = 256
+MAX_BAD_WORD_CHARS = 1000
+MAX_SALT_CHARS = 1000
 MAX_TOKEN_ID = 2**31 - 1
 MAX_COUNT = 2**31 - 1
 """The core counts in 32 bits; the context is far smaller."""
@@ -59,6 +62,7 @@ LogitBias = Annotated[
     list[tuple[int, float]] | None,
     BeforeValidator(_logit_bias, json_schema_input_type=dict[str, float] | None),
 ]
+BadWord = Annotated[str, Field(min_length=1, max_length=MAX_BAD_WORD_CHARS)]
 TokenIdField = Annotated[int, Field(ge=0, le=MAX_TOKEN_ID)]
 
 
@@ -133,6 +137,26 @@ class GenerationFields(RequestModel):
     load_lora_weights: Literal["auto", "always", "never"] | None = Field(
         default=None,
         description="auto loads the adapter when it is not in the cache, always each time, never fails then.",
+    )
+    bad_words: list[BadWord] | None = Field(
+        default=None,
+        max_length=MAX_BAD_WORDS,
+        fail_fast=True,
+        description="Texts whose tokens are not generated in a row; not with a constraint. (TensorRT-LLM)",
+    )
+    priority: float | None = Field(
+        default=None, ge=0, le=1, description="Higher goes first; 0.5 if left out. (TensorRT-LLM)"
+    )
+    cache_salt: str | None = Field(
+        default=None,
+        min_length=1,
+        max_length=MAX_SALT_CHARS,
+        description="Cached prefixes are shared only among requests with the same salt. (TensorRT-LLM)",
+    )
+    return_removed_mass: bool | None = Field(
+        default=None,
+        description="Report with each token's log-probability how much probability the constraint had "
+        "removed, as `removed_mass`; needs logprobs. (TensorRT-LLM)",
     )
     user: str | None = Field(default=None, description="Accepted; not used.")
     metadata: dict[str, Any] | None = Field(default=None, description="Accepted; not used.")

@@ -49,6 +49,7 @@ pub fn request(prompt: &str, output: OutputFormat) -> GenerateRequest {
         seed: Some(7),
         prompt_logprobs: false,
         options: None,
+        bad_words: Vec::new(),
         stop: Vec::new(),
         stop_token_ids: Vec::new(),
         include_stop: false,

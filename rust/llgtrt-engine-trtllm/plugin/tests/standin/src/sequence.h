@@ -65,6 +65,14 @@ inline Sequence::Sequence(std::shared_ptr<Shared> owner, uint64_t own_id, int32_
       decoder(shared->request, settings, static_cast<uint64_t>(own_index)) {
   if (auto const salt_id = shared->request.getCacheSaltID()) salt = mix(salt, *salt_id);
   if (auto const lora = shared->request.getLoraConfig()) salt = mix(salt, lora->getTaskId() + 1);
+  if (auto const table = shared->request.getPromptTuningConfig()) {
+    auto const tensor = table->getEmbeddingTable();
+    auto const* bytes = static_cast<unsigned char const*>(tensor.getData());
+    for (size_t i = 0; i < tensor.getSizeInBytes(); ++i) salt = mix(salt, bytes[i]);
+    for (auto id : table->getInputTokenExtraIds().value_or(te::VecTokenExtraIds{})) salt = mix(salt, id);
+  }
+  for (auto position : shared->request.getPositionIds().value_or(std::vector<te::SizeType32>{}))
+    salt = mix(salt, static_cast<uint64_t>(position));
 }
 
 inline bool Sequence::prompt_holds(int32_t token) const {
