@@ -80,3 +80,12 @@ status=0
 said="$(CUDA_VISIBLE_DEVICES='' "$out/mask_kernel_gpu" check 2>&1)" || status=$?
 [[ $status -eq 77 ]] || { echo "it ended with $status: $said" >&2; exit 1; }
 echo "The kernel's test for GPUs compiles for sm_80 and sm_90"
+
+# The kernel's logic, emulated on the host: launches become calls.
+sed -E 's/(mask_rows<[a-z_0-9]+>)<<<grid, kThreads, 0, queue>>>\(/emulated::launch(\1, grid, kThreads, queue, /' \
+    "$plugin/src/mask_kernel.cu" >"$out/mask_kernel.cpp"
+"${CXX:-c++}" -std=c++17 -O1 -I "$plugin/tests/emulated" -I "$plugin/src" -I "$plugin/tests" \
+    "$out/mask_kernel.cpp" -x c++ "$plugin/tests/mask_kernel_gpu.cu" \
+    "$plugin/tests/mask_cases.cpp" "$plugin/src/mask_kernel_host.cpp" -o "$out/mask_kernel_emulated"
+echo "The kernel, emulated, against the host implementation:"
+"$out/mask_kernel_emulated" narrow
