@@ -480,8 +480,8 @@ void faults() {
   }
 }
 
-void cancellations() {
-  Engine engine("chunk_tokens=3\n");
+void cancellations(std::string const& switches) {
+  Engine engine(switches);
   llgtrt_trtllm_response const* responses = nullptr;
   size_t size = 0;
   for (uint64_t round = 0; round < 100; ++round) {
@@ -515,6 +515,7 @@ int main() {
   measured_rows();
   lora_cache();
   faults();
-  cancellations();
+  cancellations("chunk_tokens=3\n");
+  cancellations("chunk_tokens=3\nlockstep=1\n");
   std::puts("the driver passed");
 }
