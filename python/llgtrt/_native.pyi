@@ -123,6 +123,8 @@ class GenerateRequest:
         mrope_cos_sin, mrope_position_deltas: rotary embeddings (``fp32``) and the offset of the answer.
         encoder_tokens, encoder_features, encoder_output_length: the encoder's input.
         cross_attention_mask, skip_cross_attention: what the decoder attends to; the second is of ``bool``.
+        kv_cache_retention: ranges of the prompt, each with its start, end, priority in the KV cache (0 to
+            100) and how many milliseconds it lasts; decode_retention: the last two for the answer.
 
     From ``lora_model`` on these are for engines that have ``prompt_tensors`` in their ``model_info``; with
     another engine the error comes as the first payload.
@@ -181,6 +183,8 @@ class GenerateRequest:
         encoder_output_length: int | None = None,
         cross_attention_mask: Tensor | None = None,
         skip_cross_attention: Tensor | None = None,
+        kv_cache_retention: list[tuple[int, int | None, int, int | None]] = ...,
+        decode_retention: tuple[int, int | None] | None = None,
     ) -> GenerateRequest: ...
 
 # --- output -----------------------------------------------------------------------------------

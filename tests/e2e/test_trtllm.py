@@ -218,6 +218,15 @@ def test_prefixes_are_shared_within_a_salt(trtllm: ServerProcess) -> None:
     assert cached("two") == 0
 
 
+def test_retention_changes_no_answer(trtllm: ServerProcess) -> None:
+    ranges = [{"token_start": 0, "token_end": 3, "priority": 90, "duration_ms": 1000}]
+    retention = {"token_range_retention_configs": ranges, "decode_retention_priority": 10}
+    assert text_of(complete(trtllm, kv_cache_retention=retention)) == text_of(complete(trtllm))
+    ranges[0]["token_start"] = 3
+    refused = complete(trtllm, kv_cache_retention=retention)
+    assert (refused.status_code, refused.json()["error"]["param"]) == (400, "kv_cache_retention")
+
+
 def test_a_priority_changes_no_answer(trtllm: ServerProcess) -> None:
     assert text_of(complete(trtllm, priority=0.9)) == text_of(complete(trtllm))
 

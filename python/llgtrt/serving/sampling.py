@@ -8,7 +8,7 @@ import uuid
 from typing import Any, TypedDict
 
 from llgtrt.serving.errors import RequestError
-from llgtrt.serving.protocol.fields import GenerationFields
+from llgtrt.serving.protocol.fields import GenerationFields, KvCacheRetention
 
 TINY_TOP_P = 1e-6
 """What ``top_p: 0`` means: only the most likely token."""
@@ -83,13 +83,15 @@ class EngineArguments(TypedDict, total=False):
     priority: float
     cache_salt: int
     return_removed_mass: bool
+    kv_cache_retention: list[tuple[int, int | None, int, int | None]]
+    decode_retention: tuple[int, int | None]
 
 
 def engine_arguments(request: GenerationFields, logprobs: int | None) -> EngineArguments:
     """Those of them that a request asks for.
 
     Raises:
-        RequestError: the removed mass is asked for without log-probabilities.
+        RequestError: a field needs another that is missing.
     """
     arguments: EngineArguments = {}
     if request.bad_words:
@@ -103,6 +105,24 @@ def engine_arguments(request: GenerationFields, logprobs: int | None) -> EngineA
         if logprobs is None:
             raise RequestError("return_removed_mass needs logprobs.", "return_removed_mass")
         arguments["return_removed_mass"] = True
+    if request.kv_cache_retention is not None:
+        arguments.update(_retention(request.kv_cache_retention))
+    return arguments
+
+
+def _retention(given: KvCacheRetention) -> EngineArguments:
+    arguments: EngineArguments = {}
+    if given.token_range_retention_configs:
+        arguments["kv_cache_retention"] = [
+            (one.token_start, one.token_end, one.priority, one.duration_ms)
+            for one in given.token_range_retention_configs
+        ]
+    if given.decode_retention_priority is not None:
+        arguments["decode_retention"] = (given.decode_retention_priority, given.decode_duration_ms)
+    elif given.decode_duration_ms is not None:
+        raise RequestError(
+            "decode_duration_ms needs decode_retention_priority.", "kv_cache_retention.decode_duration_ms"
+        )
     return arguments
 
 

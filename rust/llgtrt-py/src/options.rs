@@ -3,7 +3,8 @@
 use std::sync::Arc;
 
 use llgtrt_core::{
-    ElementType, EncoderInput, Error, HostTensor, Mrope, PromptTable, RequestOptions, Result, TokenId,
+    ElementType, EncoderInput, Error, HostTensor, Mrope, PromptTable, RequestOptions, Result, Retention,
+    TokenId,
 };
 use pyo3::prelude::*;
 use pyo3::types::PyBytes;
@@ -102,6 +103,33 @@ fn of_type(name: &str, tensor: &HostTensor, element: ElementType, text: &str) ->
         return Ok(());
     }
     Err(Error::invalid(name, format!("{name} must have elements of type {text}")))
+}
+
+/// First token, one past the last, priority, milliseconds.
+pub(crate) type RetentionArgument = (u32, Option<u32>, u32, Option<u64>);
+
+/// How long parts of the prompt, and the answer (priority, milliseconds), stay in the KV cache.
+pub(crate) fn add_retention(
+    options: &mut RequestOptions,
+    ranges: Vec<RetentionArgument>,
+    decode: Option<(u32, Option<u64>)>,
+) -> Result<()> {
+    let refuse = |message| Err(Error::invalid("kv_cache_retention", message));
+    let most = i32::MAX.cast_unsigned();
+    for (start, end, priority, duration_ms) in ranges {
+        if start >= most || end.is_some_and(|end| end <= start || end > most) {
+            return refuse("kv_cache_retention: a range ends after its start");
+        }
+        if priority > 100 {
+            return refuse("kv_cache_retention: a priority is from 0 to 100");
+        }
+        options.retention.push(Retention { start, end, priority, duration_ms });
+    }
+    if decode.is_some_and(|(priority, _)| priority > 100) {
+        return refuse("kv_cache_retention: a priority is from 0 to 100");
+    }
+    options.decode_retention = decode;
+    Ok(())
 }
 
 /// The priority of a request, 0 to 1.

@@ -8,7 +8,7 @@ use pyo3::exceptions::PyValueError;
 use pyo3::prelude::*;
 
 use crate::errors::OrRaise;
-use crate::options::{self, PromptExtras, TensorArgument};
+use crate::options::{self, PromptExtras, RetentionArgument, TensorArgument};
 
 /// A constraint on the answer: a kind and its source text.
 #[pyclass(frozen, module = "llgtrt._native")]
@@ -81,7 +81,8 @@ impl GenerateRequest {
         bad_words=Vec::new(), priority=None, cache_salt=None, return_removed_mass=false,
         prompt_table=None, prompt_table_extra_ids=None, position_ids=None, mrope_cos_sin=None,
         mrope_position_deltas=None, encoder_tokens=None, encoder_features=None, encoder_output_length=None,
-        cross_attention_mask=None, skip_cross_attention=None,
+        cross_attention_mask=None, skip_cross_attention=None, kv_cache_retention=Vec::new(),
+        decode_retention=None,
     ))]
     #[expect(
         clippy::too_many_arguments,
@@ -137,6 +138,8 @@ impl GenerateRequest {
         encoder_output_length: Option<u32>,
         cross_attention_mask: Option<TensorArgument<'_>>,
         skip_cross_attention: Option<TensorArgument<'_>>,
+        kv_cache_retention: Vec<RetentionArgument>,
+        decode_retention: Option<(u32, Option<u64>)>,
     ) -> PyResult<Self> {
         let output = match output {
             "final" => runtime::OutputFormat::Final,
@@ -177,6 +180,7 @@ impl GenerateRequest {
         {
             return Err(Error::invalid(name, format!("{name} belongs to a single prompt"))).or_raise(py);
         }
+        options::add_retention(&mut options, kv_cache_retention, decode_retention).or_raise(py)?;
         options.adapter = lora_model.map(|name| Adapter { name, load });
         options.priority = options::priority(priority).or_raise(py)?;
         options.cache_salt = cache_salt;

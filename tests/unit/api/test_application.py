@@ -309,6 +309,15 @@ async def test_the_request_log_holds_no_content(
         ({"bad_words": "no"}, "bad_words"),
         ({"priority": 1.5}, "priority"),
         ({"cache_salt": ""}, "cache_salt"),
+        (
+            {"kv_cache_retention": {"decode_duration_ms": 1}},
+            "kv_cache_retention.decode_duration_ms",
+        ),
+        (
+            {"kv_cache_retention": {"token_range_retention_configs": [{"token_start": 0, "priority": 101}]}},
+            "kv_cache_retention.token_range_retention_configs[0].priority",
+        ),
+        ({"kv_cache_retention": {"ranges": []}}, "kv_cache_retention.ranges"),
         ({"n": 129}, "n"),
         ({"n": 10**6}, "n"),
         ({"n": 2**63}, "n"),

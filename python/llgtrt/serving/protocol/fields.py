@@ -17,6 +17,7 @@ MAX_LOGIT_BIAS = 1024
 MAX_BAD_WORDS = 256
 MAX_BAD_WORD_CHARS = 1000
 MAX_SALT_CHARS = 1000
+MAX_RETENTION_RANGES = 64
 MAX_TOKEN_ID = 2**31 - 1
 MAX_COUNT = 2**31 - 1
 """The core counts in 32 bits; the context is far smaller."""
@@ -83,6 +84,29 @@ class StreamOptions(RequestModel):
     """How to stream."""
 
     include_usage: bool | None = Field(default=None, description="Send a last chunk with the token counts.")
+
+
+class TokenRangeRetention(RequestModel):
+    """How long a range of the prompt's tokens stays in the KV cache."""
+
+    model_config = ConfigDict(extra="forbid")
+
+    token_start: int = Field(ge=0, lt=MAX_COUNT)
+    token_end: int | None = Field(default=None, ge=1, le=MAX_COUNT, description="None: to the end.")
+    priority: int = Field(ge=0, le=100, description="Higher stays longer; 35 is usual.")
+    duration_ms: int | None = Field(default=None, ge=0, le=2**53, description="None: until it has to go.")
+
+
+class KvCacheRetention(RequestModel):
+    """TensorRT-LLM's KV cache retention, with its names."""
+
+    model_config = ConfigDict(extra="forbid")
+
+    token_range_retention_configs: list[TokenRangeRetention] | None = Field(
+        default=None, max_length=MAX_RETENTION_RANGES, fail_fast=True
+    )
+    decode_retention_priority: int | None = Field(default=None, ge=0, le=100)
+    decode_duration_ms: int | None = Field(default=None, ge=0, le=2**53)
 
 
 class GenerationFields(RequestModel):
@@ -152,6 +176,9 @@ class GenerationFields(RequestModel):
         min_length=1,
         max_length=MAX_SALT_CHARS,
         description="Cached prefixes are shared only among requests with the same salt. (TensorRT-LLM)",
+    )
+    kv_cache_retention: KvCacheRetention | None = Field(
+        default=None, description="How long prompt and answer stay in the KV cache. (TensorRT-LLM)"
     )
     return_removed_mass: bool | None = Field(
         default=None,
