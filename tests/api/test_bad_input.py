@@ -233,7 +233,6 @@ def test_naughty_strings(http: httpx.Client, shared_data: Path) -> None:
     [
         ("lora_model", "a"),
         ("bad_words", ["no"]),
-        ("priority", 0.5),
         ("cache_salt", "mine"),
         ("kv_cache_retention", {"decode_retention_priority": 35}),
         ("return_removed_mass", True),

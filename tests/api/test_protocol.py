@@ -188,7 +188,7 @@ def test_p5_json_object(http: httpx.Client) -> None:
 
 
 def test_p6_unknown_harmless_fields_are_ignored(http: httpx.Client) -> None:
-    fields = {"verbosity": "low", "safety_identifier": "x", "service_tier": "auto", "new": {}}
+    fields = {"verbosity": "low", "safety_identifier": "x", "service_tier": "auto", "priority": 1, "new": {}}
     assert text_of(ok(http.post(CHAT, json=chat(**fields)))) == text_of(ok(http.post(CHAT, json=chat())))
 
 

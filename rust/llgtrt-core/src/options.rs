@@ -160,11 +160,12 @@ pub struct RequestOptions {
 }
 
 impl RequestOptions {
-    /// The request field of something that is asked for; None: nothing is.
+    /// The request field of something that is asked for; None: nothing is. A priority changes no answer: an engine
+    /// without it serves in the order of arrival.
     pub fn asks_for(&self) -> Option<&'static str> {
         let Self {
             adapter,
-            priority,
+            priority: _,
             cache_salt,
             allotted_time_ms,
             bad_words,
@@ -181,7 +182,6 @@ impl RequestOptions {
         } = self;
         let fields = [
             ("lora_model", adapter.is_some()),
-            ("priority", priority.is_some()),
             ("cache_salt", cache_salt.is_some()),
             ("allotted_time_ms", allotted_time_ms.is_some()),
             ("bad_words", !bad_words.is_empty()),

@@ -185,7 +185,7 @@ impl GenerateRequest {
         options.priority = options::priority(priority).or_raise(py)?;
         options.cache_salt = cache_salt;
         options.report_removed_mass = return_removed_mass;
-        let options = options.asks_for().map(|_| Arc::new(options));
+        let options = (options != RequestOptions::default()).then(|| Arc::new(options));
         if prompts.is_empty() || n == 0 || max_tokens == Some(0) {
             return Err(PyValueError::new_err("prompts, n and max_tokens must not be empty or zero"));
         }
