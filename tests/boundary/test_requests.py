@@ -223,7 +223,6 @@ def test_options_that_cannot_be(fields: dict[str, Any], param: str) -> None:
     [
         ({"lora_model": "a"}, "lora_model"),
         ({"bad_words": ["no"]}, "bad_words"),
-        ({"priority": 0.5}, "priority"),
         ({"cache_salt": 0}, "cache_salt"),
         ({"kv_cache_retention": [(0, 5, 35, 10)]}, "kv_cache_retention"),
         ({"decode_retention": (35, None)}, "kv_cache_retention"),

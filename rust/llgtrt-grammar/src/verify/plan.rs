@@ -91,10 +91,10 @@ impl Plan {
     }
 }
 
-/// A validator whose formats are annotations: the grammar holds those that are known.
+/// A validator that knows formats, too: where a part is left open, the grammar does not hold them.
 fn validator(schema: &Value) -> Result<Arc<Validator>, String> {
     jsonschema::options()
-        .should_validate_formats(false)
+        .should_validate_formats(true)
         .with_pattern_options(PatternOptions::fancy_regex().backtrack_limit(BACKTRACK_LIMIT))
         .build(schema)
         .map(Arc::new)
@@ -211,6 +211,14 @@ mod tests {
         assert!(!judged_alone(&schema, "properties.d.anyOf[0]", &[key("d")]));
         let plan = Plan::new(&schema, &[left("properties.a", unique, None)], 9).unwrap();
         assert!(matches!(plan.checks[..], [Check::Wait { .. }]) && plan.places == [[]]);
+    }
+
+    #[test]
+    fn formats_count() {
+        let schema = json!({"type": "object", "additionalProperties": {"type": "string", "format": "email"}});
+        let plan = Plan::new(&schema, &[left("", schema.clone(), None)], 9).unwrap();
+        assert_eq!(plan.judge(&json!({"a": "x@example.com"})), Some(true));
+        assert_eq!(plan.judge(&json!({"a": "x"})), Some(false));
     }
 
     #[test]
