@@ -217,3 +217,12 @@ fn hostile_schemas_are_reported() {
         assert_eq!(report.ok, report.errors.is_empty());
     }
 }
+
+#[test]
+fn whole_numbers_with_a_point_are_integers_since_draft_6() {
+    let integer = |draft: &str| json!({"$schema": draft, "type": "integer"});
+    let four = report(schema(&integer("http://json-schema.org/draft-04/schema#")), &[json!(5), json!(5.0)]);
+    assert_eq!(accepted(&four), [Some(true), Some(false)]);
+    let seven = report(schema(&integer("http://json-schema.org/draft-07/schema#")), &[json!(5), json!(5.0)]);
+    assert_eq!(accepted(&seven), [Some(true), Some(true)]);
+}

@@ -23,6 +23,8 @@ pub enum Instance<'a> {
     Text(&'a str),
     /// A JSON value, however its keys are ordered and with or without blanks.
     Value(&'a Value),
+    /// The same, with numbers as they are written: in draft 4, 1.0 is no integer.
+    Exact(&'a Value),
 }
 
 /// The answer.
@@ -53,6 +55,7 @@ pub fn judge(matcher: Matcher, instance: Instance) -> Judgement {
     let run = AssertUnwindSafe(|| match instance {
         Instance::Text(text) => Writer::new(matcher)?.judge_text(text),
         Instance::Value(value) => Writer::new(matcher)?.judge_value(value),
+        Instance::Exact(value) => Writer::new(matcher)?.exact().judge_value(value),
     });
     let result = catch_unwind(run).unwrap_or_else(|_| Err(anyhow::anyhow!("panic: judge")));
     result.unwrap_or_else(|error| Judgement {

@@ -36,6 +36,8 @@ pub(super) struct Writer {
     failure: Option<Failure>,
     /// Whether failures are noted.
     noting: bool,
+    /// Whether 1.0 may be written as 1.
+    whole: bool,
 }
 
 /// A state to go back to.
@@ -86,7 +88,13 @@ impl Writer {
             style: STYLES[0],
             failure: None,
             noting: true,
+            whole: true,
         })
+    }
+
+    /// Numbers keep their point.
+    pub(super) fn exact(self) -> Self {
+        Self { whole: false, ..self }
     }
 
     pub(super) fn judge_text(mut self, text: &str) -> Result<Judgement> {
@@ -230,7 +238,7 @@ impl Writer {
         let Value::Number(_) = value else { return self.put(&text) };
         let mut forms = vec![text.clone()];
         // The same number with other zeros: some grammars hold only one of these.
-        if let Some(whole) = text.strip_suffix(".0") {
+        if let Some(whole) = text.strip_suffix(".0").filter(|_| self.whole) {
             forms.push(whole.to_owned());
         }
         if value.is_f64() && !text.contains(['e', 'E']) {

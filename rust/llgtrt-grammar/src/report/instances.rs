@@ -107,8 +107,11 @@ pub(super) fn judge_all(
 
 /// A string is the text of an answer. Where answers are JSON, it may also be a JSON string.
 fn judge(grammar: &CompiledGrammar, spec: &GrammarSpec, instance: &Value) -> Verdict {
+    let judge_value = |value: &Value| {
+        grammar.judge(if is_draft_4(spec) { Instance::Exact(value) } else { Instance::Value(value) })
+    };
     let Value::String(text) = instance else {
-        let judgement = grammar.judge(Instance::Value(instance));
+        let judgement = judge_value(instance);
         return if judgement.accepted { left_open(grammar, instance) } else { Verdict::of(judgement, true) };
     };
     let as_text = grammar.judge(Instance::Text(text));
@@ -119,23 +122,29 @@ fn judge(grammar: &CompiledGrammar, spec: &GrammarSpec, instance: &Value) -> Ver
     if as_text.accepted || !matches!(spec, GrammarSpec::JsonSchema(_) | GrammarSpec::JsonObject) {
         return Verdict::of(as_text, false);
     }
-    let as_value = grammar.judge(Instance::Value(instance));
-    if as_value.accepted {
+    let value = judge_value(instance);
+    if value.accepted {
         return left_open(grammar, instance);
     }
     // What it was meant as is where it gets further.
-    if as_value.rejected_at > as_text.rejected_at {
-        return Verdict::of(as_value, true);
+    if value.rejected_at > as_text.rejected_at {
+        return Verdict::of(value, true);
     }
     let mut verdict = Verdict::of(as_text, false);
     let inner = serde_json::from_str::<Value>(text).ok();
-    if inner.is_some_and(|inner| grammar.judge(Instance::Value(&inner)).accepted) {
+    if inner.is_some_and(|inner| judge_value(&inner).accepted) {
         let reason = verdict.reason.get_or_insert_default();
         reason.push_str(
             "; it is accepted as a value: an answer has other whitespace, or its keys in another order",
         );
     }
     verdict
+}
+
+/// Whether 1.0 is no integer.
+fn is_draft_4(spec: &GrammarSpec) -> bool {
+    let drafts = ["json-schema.org/draft-04/schema", "json-schema.org/draft-03/schema"];
+    matches!(spec, GrammarSpec::JsonSchema(text) if drafts.iter().any(|draft| text.contains(draft)))
 }
 
 /// What the check beside the grammar says of a value that the grammar accepts.
