@@ -12,6 +12,12 @@ pub(crate) enum Draft {
     D2020,
 }
 
+/// Whether the schema names a draft in which 1.0 is no integer.
+pub(crate) fn is_draft_4(schema: &Value) -> bool {
+    let dialect = Dialect::of(schema, Dialect::DEFAULT);
+    dialect.named && dialect.draft == Draft::D4
+}
+
 /// The draft of a schema, and whether `$schema` named it. Without a name all keywords of all drafts
 /// count, as far as they do not contradict each other.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]

@@ -49,6 +49,7 @@ use std::time::{Duration, Instant};
 
 use serde_json::Value;
 
+pub(crate) use self::dialect::is_draft_4;
 pub use self::reference::reference;
 pub use self::residue::{Residue, Segment};
 pub use self::rules::{RULES, Rule};

@@ -5,6 +5,7 @@ use serde::Serialize;
 use serde_json::Value;
 
 use super::stop::Stop;
+use crate::normalize;
 use crate::{CompiledGrammar, Instance, Judgement};
 
 /// Instances of one report.
@@ -94,22 +95,22 @@ pub(super) fn judge_all(
     instances: &[Value],
     stop: &Stop,
 ) -> Vec<Verdict> {
+    let exact = is_draft_4(spec);
     instances
         .iter()
         .map(|instance| {
             if stop.is_set() {
                 return Verdict::unknown("the time of the report was over");
             }
-            judge(grammar, spec, instance)
+            judge(grammar, spec, exact, instance)
         })
         .collect()
 }
 
 /// A string is the text of an answer. Where answers are JSON, it may also be a JSON string.
-fn judge(grammar: &CompiledGrammar, spec: &GrammarSpec, instance: &Value) -> Verdict {
-    let judge_value = |value: &Value| {
-        grammar.judge(if is_draft_4(spec) { Instance::Exact(value) } else { Instance::Value(value) })
-    };
+fn judge(grammar: &CompiledGrammar, spec: &GrammarSpec, exact: bool, instance: &Value) -> Verdict {
+    let judge_value =
+        |value: &Value| grammar.judge(if exact { Instance::Exact(value) } else { Instance::Value(value) });
     let Value::String(text) = instance else {
         let judgement = judge_value(instance);
         return if judgement.accepted { left_open(grammar, instance) } else { Verdict::of(judgement, true) };
@@ -143,8 +144,8 @@ fn judge(grammar: &CompiledGrammar, spec: &GrammarSpec, instance: &Value) -> Ver
 
 /// Whether 1.0 is no integer.
 fn is_draft_4(spec: &GrammarSpec) -> bool {
-    let drafts = ["json-schema.org/draft-04/schema", "json-schema.org/draft-03/schema"];
-    matches!(spec, GrammarSpec::JsonSchema(text) if drafts.iter().any(|draft| text.contains(draft)))
+    let GrammarSpec::JsonSchema(text) = spec else { return false };
+    serde_json::from_str(text).is_ok_and(|schema| normalize::is_draft_4(&schema))
 }
 
 /// What the check beside the grammar says of a value that the grammar accepts.
