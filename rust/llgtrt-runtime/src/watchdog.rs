@@ -32,24 +32,34 @@ impl Progress {
 #[derive(Debug)]
 pub(crate) struct StallDetector {
     limit: Duration,
+    /// The most that one observation counts.
+    most: Duration,
     steps: u64,
-    since: Instant,
+    seen: Instant,
+    without_progress: Duration,
 }
 
 impl StallDetector {
-    /// Stalled means busy without progress for longer than `limit`.
-    pub(crate) fn new(limit: Duration, now: Instant) -> Self {
-        Self { limit, steps: 0, since: now }
+    /// Stalled means busy without progress for longer than `limit`, seen every `period` or so.
+    ///
+    /// When the whole process does not run for a while (a suspended machine, a starved container), the watchdog
+    /// may be the first to run again: such a gap says nothing about the engine and counts as two periods.
+    pub(crate) fn new(limit: Duration, period: Duration, now: Instant) -> Self {
+        Self { limit, most: period * 2, steps: 0, seen: now, without_progress: Duration::ZERO }
     }
 
     /// One observation.
     pub(crate) fn observe(&mut self, progress: &Progress, now: Instant) -> bool {
+        let passed = now.duration_since(self.seen).min(self.most);
+        self.seen = now;
         let steps = progress.steps.load(Ordering::Relaxed);
         if steps != self.steps || !progress.busy.load(Ordering::Relaxed) {
             self.steps = steps;
-            self.since = now;
+            self.without_progress = Duration::ZERO;
+        } else {
+            self.without_progress += passed;
         }
-        now.duration_since(self.since) > self.limit
+        self.without_progress > self.limit
     }
 }
 
@@ -61,7 +71,7 @@ pub(crate) fn run(
     mut report: impl FnMut(bool),
 ) {
     let period = (limit / 4).clamp(Duration::from_millis(10), Duration::from_millis(500));
-    let mut detector = StallDetector::new(limit, Instant::now());
+    let mut detector = StallDetector::new(limit, period, Instant::now());
     let mut stalled = false;
     while stop.recv_timeout(period) == Err(RecvTimeoutError::Timeout) {
         let now_stalled = detector.observe(progress, Instant::now());
@@ -81,7 +91,7 @@ mod tests {
         let start = Instant::now();
         let at = |ms| start + Duration::from_millis(ms);
         let progress = Progress::default();
-        let mut detector = StallDetector::new(Duration::from_millis(100), start);
+        let mut detector = StallDetector::new(Duration::from_millis(100), Duration::from_millis(60), start);
         assert!(!detector.observe(&progress, at(500)), "idle");
         progress.set_busy(true);
         assert!(!detector.observe(&progress, at(590)));
@@ -92,5 +102,16 @@ mod tests {
         assert!(detector.observe(&progress, at(900)));
         progress.set_busy(false);
         assert!(!detector.observe(&progress, at(2000)), "idle again");
+    }
+
+    #[test]
+    fn a_process_that_did_not_run_is_no_stalled_engine() {
+        let start = Instant::now();
+        let progress = Progress::default();
+        progress.set_busy(true);
+        let mut detector = StallDetector::new(Duration::from_millis(100), Duration::from_millis(25), start);
+        assert!(!detector.observe(&progress, start + Duration::from_secs(60)));
+        progress.step();
+        assert!(!detector.observe(&progress, start + Duration::from_secs(61)));
     }
 }
