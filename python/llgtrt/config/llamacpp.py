@@ -45,6 +45,6 @@ class LlamaCppConfig(Section):
     mlock: bool = Field(default=False, description="Keep the model in memory, never in swap.")
     repack: bool = Field(
         default=True,
-        description="Rearrange weights of the types Q4_1, Q5_0, Q5_1 and Q8_0 for batches, on x86 with AVX2 or\n"
-        "AVX-512. They are copied then, not mapped. (Q4_0 and the K types: llama.cpp does it itself.)",
+        description="Rearrange weights of the types Q4_1, Q5_0, Q5_1 and Q8_0 for batches, on x86 with\n"
+        "AVX2 or AVX-512. They are copied then, not mapped. (Q4_0 and the K types: llama.cpp does it itself.)",
     )
