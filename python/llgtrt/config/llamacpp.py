@@ -46,5 +46,5 @@ class LlamaCppConfig(Section):
     repack: bool = Field(
         default=True,
         description="Rearrange weights of the types Q4_1, Q5_0, Q5_1 and Q8_0 for batches, on x86 with\n"
-        "AVX2 or AVX-512. They are copied then, not mapped. (Q4_0 and the K types: llama.cpp does it itself.)",
+        "AVX2 or AVX-512. They are copied then, not mapped. (Q4_0 and the K types: llama.cpp does it.)",
     )
