@@ -146,6 +146,13 @@ impl Context {
         unsafe { sys::llama_attach_threadpool(self.raw.as_ptr(), single.as_ptr(), batch.as_ptr()) };
     }
 
+    /// Whether tokens can be taken back: not out of the state of a recurrent model.
+    pub(crate) fn can_take_back(&self) -> bool {
+        let model = raw_model(&self._weights);
+        // SAFETY: the model is alive.
+        unsafe { !sys::llama_model_is_recurrent(model) && !sys::llama_model_is_hybrid(model) }
+    }
+
     /// Positions of one slot that may be used.
     pub(crate) fn slot_tokens(&self) -> u32 {
         self.slot_tokens

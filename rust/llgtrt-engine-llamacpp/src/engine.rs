@@ -28,6 +28,8 @@ pub struct LlamaCppEngine {
     pub(crate) eos: Vec<TokenId>,
     pub(crate) reuse_prefix: bool,
     pub(crate) prefill_chunk: usize,
+    /// Whether idle slots may take part in a pass.
+    pub(crate) bridging: bool,
     max_waiting: usize,
     pub(crate) slots: Vec<Slot>,
     /// The sequence in each slot.
@@ -43,6 +45,8 @@ pub struct LlamaCppEngine {
     pub(crate) demands: Vec<Demand>,
     pub(crate) shares: Vec<usize>,
     pub(crate) outputs: Vec<Output>,
+    /// Idle slots that take part in the current pass.
+    pub(crate) bridged: Vec<usize>,
     pub(crate) usable: Vec<usize>,
     pub(crate) advances: AdvanceBatch,
     pub(crate) mask_rows: MaskBatch,
@@ -67,8 +71,10 @@ impl LlamaCppEngine {
             request_options: false,
             name: "llamacpp",
         };
+        let bridging = context.can_take_back();
         Ok(Self {
             context,
+            bridging,
             capabilities,
             masks,
             eos: model.tokenizer().vocabulary().eos().to_vec(),
@@ -85,6 +91,7 @@ impl LlamaCppEngine {
             demands: Vec::with_capacity(slots),
             shares: Vec::with_capacity(slots),
             outputs: Vec::with_capacity(slots),
+            bridged: Vec::with_capacity(slots),
             usable: Vec::with_capacity(slots),
             advances: AdvanceBatch::default(),
             mask_rows: MaskBatch::default(),

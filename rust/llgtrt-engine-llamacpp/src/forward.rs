@@ -6,7 +6,7 @@ use llgtrt_core::{Error, ErrorKind, Result};
 
 use crate::context::DecodeError;
 use crate::engine::LlamaCppEngine;
-use crate::schedule::{Demand, Limits, plan};
+use crate::schedule::{Demand, Limits, bridge, plan};
 
 /// A token of the batch whose logits were asked for.
 #[derive(Debug, Clone, Copy)]
@@ -35,7 +35,9 @@ impl LlamaCppEngine {
         if self.context.batch_len() == 0 {
             return Ok(false);
         }
-        match self.context.decode() {
+        let result = self.context.decode();
+        self.take_back_bridges();
+        match result {
             Ok(()) => {}
             Err(DecodeError::NoRoom) => {
                 // Every slot has its own cells, so this is not expected; the others can go on without one.
@@ -96,8 +98,28 @@ impl LlamaCppEngine {
     fn fill_batch(&mut self) {
         self.context.clear_batch();
         self.outputs.clear();
+        self.bridged.clear();
+        let mut spare = self.context.capacity() - self.shares.iter().sum::<usize>();
+        let mut previous = None;
         for (demand, share) in self.demands.iter().zip(&mut self.shares) {
             let slot = demand.slot;
+            if *share == 0 {
+                continue;
+            }
+            let room = |slot: usize| self.slots[slot].tokens.len() < self.context.slot_tokens() as usize;
+            let idle = |slot: usize| self.bridging && self.running[slot].is_none() && room(slot);
+            let between = previous.map_or(0..0, |previous| bridge(previous, slot, idle));
+            previous = Some(slot);
+            if between.len() <= spare {
+                spare -= between.len();
+                for slot in between {
+                    let cells = &self.slots[slot].tokens;
+                    // Any token does.
+                    if self.context.push(slot, cells.len(), 0, false).is_some() {
+                        self.bridged.push(slot);
+                    }
+                }
+            }
             let Some(sequence) = &self.running[slot] else { continue };
             let start = self.slots[slot].tokens.len();
             for position in start..start + *share {
@@ -109,6 +131,15 @@ impl LlamaCppEngine {
                 if output {
                     self.outputs.push(Output { slot, position, index });
                 }
+            }
+        }
+    }
+
+    /// Leaves the cells of slots that only took part as they were before.
+    fn take_back_bridges(&mut self) {
+        for slot in std::mem::take(&mut self.bridged) {
+            if !self.context.truncate(slot, self.slots[slot].tokens.len()) {
+                self.forget(slot);
             }
         }
     }

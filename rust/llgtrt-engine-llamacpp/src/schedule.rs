@@ -1,9 +1,11 @@
 //! Decides how many tokens of each slot go into the next forward pass. Pure functions.
 //!
 //! With one KV stream per slot llama.cpp cuts a batch into passes over the weights: slots with consecutive
-//! numbers and the same number of tokens share one, the tokens that stick out take more. A pass costs about
-//! as much as one to two tokens, so a ragged end is only worth a pass of its own if it is long; otherwise
-//! it goes along with the next step, at no loss: its tokens were reported when the grammar forced them.
+//! numbers and the same number of tokens share one, the tokens that stick out take more. A pass costs as much
+//! as some tokens (one to two where llama.cpp multiplies row by column, five with weights rearranged for
+//! batches), so a ragged end is only worth a pass of its own if it is long; otherwise it goes along with the next
+//! step, at no loss: its tokens were reported when the grammar forced them. For the same reason an idle slot or
+//! two between busy ones take part with a token that is taken back afterwards: a bridge.
 
 /// What one slot has to evaluate.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -29,6 +31,21 @@ pub(crate) struct Limits {
     pub(crate) prefill_tokens: usize,
     /// Rows of logits; at least one per slot.
     pub(crate) outputs: usize,
+}
+
+/// Idle slots in a row that are cheaper to take along than to go around.
+const LONGEST_BRIDGE: usize = 2;
+
+/// Whether slots `left` and `right` (`left < right`) can share a pass.
+fn joined(left: usize, right: usize) -> bool {
+    right - left <= 1 + LONGEST_BRIDGE
+}
+
+/// The slots between `left` and `right` that have to take part if those are to share a pass; none if they are
+/// neighbours, too far apart, or one between them cannot.
+pub(crate) fn bridge(left: usize, right: usize, is_idle: impl Fn(usize) -> bool) -> std::ops::Range<usize> {
+    let between = left + 1..right;
+    if joined(left, right) && between.clone().all(is_idle) { between } else { 0..0 }
 }
 
 /// Fills `shares` with the number of tokens for each demand, in order. `demands` is sorted by slot.
@@ -88,7 +105,7 @@ fn decode_shares(demands: &[Demand], tokens: usize, outputs: &mut Outputs, share
         *pending = if share < common { 0 } else { *pending - share };
         used += share;
         let slot = demands[*index].slot;
-        if previous.is_none_or(|previous: usize| previous + 1 != slot) {
+        if previous.is_none_or(|previous| !joined(previous, slot)) {
             passes += 1;
         }
         previous = Some(slot);
@@ -169,6 +186,22 @@ mod tests {
         assert_eq!(shares(&[decode(0, 1), decode(1, 1), decode(2, 2), decode(3, 1)], LIMITS), [1, 1, 1, 1]);
         assert_eq!(shares(&[decode(0, 1), decode(1, 9)], LIMITS), [1, 9]);
         assert_eq!(shares(&[decode(0, 1), decode(1, 3), decode(2, 3)], LIMITS), [1, 3, 3]);
+    }
+
+    #[test]
+    fn a_ragged_end_goes_along_where_gaps_are_bridged() {
+        // One pass of three tokens, or with slots far apart three passes of one each.
+        assert_eq!(shares(&[decode(0, 2), decode(2, 1), decode(5, 1)], LIMITS), [1, 1, 1]);
+        assert_eq!(shares(&[decode(0, 2), decode(9, 1), decode(20, 1)], LIMITS), [2, 1, 1]);
+    }
+
+    #[test]
+    fn bridges_are_short_and_of_idle_slots() {
+        assert!(bridge(3, 4, |_| true).is_empty());
+        assert_eq!(bridge(3, 5, |_| true), 4..5);
+        assert_eq!(bridge(3, 6, |_| true), 4..6);
+        assert!(bridge(3, 7, |_| true).is_empty());
+        assert!(bridge(3, 6, |slot| slot != 5).is_empty());
     }
 
     #[test]

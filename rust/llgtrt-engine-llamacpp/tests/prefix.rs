@@ -63,6 +63,29 @@ fn another_ending_reuses_the_common_part_only() {
 }
 
 #[test]
+fn an_idle_slot_between_busy_ones_keeps_its_cells() {
+    let Some(model) = model() else { return };
+    let mut engine = engine(model);
+    let prompts = ["The lighthouse", "The river", "The mountain"].map(|start| encode(model, start));
+    let [left, middle, right] = [0, 1, 2].map(|i| prompts[i].clone());
+    // The one in the middle ends long before the others.
+    let long = run(
+        &mut engine,
+        vec![spec(1, left.clone(), 40), spec(2, middle.clone(), 6), spec(3, right.clone(), 40)],
+    );
+    let mut longer = middle;
+    longer.extend(long[&2].ids());
+    let again = run(&mut engine, vec![spec(4, longer.clone(), 12)]).remove(&4).unwrap();
+    assert_eq!(again.cached, Some(longer.len() as u32 - 1), "its cells are still there");
+    let fresh = run(&mut common::engine(model), vec![spec(5, longer, 12)]);
+    assert_eq!(decode(model, &again.ids()), decode(model, &fresh[&5].ids()), "and are the right ones");
+    for (id, prompt) in [(1, left), (3, right)] {
+        let alone = run(&mut common::engine(model), vec![spec(id, prompt, 40)]);
+        assert_eq!(decode(model, &alone[&id].ids()), decode(model, &long[&id].ids()));
+    }
+}
+
+#[test]
 fn choices_of_one_request_evaluate_the_prompt_once() {
     let Some(model) = model() else { return };
     let mut engine = engine(model);
