@@ -117,6 +117,10 @@ class GenerateRequest:
         cache_salt: cached prefixes are shared only among requests of the same salt.
         return_removed_mass: add ``removed_mass`` to the log-probabilities, which must be asked for: the
             probability of the tokens that the mask had removed.
+        allotted_time_ms: a request that takes longer fails.
+        no_repeat_ngram_size: no run of this many tokens comes twice; not with a grammar.
+        top_p_decay, top_p_min, top_p_reset_ids: ``top_p`` shrinks to this share of itself with each token,
+            but not below that, until this token comes.
         prompt_table: embeddings ``[rows, hidden size]`` for the token ids from the vocabulary's size on.
         prompt_table_extra_ids: a number per token that tells rows of the same id but other content apart.
         position_ids: the position of each token.
@@ -173,6 +177,11 @@ class GenerateRequest:
         priority: float | None = None,
         cache_salt: int | None = None,
         return_removed_mass: bool = False,
+        allotted_time_ms: int | None = None,
+        no_repeat_ngram_size: int | None = None,
+        top_p_decay: float | None = None,
+        top_p_min: float | None = None,
+        top_p_reset_ids: int | None = None,
         prompt_table: Tensor | None = None,
         prompt_table_extra_ids: list[int] | None = None,
         position_ids: list[int] | None = None,

@@ -207,6 +207,40 @@ def test_bad_words_are_not_generated(trtllm: ServerProcess) -> None:
     assert (blank.status_code, blank.json()["error"]["param"]) == (400, "bad_words")
 
 
+def test_no_run_of_tokens_comes_twice(trtllm: ServerProcess) -> None:
+    def repeats(**options: int) -> bool:
+        text = "Hel" + text_of(complete(trtllm, prompt="Hel", ignore_eos=True, **options))
+        return len(set(text)) < len(text)
+
+    assert repeats()
+    assert not repeats(no_repeat_ngram_size=1)
+    both = complete(trtllm, response_format={"type": "json_object"}, no_repeat_ngram_size=1)
+    assert (both.status_code, both.json()["error"]["param"]) == (400, "no_repeat_ngram_size")
+
+
+def test_top_p_shrinks(trtllm: ServerProcess) -> None:
+    def tokens(**options: float) -> tuple[list[str], list[str]]:
+        """The answer's tokens, and the best one at each place."""
+        fixed = {"max_tokens": 20, "ignore_eos": True, "temperature": 1, "seed": 3, "logprobs": 1}
+        response = complete(trtllm, **fixed, **options)
+        assert response.status_code == 200, response.text
+        logprobs = response.json()["choices"][0]["logprobs"]
+        return logprobs["tokens"], [max(top, key=top.get) for top in logprobs["top_logprobs"]]
+
+    free, best = tokens()
+    assert free[1:] != best[1:]
+    shrunk, best = tokens(top_p_decay=1e-6)
+    assert shrunk[0] == free[0]
+    assert shrunk[1:] == best[1:]
+    assert tokens(top_p_decay=1e-6, top_p_min=1.0)[0] == free
+
+
+def test_a_request_that_takes_too_long_fails(trtllm: ServerProcess) -> None:
+    response = complete(trtllm, max_tokens=400, ignore_eos=True, allotted_time_ms=1)
+    assert response.status_code == 503, response.text
+    assert "longer" in response.json()["error"]["message"]
+
+
 def test_prefixes_are_shared_within_a_salt(trtllm: ServerProcess) -> None:
     def cached(salt: str) -> int:
         response = complete(trtllm, prompt="A prompt of several blocks. " * 2, cache_salt=salt, max_tokens=2)

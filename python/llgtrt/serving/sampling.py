@@ -83,6 +83,11 @@ class EngineArguments(TypedDict, total=False):
     priority: float
     cache_salt: int
     return_removed_mass: bool
+    allotted_time_ms: int
+    no_repeat_ngram_size: int
+    top_p_decay: float
+    top_p_min: float
+    top_p_reset_ids: int
     kv_cache_retention: list[tuple[int, int | None, int, int | None]]
     decode_retention: tuple[int, int | None]
 
@@ -101,6 +106,16 @@ def engine_arguments(request: GenerationFields, logprobs: int | None) -> EngineA
     if request.cache_salt is not None:
         digest = hashlib.blake2b(request.cache_salt.encode(errors="surrogatepass"), digest_size=8).digest()
         arguments["cache_salt"] = int.from_bytes(digest, "little")
+    if request.allotted_time_ms is not None:
+        arguments["allotted_time_ms"] = request.allotted_time_ms
+    if request.no_repeat_ngram_size is not None:
+        arguments["no_repeat_ngram_size"] = request.no_repeat_ngram_size
+    if request.top_p_decay is not None:
+        arguments["top_p_decay"] = request.top_p_decay
+    if request.top_p_min is not None:
+        arguments["top_p_min"] = request.top_p_min
+    if request.top_p_reset_ids is not None:
+        arguments["top_p_reset_ids"] = request.top_p_reset_ids
     if request.return_removed_mass:
         if logprobs is None:
             raise RequestError("return_removed_mass needs logprobs.", "return_removed_mass")

@@ -19,8 +19,8 @@ pub use error::{Error, ErrorKind, Result};
 pub use grammar::GrammarSpec;
 pub use mask::{AdvanceBatch, AdvanceState, MaskBatch, MaskSlot, MaskSource, MaskVerdict};
 pub use options::{
-    Adapter, ElementType, EncoderInput, HostTensor, LoadWeights, Mrope, PromptTable, RequestOptions,
-    Retention,
+    Adapter, ElementType, EncoderInput, ExtraSampling, HostTensor, LoadWeights, Mrope, PromptTable,
+    RequestOptions, Retention,
 };
 pub use sampler::{Sampled, Sampler, token_logprobs};
 pub use sampling::SamplingParams;

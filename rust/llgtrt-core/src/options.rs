@@ -122,6 +122,19 @@ pub struct Retention {
     pub duration_ms: Option<u64>,
 }
 
+/// Sampling that not every engine has. None: the engine's default, which is off.
+#[derive(Debug, Clone, Copy, PartialEq, Default)]
+pub struct ExtraSampling {
+    /// No run of this many tokens comes twice; not with a constraint.
+    pub no_repeat_ngram_size: Option<u32>,
+    /// `top_p` shrinks to this share of itself with each token, 0 to 1.
+    pub top_p_decay: Option<f32>,
+    /// But not below this, 0 to 1.
+    pub top_p_min: Option<f32>,
+    /// And is as given again after this token.
+    pub top_p_reset_ids: Option<TokenId>,
+}
+
 /// Everything that a request may ask for. The default asks for nothing. An engine that lacks something refuses it,
 /// or is never asked: see its documentation.
 #[derive(Debug, Clone, PartialEq, Default)]
@@ -134,6 +147,8 @@ pub struct RequestOptions {
     pub cache_salt: Option<u64>,
     /// Most time that the request may take.
     pub allotted_time_ms: Option<u64>,
+    /// Sampling beyond [`SamplingParams`](crate::SamplingParams).
+    pub sampling: ExtraSampling,
     /// Runs of tokens that must not be generated.
     pub bad_words: Vec<Vec<TokenId>>,
     /// Runs of tokens that end the answer, beside the stop tokens.
@@ -168,6 +183,7 @@ impl RequestOptions {
             priority: _,
             cache_salt,
             allotted_time_ms,
+            sampling: ExtraSampling { no_repeat_ngram_size, top_p_decay, top_p_min, top_p_reset_ids },
             bad_words,
             stop_words,
             position_ids,
@@ -184,6 +200,10 @@ impl RequestOptions {
             ("lora_model", adapter.is_some()),
             ("cache_salt", cache_salt.is_some()),
             ("allotted_time_ms", allotted_time_ms.is_some()),
+            ("no_repeat_ngram_size", no_repeat_ngram_size.is_some()),
+            ("top_p_decay", top_p_decay.is_some()),
+            ("top_p_min", top_p_min.is_some()),
+            ("top_p_reset_ids", top_p_reset_ids.is_some()),
             ("bad_words", !bad_words.is_empty()),
             ("stop_words", !stop_words.is_empty()),
             ("position_ids", !position_ids.is_empty()),
@@ -193,7 +213,7 @@ impl RequestOptions {
             ("kv_cache_retention", !retention.is_empty()),
             ("kv_cache_retention", decode_retention.is_some()),
             ("beam_width", beam_width.is_some()),
-            ("lookahead", lookahead.is_some()),
+            ("lookahead_config", lookahead.is_some()),
             ("return_removed_mass", *report_removed_mass),
         ];
         fields.into_iter().find_map(|(name, asked)| asked.then_some(name))

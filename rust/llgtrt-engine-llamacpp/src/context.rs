@@ -43,7 +43,7 @@ pub(crate) struct Context {
     slot_tokens: u32,
     copy_buffer: Vec<u8>,
     /// The context points into it.
-    _weights: Arc<LlamaModel>,
+    weights: Arc<LlamaModel>,
 }
 
 // SAFETY: llama.cpp's context, batch and thread pool are not bound to a thread, and `Context` is not `Sync`.
@@ -111,7 +111,7 @@ impl Context {
             vocab_size: weights.n_vocab().max(0) as usize,
             slot_tokens,
             copy_buffer: Vec::new(),
-            _weights: Arc::clone(weights),
+            weights: Arc::clone(weights),
         };
         if memory.is_null() {
             return Err(Error::configuration("the model does not generate text"));
@@ -148,7 +148,7 @@ impl Context {
 
     /// Whether tokens can be taken back: not out of the state of a recurrent model.
     pub(crate) fn can_take_back(&self) -> bool {
-        let model = raw_model(&self._weights);
+        let model = raw_model(&self.weights);
         // SAFETY: the model is alive.
         unsafe { !sys::llama_model_is_recurrent(model) && !sys::llama_model_is_hybrid(model) }
     }

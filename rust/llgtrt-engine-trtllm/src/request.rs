@@ -213,9 +213,10 @@ fn sampling(params: &SamplingParams, options: &RequestOptions) -> abi::Sampling 
     let given = |value: f32, off: f32| if value == off { f32::NAN } else { value };
     plain.beam_width = options.beam_width.unwrap_or(1).max(1).cast_signed();
     plain.num_return_sequences = 1;
-    plain.top_p_min = f32::NAN;
-    plain.top_p_decay = f32::NAN;
-    plain.top_p_reset_id = UNSET;
+    let extra = options.sampling;
+    plain.top_p_min = extra.top_p_min.unwrap_or(f32::NAN);
+    plain.top_p_decay = extra.top_p_decay.unwrap_or(f32::NAN);
+    plain.top_p_reset_id = optional(extra.top_p_reset_ids);
     plain.min_tokens = UNSET;
     plain.repetition_penalty = given(params.repetition_penalty, 1.0);
     plain.presence_penalty = given(params.presence_penalty, 0.0);
@@ -223,7 +224,7 @@ fn sampling(params: &SamplingParams, options: &RequestOptions) -> abi::Sampling 
     plain.length_penalty = f32::NAN;
     plain.beam_diversity_rate = f32::NAN;
     plain.early_stopping = UNSET;
-    plain.no_repeat_ngram_size = UNSET;
+    plain.no_repeat_ngram_size = optional(extra.no_repeat_ngram_size);
     plain.has_seed = 1;
     plain.seed = params.seed;
     if params.temperature < MIN_TEMPERATURE {

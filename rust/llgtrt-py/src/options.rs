@@ -3,8 +3,8 @@
 use std::sync::Arc;
 
 use llgtrt_core::{
-    ElementType, EncoderInput, Error, HostTensor, Mrope, PromptTable, RequestOptions, Result, Retention,
-    TokenId,
+    ElementType, EncoderInput, Error, ExtraSampling, HostTensor, Mrope, PromptTable, RequestOptions, Result,
+    Retention, TokenId,
 };
 use pyo3::prelude::*;
 use pyo3::types::PyBytes;
@@ -130,6 +130,19 @@ pub(crate) fn add_retention(
     }
     options.decode_retention = decode;
     Ok(())
+}
+
+/// Checks the ranges of what is given.
+pub(crate) fn sampling(given: ExtraSampling) -> Result<ExtraSampling> {
+    if given.no_repeat_ngram_size == Some(0) {
+        return Err(Error::invalid("no_repeat_ngram_size", "no_repeat_ngram_size must be at least 1"));
+    }
+    for (name, value) in [("top_p_decay", given.top_p_decay), ("top_p_min", given.top_p_min)] {
+        if value.is_some_and(|value| !(value > 0.0 && value <= 1.0)) {
+            return Err(Error::invalid(name, format!("{name} must be above 0 and at most 1")));
+        }
+    }
+    Ok(given)
 }
 
 /// The priority of a request, 0 to 1.

@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 
-use llgtrt_core::{Adapter, Error, LoadWeights, RequestOptions, SamplingParams};
+use llgtrt_core::{Adapter, Error, ExtraSampling, LoadWeights, RequestOptions, SamplingParams};
 use llgtrt_runtime as runtime;
 use pyo3::exceptions::PyValueError;
 use pyo3::prelude::*;
@@ -78,7 +78,8 @@ impl GenerateRequest {
         stop_token_ids=Vec::new(), include_stop=false, echo=false, grammar=None, grammar_param=None,
         output="final", logprobs_form="chat", response_id="", model="", created=0,
         include_usage=false, first_chunk_fields=None, lora_model=None, load_lora_weights="auto",
-        bad_words=Vec::new(), priority=None, cache_salt=None, return_removed_mass=false,
+        bad_words=Vec::new(), priority=None, cache_salt=None, return_removed_mass=false, allotted_time_ms=None,
+        no_repeat_ngram_size=None, top_p_decay=None, top_p_min=None, top_p_reset_ids=None,
         prompt_table=None, prompt_table_extra_ids=None, position_ids=None, mrope_cos_sin=None,
         mrope_position_deltas=None, encoder_tokens=None, encoder_features=None, encoder_output_length=None,
         cross_attention_mask=None, skip_cross_attention=None, kv_cache_retention=Vec::new(),
@@ -128,6 +129,11 @@ impl GenerateRequest {
         priority: Option<f32>,
         cache_salt: Option<u64>,
         return_removed_mass: bool,
+        allotted_time_ms: Option<u64>,
+        no_repeat_ngram_size: Option<u32>,
+        top_p_decay: Option<f32>,
+        top_p_min: Option<f32>,
+        top_p_reset_ids: Option<u32>,
         prompt_table: Option<TensorArgument<'_>>,
         prompt_table_extra_ids: Option<Vec<u64>>,
         position_ids: Option<Vec<u32>>,
@@ -184,6 +190,9 @@ impl GenerateRequest {
         options.adapter = lora_model.map(|name| Adapter { name, load });
         options.priority = options::priority(priority).or_raise(py)?;
         options.cache_salt = cache_salt;
+        options.allotted_time_ms = allotted_time_ms;
+        let sampling = ExtraSampling { no_repeat_ngram_size, top_p_decay, top_p_min, top_p_reset_ids };
+        options.sampling = options::sampling(sampling).or_raise(py)?;
         options.report_removed_mass = return_removed_mass;
         let options = (options != RequestOptions::default()).then(|| Arc::new(options));
         if prompts.is_empty() || n == 0 || max_tokens == Some(0) {

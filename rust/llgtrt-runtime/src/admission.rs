@@ -100,12 +100,19 @@ impl Admission {
             let name = self.capabilities.name;
             return Err(Error::invalid(asked, format!("{asked} is not supported by the {name} engine")));
         }
+        let no_repeats = |options: &RequestOptions| options.sampling.no_repeat_ngram_size.is_some();
+        let bans = [
+            ("bad_words", !request.bad_words.is_empty()),
+            ("no_repeat_ngram_size", request.options.as_deref().is_some_and(no_repeats)),
+        ];
+        if request.grammar.is_some()
+            && let Some((name, _)) = bans.into_iter().find(|(_, asked)| *asked)
+        {
+            // Where the grammar allows only what is banned, no token would be left.
+            return Err(Error::invalid(name, format!("{name} cannot be combined with a constraint")));
+        }
         if request.bad_words.is_empty() {
             return Ok(());
-        }
-        if request.grammar.is_some() {
-            // Where the grammar allows a bad word only, no token would be left.
-            return Err(Error::invalid("bad_words", "bad_words cannot be combined with a constraint"));
         }
         let options = Arc::make_mut(request.options.get_or_insert_default());
         for word in &request.bad_words {

@@ -168,6 +168,27 @@ class GenerationFields(RequestModel):
         fail_fast=True,
         description="Texts whose tokens are not generated in a row; not with a constraint. (TensorRT-LLM)",
     )
+    no_repeat_ngram_size: int | None = Field(
+        default=None,
+        ge=1,
+        le=MAX_COUNT,
+        description="No run of this many tokens comes twice; not with a constraint. (TensorRT-LLM)",
+    )
+    top_p_decay: float | None = Field(
+        default=None, gt=0, le=1, description="top_p shrinks by this factor with each token. (TensorRT-LLM)"
+    )
+    top_p_min: float | None = Field(
+        default=None, gt=0, le=1, description="top_p does not shrink below this. (TensorRT-LLM)"
+    )
+    top_p_reset_ids: TokenIdField | None = Field(
+        default=None, description="top_p is as given again after this token. (TensorRT-LLM)"
+    )
+    allotted_time_ms: int | None = Field(
+        default=None,
+        ge=1,
+        le=2**53,
+        description="A request that takes longer fails. (TensorRT-LLM)",
+    )
     priority: float | None = Field(
         default=None, ge=0, le=1, description="Higher goes first; 0.5 if left out. (TensorRT-LLM)"
     )

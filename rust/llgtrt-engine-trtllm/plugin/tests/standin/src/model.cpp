@@ -77,6 +77,14 @@ void Decoder::adjust(std::vector<float>& logits, te::VecTokens const& tokens, si
   }
   for (auto token : bad_)
     if (token >= 0 && token < vocab_size_) logits[static_cast<size_t>(token)] = kNever;
+  if (auto const size = static_cast<size_t>(config_.getNoRepeatNgramSize().value_or(0)); size > 0) {
+    for (size_t i = 0; i + size <= tokens.size(); ++i) {
+      auto const next = tokens[i + size - 1];
+      if (std::equal(tokens.end() - static_cast<int64_t>(size - 1), tokens.end(), tokens.begin() + static_cast<int64_t>(i)) &&
+          next >= 0 && next < vocab_size_)
+        logits[static_cast<size_t>(next)] = kNever;
+    }
+  }
   auto const generated = static_cast<int32_t>(tokens.size() - prompt_length);
   if (end_id_ && *end_id_ >= 0 && *end_id_ < vocab_size_ && generated < config_.getMinTokens().value_or(0))
     logits[static_cast<size_t>(*end_id_)] = kNever;
@@ -103,7 +111,13 @@ Decoder::Choice Decoder::sample(void const* row, te::VecTokens const& tokens, si
 
   size_t keep = top_k == 0 ? order.size() : std::min(top_k, order.size());
   float const floor = config_.getMinP().value_or(0.0F);
-  double const top_p = config_.getTopP().value_or(1.0F);
+  double top_p = config_.getTopP().value_or(1.0F);
+  for (size_t i = prompt_length; i < tokens.size(); ++i) {
+    double const shrunk = top_p * config_.getTopPDecay().value_or(1.0F);
+    top_p = tokens[i] == config_.getTopPResetIds().value_or(-1)
+                ? config_.getTopP().value_or(1.0F)
+                : std::max(shrunk, std::min<double>(top_p, config_.getTopPMin().value_or(0.0F)));
+  }
   double mass = 0.0;
   size_t count = 0;
   for (; count < keep; ++count) {
