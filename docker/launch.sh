@@ -31,4 +31,26 @@ root_option=()
 if ((EUID == 0)); then
     root_option=(--allow-run-as-root)
 fi
-exec mpirun -n "$ranks" "${root_option[@]}" llgtrt serve "$@"
+mpirun -n "$ranks" "${root_option[@]}" llgtrt serve "$@" &
+mpirun=$!
+
+# mpirun would kill its processes a second after a signal. They get it here instead: the first one drains, and the
+# others end with it.
+forward() {
+    signalled=true
+    local children
+    children="$(cat "/proc/$mpirun/task/"*/children 2>/dev/null || true)"
+    for child in $children; do
+        kill -"$1" "$child" 2>/dev/null || true
+    done
+}
+trap 'forward TERM' TERM
+trap 'forward INT' INT
+
+# A signal ends the wait, not what is waited for.
+while true; do
+    signalled=false
+    code=0
+    wait "$mpirun" || code=$?
+    "$signalled" || exit "$code"
+done

@@ -381,8 +381,13 @@ def test_workers_end_with_their_leader(plugin: Path, tmp_path: Path) -> None:
             env={**clean_environment(), **environment(1)},
             stdout=subprocess.DEVNULL,
             stderr=subprocess.PIPE,
+            text=True,
         )
         try:
+            assert worker.stderr is not None
+            assert any("works for it" in line for line in worker.stderr)
+            # mpirun and Slurm send it to all; the leader decides when it is over.
+            worker.send_signal(signal.SIGTERM)
             assert text_of(complete(leader))
             assert worker.poll() is None
             leader.process.send_signal(signal.SIGKILL)

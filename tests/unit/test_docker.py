@@ -4,11 +4,15 @@ from __future__ import annotations
 
 import os
 import shlex
+import signal
 import subprocess
+import sys
 from collections.abc import Callable
 from pathlib import Path
 
 import pytest
+
+from support.server import wait_until
 
 DOCKER = Path(__file__).parents[2] / "docker"
 COMMON = ["--rm", "--init", "--interactive", "--gpus", "all", "--ipc=host"]
@@ -221,3 +225,35 @@ def test_only_what_is_copied_goes_to_the_build() -> None:
     }
     assert copied <= kept
     assert all((DOCKER.parent / name).exists() for name in kept)
+
+
+def test_a_signal_reaches_every_process(tmp_path: Path, engine: Path) -> None:
+    """The real mpirun would kill its processes a second after a signal, while the first one drains."""
+    for rank in range(2):
+        (engine / f"rank{rank}.engine").touch()
+    folder = tmp_path / "fakes"
+    folder.mkdir()
+    process = """
+import pathlib, signal, sys
+def drain(*_):
+    pathlib.Path(sys.argv[1] + ".drained").touch()
+    sys.exit(0)
+signal.signal(signal.SIGTERM, drain)
+pathlib.Path(sys.argv[1] + ".runs").touch()
+while True:
+    signal.pause()
+"""
+    (folder / "process.py").write_text(process)
+    start = " ".join(f'"{sys.executable}" "{folder}/process.py" "{tmp_path}/{rank}" &' for rank in range(2))
+    (folder / "mpirun").write_text(f"#!/bin/bash\n{start}\nwait\nexit 7\n")
+    (folder / "mpirun").chmod(0o755)
+    launched = subprocess.Popen(
+        [str(DOCKER / "launch.sh"), str(engine)], env={"PATH": f"{folder}:{os.environ['PATH']}"}
+    )
+    try:
+        wait_until(lambda: len(list(tmp_path.glob("*.runs"))) == 2, "both processes run")
+        launched.send_signal(signal.SIGTERM)
+        assert launched.wait(30) == 7, "it ends as mpirun does"
+        assert len(list(tmp_path.glob("*.drained"))) == 2
+    finally:
+        launched.kill()

@@ -23,14 +23,16 @@ def process_rank() -> int:
 def work_for_leader(config: str) -> int:
     """Runs a part of the engine until the leader ends, and gives the exit code. Opens no port.
 
+    Signals are ignored: the leader's end is what ends it.
+
     Raises:
         ConfigurationError: the configuration or the engine is unusable.
     """
+    # mpirun and Slurm send signals to every process. The leader drains then and needs this one to the end.
+    for number in (signal.SIGTERM, signal.SIGINT):
+        signal.signal(number, signal.SIG_IGN)
     rank, size = _native.mpi_rank()
     logger.info("process %d of %d: the first one serves, this one works for it", rank + 1, size)
-    # The core's wait cannot be interrupted by Python's handlers: a signal ends the process.
-    for number in (signal.SIGTERM, signal.SIGINT):
-        signal.signal(number, signal.SIG_DFL)
     _native.run_trtllm_worker(config)
     logger.info("the leader has ended")
     return 0
