@@ -1,7 +1,9 @@
 """Serving SmolLM2 on the CPU: llgtrt beside llama.cpp's own server, in one run.
 
 Both servers use the same GGUF file, threads, slots and context per slot, and get the same prompts. They take
-turns, so that whatever else the machine does hits both.
+turns, so that whatever else the machine does hits both. Three workloads: `plain` answers of 128 tokens,
+`schema` answers, and `free` ones: each as long as the server's own answer under the schema, but unconstrained,
+so that the two differ by nothing but the constraint.
 """
 
 from __future__ import annotations
@@ -64,8 +66,14 @@ SCHEMA = {
 }
 
 
-def body(workload: str, number: int) -> dict[str, Any]:
-    """Request ``number`` of a workload: the same for every server, different from every other number."""
+WORKLOADS = ("plain", "schema", "free")
+
+
+def body(workload: str, number: int, length: int = 128) -> dict[str, Any]:
+    """Request ``number`` of a workload: the same for every server, different from every other number.
+
+    ``length`` is the number of tokens of an unconstrained answer.
+    """
     topic = TOPICS[number % len(TOPICS)]
     fields: dict[str, Any] = {
         "messages": [{"role": "user", "content": f"Invent book number {number} about {topic}."}],
@@ -73,8 +81,8 @@ def body(workload: str, number: int) -> dict[str, Any]:
         "stream": True,
         "stream_options": {"include_usage": True},
     }
-    if workload == "plain":
-        return {**fields, "max_tokens": 128, "ignore_eos": True}
+    if workload != "schema":
+        return {**fields, "max_tokens": length, "ignore_eos": True}
     response_format = {
         "type": "json_schema",
         "json_schema": {"name": "book", "schema": SCHEMA, "strict": True},
@@ -82,15 +90,17 @@ def body(workload: str, number: int) -> dict[str, Any]:
     return {**fields, "max_tokens": 256, "response_format": response_format}
 
 
-async def run_clients(port: int, workload: str, clients: int, first: int, count: int) -> list[Answer]:
-    """``count`` requests from ``clients`` clients, each sending its next request when one is answered."""
-    numbers = iter(range(first, first + count))
+async def run_clients(port: int, bodies: list[dict[str, Any]], clients: int) -> list[Answer]:
+    """The answers to ``bodies``, from clients that each send the next one when one is answered."""
+    waiting = iter(range(len(bodies)))
+    protocols: list[Any] = [None] * len(bodies)
 
-    async def client() -> list[Any]:
-        return [await fetch(port, "/v1/chat/completions", body(workload, number)) for number in numbers]
+    async def client() -> None:
+        for index in waiting:
+            protocols[index] = await fetch(port, "/v1/chat/completions", bodies[index])
 
-    streams = await asyncio.gather(*(client() for _ in range(clients)))
-    return [parse(protocol) for protocols in streams for protocol in protocols]
+    await asyncio.gather(*(client() for _ in range(clients)))
+    return [parse(protocol) for protocol in protocols]
 
 
 class Side:
@@ -153,6 +163,22 @@ def wall_s(answers: list[Answer]) -> float:
     return max(answer.end_s for answer in answers) - min(answer.start_s for answer in answers)
 
 
+def run_round(side: Side, workload: str, clients: int, first: int, count: int) -> None:
+    """One workload of a round, entered into the side's results."""
+    lengths = [128] * count
+    if workload == "free":
+        lengths = [answer.completion_tokens for answer in side.rounds["schema"][-1]]
+    bodies = [body(workload, first + index, length) for index, length in enumerate(lengths)]
+    side.rounds.setdefault(workload, []).append(asyncio.run(run_clients(side.port, bodies, clients)))
+
+
+def cost_of_constraints(clients: int, side: Side) -> str:
+    """Tokens/s under the schema over those of the unconstrained answers of the same lengths."""
+    pairs = zip(side.rounds["schema"], side.rounds["free"], strict=True)
+    ratios = [tokens_per_second(a, clients) / tokens_per_second(b, clients) for a, b in pairs]
+    return f"{clients} clients, {side.name}: schema / free {statistics.median(ratios):.2f}"
+
+
 def table_row(clients: int, workload: str, side: Side, peer: Side) -> list[str]:
     rounds = side.rounds[workload]
     answers = [answer for batch in rounds for answer in batch]
@@ -191,6 +217,7 @@ def main() -> None:
         sys.exit("no model: run `make setup` or give --model FILE.gguf")
 
     rows = []
+    costs = []
     for clients in arguments.clients:
         count = arguments.requests or (4 if clients == 1 else 3 * clients)
         with ExitStack() as stack:
@@ -199,17 +226,18 @@ def main() -> None:
             stack.callback(peer.stop)
             ours = llgtrt_side(arguments.model, clients, arguments.threads, folder)
             stack.callback(ours.stop)
-            for workload in ("plain", "schema"):
-                for side in (ours, peer):
-                    asyncio.run(run_clients(side.port, workload, clients, 100_000, clients))
+            for side in (ours, peer):
+                for workload in WORKLOADS:
+                    run_round(side, workload, clients, 100_000, clients)
+                side.rounds.clear()
             for number in range(arguments.rounds):
-                for workload in ("plain", "schema"):
+                for workload in WORKLOADS:
                     for side in (ours, peer) if number % 2 else (peer, ours):
-                        answers = asyncio.run(run_clients(side.port, workload, clients, 1000 * number, count))
-                        side.rounds.setdefault(workload, []).append(answers)
+                        run_round(side, workload, clients, 1000 * number, count)
                 print(f"{clients} clients: round {number + 1} of {arguments.rounds}", file=sys.stderr)
-            for workload in ("plain", "schema"):
+            for workload in WORKLOADS:
                 rows += [table_row(clients, workload, side, peer) for side in (ours, peer)]
+            costs += [cost_of_constraints(clients, side) for side in (ours, peer)]
     print(f"{arguments.model.name}, {arguments.threads} threads, {CONTEXT_TOKENS} tokens of context per slot")
     header = [
         "clients",
@@ -223,6 +251,7 @@ def main() -> None:
         "gap p50 ms",
     ]
     print_table([*header, "gap p99 ms", "stop"], rows)
+    print("\n".join(costs))
 
 
 if __name__ == "__main__":
