@@ -2,8 +2,8 @@
 
 Both servers use the same GGUF file, threads, slots and context per slot, and get the same prompts. They take
 turns, so that whatever else the machine does hits both. Three workloads: `plain` answers of 128 tokens,
-`schema` answers, and `free` ones: each as long as the server's own answer under the schema, but unconstrained,
-so that the two differ by nothing but the constraint.
+`schema` answers, and `free` ones: each as long as the server's own answer under the schema, but without the
+schema, so that the two differ by nothing but the constraint.
 """
 
 from __future__ import annotations
