@@ -59,7 +59,7 @@ lock: $(REQUIREMENTS_DONE) ## Write requirements/*.txt again, with the newest ve
 	$(UV_LOCK) --upgrade --no-deps requirements/data.in -o requirements/data.txt
 
 wheel: $(REQUIREMENTS_DONE) ## Build a wheel and an sdist into dist/
-	$(BUILD_ENV) $(BIN)/maturin build --release --locked --sdist --out dist \
+	$(BUILD_ENV) PATH="$(CURDIR)/$(BIN):$$PATH" maturin build --release --locked --sdist --out dist \
 		$(if $(FEATURES),--features $(FEATURES))
 
 clean: ## Remove what the commands above made

@@ -71,7 +71,7 @@ fn an_idle_slot_between_busy_ones_keeps_its_cells() {
     // The one in the middle ends long before the others.
     let long = run(
         &mut engine,
-        vec![spec(1, left.clone(), 40), spec(2, middle.clone(), 6), spec(3, right.clone(), 40)],
+        vec![spec(1, left.clone(), 20), spec(2, middle.clone(), 6), spec(3, right.clone(), 20)],
     );
     let mut longer = middle;
     longer.extend(long[&2].ids());
@@ -80,7 +80,7 @@ fn an_idle_slot_between_busy_ones_keeps_its_cells() {
     let fresh = run(&mut common::engine(model), vec![spec(5, longer, 12)]);
     assert_eq!(decode(model, &again.ids()), decode(model, &fresh[&5].ids()), "and are the right ones");
     for (id, prompt) in [(1, left), (3, right)] {
-        let alone = run(&mut common::engine(model), vec![spec(id, prompt, 40)]);
+        let alone = run(&mut common::engine(model), vec![spec(id, prompt, 20)]);
         assert_eq!(decode(model, &alone[&id].ids()), decode(model, &long[&id].ids()));
     }
 }
