@@ -271,10 +271,11 @@ pub(crate) struct Normalizer<'a> {
 
 impl<'a> Normalizer<'a> {
     fn new(index: Index<'a>, limits: &NormalizeLimits) -> Self {
+        let deadline = Instant::now() + limits.max_time;
         Self {
             index,
             forms: Formulas::new(),
-            langs: Languages::new(),
+            langs: Languages::new(deadline),
             limits: limits.clone(),
             defs: Vec::new(),
             def_ids: HashMap::new(),
@@ -290,7 +291,7 @@ impl<'a> Normalizer<'a> {
             compose: false,
             steps: 0,
             depth: 0,
-            deadline: Instant::now() + limits.max_time,
+            deadline,
         }
     }
 
@@ -311,7 +312,7 @@ impl<'a> Normalizer<'a> {
     /// Counts a step of work on `f`.
     fn step(&mut self, f: F) -> Result<(), SchemaError> {
         self.steps += 1;
-        let late = self.steps.is_multiple_of(512) && Instant::now() > self.deadline;
+        let late = self.steps.is_multiple_of(64) && Instant::now() > self.deadline;
         if self.steps > self.limits.max_steps || late {
             return Err(self.too_large(f));
         }

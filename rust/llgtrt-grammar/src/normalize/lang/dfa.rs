@@ -13,9 +13,6 @@ const SEARCH_STATES: usize = 1500;
 /// States of an automaton that is written as a regular expression.
 const PRINT_STATES: usize = 300;
 
-/// Nodes of the arena; derivatives of large expressions fill it.
-const MAX_NODES: usize = 400_000;
-
 fn successors(exprs: &mut Exprs, x: X) -> Vec<(Chars, X)> {
     let mut heads = Vec::new();
     exprs.heads(x, &mut heads);
@@ -42,7 +39,7 @@ pub(crate) fn is_empty(exprs: &mut Exprs, start: X) -> Option<bool> {
         if exprs.nullable(x) {
             return Some(false);
         }
-        if seen.len() > SEARCH_STATES || exprs.len() > MAX_NODES {
+        if seen.len() > SEARCH_STATES || exprs.is_spent() {
             return None;
         }
         for (_, next) in successors(exprs, x) {
@@ -75,20 +72,23 @@ fn build(exprs: &mut Exprs, start: X) -> Option<Dfa> {
         }
         edges.push(out);
         at += 1;
-        if states.len() > SEARCH_STATES || exprs.len() > MAX_NODES {
+        if states.len() > SEARCH_STATES || exprs.is_spent() {
             return None;
         }
     }
     let accepting = states.iter().map(|&x| exprs.nullable(x)).collect();
-    Some(minimal(&Dfa { accepting, edges }))
+    minimal(exprs, &Dfa { accepting, edges })
 }
 
-/// Moore's algorithm: splits groups of states until no edge tells two of a group apart.
-fn minimal(dfa: &Dfa) -> Dfa {
+/// Moore's algorithm: splits groups of states until no edge tells two of a group apart. `None` if it took too long.
+fn minimal(exprs: &Exprs, dfa: &Dfa) -> Option<Dfa> {
     let n = dfa.edges.len();
     let mut group: Vec<usize> = dfa.accepting.iter().map(|&a| usize::from(a)).collect();
     let mut count = 0;
     loop {
+        if exprs.is_spent() {
+            return None;
+        }
         let mut ids: BTreeMap<(usize, Vec<(usize, Chars)>), usize> = BTreeMap::new();
         let mut next = vec![0; n];
         for state in 0..n {
@@ -123,7 +123,7 @@ fn minimal(dfa: &Dfa) -> Dfa {
         }
         edges[id] = out.into_iter().map(|(target, set)| (set, target)).collect();
     }
-    Dfa { accepting, edges }
+    Some(Dfa { accepting, edges })
 }
 
 /// A regular expression without complement or intersection.
@@ -212,6 +212,9 @@ pub(crate) fn print(exprs: &mut Exprs, start: X, max_bytes: usize) -> Option<Str
     }
     let mut left: Vec<usize> = (0..n).collect();
     while !left.is_empty() {
+        if exprs.is_spent() {
+            return None;
+        }
         let weight = |state: usize| {
             let into: usize = (0..n + 2)
                 .filter(|&s| s != state)

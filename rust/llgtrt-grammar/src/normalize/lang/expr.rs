@@ -3,6 +3,7 @@
 
 use std::collections::HashMap;
 use std::rc::Rc;
+use std::time::Instant;
 
 use super::chars::Chars;
 
@@ -29,9 +30,13 @@ pub(crate) const ANY_CHAR: X = 2;
 /// Every string.
 pub(crate) const ALL: X = 3;
 
+/// Nodes of the arena; derivatives of large expressions fill it.
+const MAX_NODES: usize = 400_000;
+
 /// The arena.
 #[derive(Debug)]
 pub(crate) struct Exprs {
+    deadline: Instant,
     nodes: Vec<Node>,
     nullable: Vec<bool>,
     ids: HashMap<Node, X>,
@@ -39,8 +44,9 @@ pub(crate) struct Exprs {
 }
 
 impl Exprs {
-    pub(crate) fn new() -> Self {
+    pub(crate) fn new(deadline: Instant) -> Self {
         let mut exprs = Self {
+            deadline,
             nodes: Vec::new(),
             nullable: Vec::new(),
             ids: HashMap::new(),
@@ -53,8 +59,9 @@ impl Exprs {
         exprs
     }
 
-    pub(crate) fn len(&self) -> usize {
-        self.nodes.len()
+    /// Whether there is no room or no time for more: a search gives up then.
+    pub(crate) fn is_spent(&self) -> bool {
+        self.nodes.len() > MAX_NODES || Instant::now() > self.deadline
     }
 
     fn intern(&mut self, node: Node) -> X {

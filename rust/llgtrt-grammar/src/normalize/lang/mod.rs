@@ -10,6 +10,7 @@ mod expr;
 mod print;
 
 use std::collections::HashMap;
+use std::time::Instant;
 
 pub(crate) use self::ecma::Ast;
 pub(crate) use self::expr::{ALL, ANY_CHAR, NOTHING, X};
@@ -35,8 +36,14 @@ pub(crate) struct Languages {
 }
 
 impl Languages {
-    pub(crate) fn new() -> Self {
-        Self { exprs: Exprs::new(), patterns: HashMap::new(), empty: HashMap::new(), printed: HashMap::new() }
+    /// Questions that are not answered by `deadline` get no answer.
+    pub(crate) fn new(deadline: Instant) -> Self {
+        Self {
+            exprs: Exprs::new(deadline),
+            patterns: HashMap::new(),
+            empty: HashMap::new(),
+            printed: HashMap::new(),
+        }
     }
 
     /// Parses a JSON Schema pattern.

@@ -1,9 +1,15 @@
 //! Tests of patterns: matching, algebra, and writing them back.
 
+use std::time::Duration;
+
 use super::*;
 
+fn languages() -> Languages {
+    Languages::new(Instant::now() + Duration::from_secs(600))
+}
+
 fn finds(pattern: &str, text: &str) -> bool {
-    let mut langs = Languages::new();
+    let mut langs = languages();
     let language = langs.pattern(pattern).unwrap().language;
     langs.matches(language, text)
 }
@@ -50,7 +56,7 @@ fn unsupported_patterns_say_why() {
         ("{{...}}", "nothing to repeat"),
         ("(?:(?=a)b)*", "repetition"),
     ] {
-        let error = Languages::new().pattern(pattern).map(|_| ()).unwrap_err();
+        let error = languages().pattern(pattern).map(|_| ()).unwrap_err();
         assert!(error.contains(word), "{pattern}: {error}");
     }
 }
@@ -59,7 +65,7 @@ fn unsupported_patterns_say_why() {
 fn what_is_printed_means_the_same() {
     let samples = ["", "a", "b", "ab", "ba", "aab", "foo", "foobar", "xfoo", "é", "a\n", "12", "--", "a-b"];
     for pattern in ["^a*b?$", "^(?!foo)", "a|^b", "^[a-z]{1,3}$", "^(a|b)*ab$", "o{2}", "^(?!.*a).*$"] {
-        let mut langs = Languages::new();
+        let mut langs = languages();
         let language = langs.pattern(pattern).unwrap().language;
         let negated = langs.not(language);
         for (x, expect) in [(language, true), (negated, false)] {
@@ -78,7 +84,7 @@ fn what_is_printed_means_the_same() {
 
 #[test]
 fn disjoint_patterns_are_found() {
-    let mut langs = Languages::new();
+    let mut langs = languages();
     let a = langs.pattern("^x-").unwrap().language;
     let b = langs.pattern("^[a-w]").unwrap().language;
     let both = langs.and([a, b]);
@@ -86,4 +92,13 @@ fn disjoint_patterns_are_found() {
     let c = langs.pattern("y$").unwrap().language;
     let both = langs.and([a, c]);
     assert_eq!(langs.is_empty(both), Some(false));
+}
+
+#[test]
+fn nothing_is_answered_after_the_deadline() {
+    let mut langs = Languages::new(Instant::now());
+    let word = langs.pattern("^a[bc]+$").unwrap().language;
+    assert!(langs.matches(word, "abc"));
+    assert_eq!(langs.is_empty(word), None);
+    assert_eq!(langs.print(word, 1000), None);
 }
