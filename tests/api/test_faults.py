@@ -58,14 +58,14 @@ def test_a_dead_engine_ends_the_process(start_server: StartServer, kind: str) ->
         last = text.split("\n\n")[-2]
         assert json.loads(last.removeprefix("data: "))["error"]["code"] == "engine_failed", text
         assert "[DONE]" not in text
-    assert server.wait_exit() == EXIT_ENGINE_FAILED
+    assert server.wait_exit(10) == EXIT_ENGINE_FAILED
 
 
 def test_an_engine_that_aborts_the_process(start_server: StartServer) -> None:
     server = start_server(sim={"faults": [{"kind": "abort", "prompt_contains": "kill"}]})
     with pytest.raises(httpx.TransportError):
         httpx.post(server.base_url + CHAT, json=chat("kill"), timeout=60)
-    assert server.wait_exit() != 0
+    assert server.wait_exit(10) != 0
 
 
 def test_an_engine_that_hangs(start_server: StartServer) -> None:
@@ -79,13 +79,19 @@ def test_an_engine_that_hangs(start_server: StartServer) -> None:
         body: dict[str, Any] = chat("hang", stream=True)
         with client.stream("POST", server.base_url + CHAT, json=body) as response:
             next(response.iter_raw())
-            wait_until(lambda: server.get("/v1/health/ready").status_code == 503, "the stall is noticed")
-            error_of(server.get("/v1/health/ready"), 503)
+            probes: list[httpx.Response] = []
+
+            def stalled() -> bool:
+                probes.append(server.get("/v1/health/ready"))
+                return probes[-1].status_code == 503
+
+            wait_until(stalled, "the stall is noticed")
+            error_of(probes[-1], 503)
             assert server.get("/v1/health/live").status_code == 200
             assert server.get("/metrics").status_code == 200
             # A process whose engine hangs can still be stopped.
             server.terminate()
-            server.wait_exit()
+            server.wait_exit(20)
 
 
 def test_no_false_stall_while_idle_or_busy(start_server: StartServer) -> None:

@@ -124,7 +124,7 @@ def test_p22_an_idle_server_ends_at_once(start_server: StartServer) -> None:
     for number in (signal.SIGTERM, signal.SIGINT):
         server = start_server()
         server.process.send_signal(number)
-        assert server.wait_exit() == 0
+        assert server.wait_exit(10) == 0
         assert "Traceback" not in server.output
 
 
@@ -148,7 +148,7 @@ def test_p22_a_second_signal_forces(start_server: StartServer) -> None:
         wait_until(lambda: server.get("/v1/health/ready").status_code == 503, "the server drains")
         assert server.process.poll() is None
         server.terminate()
-        assert server.wait_exit() == 128 + signal.SIGTERM
+        assert server.wait_exit(5) == 128 + signal.SIGTERM
 
 
 def test_p22_idle_connections_do_not_keep_the_process(start_server: StartServer) -> None:
@@ -156,7 +156,7 @@ def test_p22_idle_connections_do_not_keep_the_process(start_server: StartServer)
     with socket.create_connection(("127.0.0.1", server.port)), httpx.Client() as client:
         client.get(server.base_url + "/v1/health/live")
         server.terminate()
-        assert server.wait_exit() == 0
+        assert server.wait_exit(10) == 0
 
 
 @pytest.mark.parametrize(

@@ -208,6 +208,8 @@ TABLE = ("fp16", [2, 3], bytes(12))
         ({"kv_cache_retention": [(0, None, 101, None)]}, "kv_cache_retention"),
         ({"decode_retention": (101, None)}, "kv_cache_retention"),
         ({"no_repeat_ngram_size": 0}, "no_repeat_ngram_size"),
+        ({"no_repeat_ngram_size": 2**31}, "no_repeat_ngram_size"),
+        ({"top_p_reset_ids": 2**31}, "top_p_reset_ids"),
         ({"top_p_decay": 0.0}, "top_p_decay"),
         ({"top_p_min": float("nan")}, "top_p_min"),
         ({"priority": 1.1}, "priority"),

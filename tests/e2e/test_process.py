@@ -63,7 +63,7 @@ def test_second_sigterm_forces(model_file: Path, one_thread: Path) -> None:
         wait_until(lambda: refuses(server), "the server drains")
         assert server.process.poll() is None
         server.process.send_signal(signal.SIGTERM)
-        server.wait_exit()
+        server.wait_exit(10)
         stream.exception(10)
 
 

@@ -1,6 +1,9 @@
 """Greedy answers are those of llama.cpp's own server on the same file.
 
 The server comes from another package with its own build of llama.cpp, whose kernels round differently.
+It is compared with weights as the file has them. Rearranged for batches, only the order of additions is
+another, but activations are rounded to 8 bits: single tokens move (over 3500 tokens of text by 0.05 in
+the median, 0.69 at most), and what must stay is the mean.
 """
 
 from __future__ import annotations
@@ -25,9 +28,15 @@ PROMPTS = [
 ]
 
 
-CLOSE = 1.0
-"""Difference that other kernels make to the log-probability of a token of this model, whose activations are
-rounded to 8 bits: over 3500 tokens of text, two of them differed by 0.05 in the median and 0.69 at most."""
+NEAR_TIE = 0.25
+"""Difference of log-probabilities within which two builds of llama.cpp may choose differently."""
+
+CLOSE = 0.5
+"""Difference that other kernels make to the log-probability of one token of a quantized model."""
+
+
+MEAN = 0.02
+"""Difference of the mean log-probability of several hundred tokens; of 3500 it was 0.002."""
 
 
 def completion(base_url: str, prompt: str) -> dict[str, Any]:
@@ -63,9 +72,22 @@ def llama_server(model_file: Path) -> Iterator[str]:
         process.wait()
 
 
+@pytest.fixture(scope="module")
+def unchanged(
+    model_file: Path, one_thread: Path, tmp_path_factory: pytest.TempPathFactory
+) -> Iterator[ServerProcess]:
+    """A server whose weights are as in the file."""
+    config = tmp_path_factory.mktemp("config") / "unchanged.json5"
+    config.write_text("{llamacpp: {repack: false}}")
+    with ServerProcess("serve", str(model_file), "-C", str(one_thread), "-C", str(config)) as process:
+        yield process
+
+
 @pytest.mark.parametrize("prompt", PROMPTS)
-def test_greedy_answers_are_those_of_llama_cpp(server: ServerProcess, llama_server: str, prompt: str) -> None:
-    ours = completion(server.base_url, prompt)["logprobs"]
+def test_greedy_answers_are_those_of_llama_cpp(
+    unchanged: ServerProcess, llama_server: str, prompt: str
+) -> None:
+    ours = completion(unchanged.base_url, prompt)["logprobs"]
     theirs = completion(llama_server, prompt)["logprobs"]["content"]
     equal = 0
     for token, logprob, top, peer in zip(
@@ -74,8 +96,22 @@ def test_greedy_answers_are_those_of_llama_cpp(server: ServerProcess, llama_serv
         assert logprob == pytest.approx(max(top.values()))
         if token != peer["token"]:
             # From here on the texts are different; what matters is that it was nearly a tie.
-            assert top[peer["token"]] > logprob - CLOSE
+            assert top[peer["token"]] > logprob - NEAR_TIE
             break
         assert abs(logprob - peer["logprob"]) < CLOSE
         equal += 1
-    assert equal >= 4
+    assert equal >= 8
+
+
+def test_rearranged_weights_know_as_much(server: ServerProcess, unchanged: ServerProcess) -> None:
+    text = (Path(__file__).parents[2] / "README.md").read_text()[:3000]
+
+    def mean_logprob(base_url: str) -> float:
+        body = {"prompt": text, "max_tokens": 1, "temperature": 0, "echo": True, "logprobs": 0}
+        response = httpx.post(f"{base_url}/v1/completions", json=body, timeout=60)
+        assert response.status_code == 200, response.text
+        logprobs = response.json()["choices"][0]["logprobs"]["token_logprobs"][1:-1]
+        assert len(logprobs) > 500
+        return float(sum(logprobs) / len(logprobs))
+
+    assert mean_logprob(server.base_url) == pytest.approx(mean_logprob(unchanged.base_url), abs=MEAN)

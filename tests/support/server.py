@@ -145,8 +145,11 @@ class ServerProcess:
         self.process.send_signal(signal.SIGTERM)
 
     def wait_exit(self, timeout_s: float = STOP_TIMEOUT_S) -> int:
-        """The exit code, once the process has ended."""
-        return self.process.wait(timeout_s)
+        """The exit code, once the process has ended. Fails with what it printed if it does not."""
+        try:
+            return self.process.wait(timeout_s)
+        except subprocess.TimeoutExpired:
+            raise AssertionError(f"still running after {timeout_s:g} s:\n{self.output}") from None
 
     def close(self) -> None:
         """Stops the process if it still runs."""

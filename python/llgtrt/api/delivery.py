@@ -7,6 +7,7 @@ queued, in its prefill or decoding. A client that does not read for ``write_time
 from __future__ import annotations
 
 import asyncio
+from abc import ABC, abstractmethod
 from collections.abc import Callable
 from dataclasses import dataclass
 
@@ -38,7 +39,7 @@ class DeliveryLimits:
     request_timeout_s: float | None = None
 
 
-class GenerationResponse(Response):
+class GenerationResponse(Response, ABC):
     """Base of both forms: owns the generation while it runs."""
 
     def __init__(self, generation: Generation, limits: DeliveryLimits, metrics: HttpMetrics) -> None:
@@ -79,8 +80,9 @@ class GenerationResponse(Response):
             if self._timer is not None:
                 self._timer.cancel()
 
+    @abstractmethod
     async def _deliver(self, scope: Scope, receive: Receive, send: Send) -> None:
-        raise NotImplementedError
+        """Sends the answer."""
 
     async def _write(self, send: Send, message: Message) -> None:
         self._active_at = self._loop.time()

@@ -5,7 +5,7 @@ from __future__ import annotations
 import hashlib
 import time
 import uuid
-from typing import Any, TypedDict
+from typing import Any, TypedDict, cast
 
 from llgtrt.serving.errors import RequestError
 from llgtrt.serving.protocol.fields import GenerationFields, KvCacheRetention
@@ -76,6 +76,18 @@ def generation_arguments(request: GenerationFields, vocab_size: int) -> Generati
     }
 
 
+PASSED_ON = (
+    "bad_words",
+    "priority",
+    "allotted_time_ms",
+    "no_repeat_ngram_size",
+    "top_p_decay",
+    "top_p_min",
+    "top_p_reset_ids",
+)
+"""Fields that the core takes as they are."""
+
+
 class EngineArguments(TypedDict, total=False):
     """What only some engines honour; for the others the core refuses them."""
 
@@ -98,24 +110,11 @@ def engine_arguments(request: GenerationFields, logprobs: int | None) -> EngineA
     Raises:
         RequestError: a field needs another that is missing.
     """
-    arguments: EngineArguments = {}
-    if request.bad_words:
-        arguments["bad_words"] = request.bad_words
-    if request.priority is not None:
-        arguments["priority"] = request.priority
+    given = {name: getattr(request, name) for name in PASSED_ON}
+    arguments = cast(EngineArguments, {name: value for name, value in given.items() if value is not None})
     if request.cache_salt is not None:
         digest = hashlib.blake2b(request.cache_salt.encode(errors="surrogatepass"), digest_size=8).digest()
         arguments["cache_salt"] = int.from_bytes(digest, "little")
-    if request.allotted_time_ms is not None:
-        arguments["allotted_time_ms"] = request.allotted_time_ms
-    if request.no_repeat_ngram_size is not None:
-        arguments["no_repeat_ngram_size"] = request.no_repeat_ngram_size
-    if request.top_p_decay is not None:
-        arguments["top_p_decay"] = request.top_p_decay
-    if request.top_p_min is not None:
-        arguments["top_p_min"] = request.top_p_min
-    if request.top_p_reset_ids is not None:
-        arguments["top_p_reset_ids"] = request.top_p_reset_ids
     if request.return_removed_mass:
         if logprobs is None:
             raise RequestError("return_removed_mass needs logprobs.", "return_removed_mass")

@@ -22,15 +22,11 @@
 namespace llgtrt::repack {
 namespace {
 
-constexpr size_t ALIGNMENT = 64;
+constexpr size_t ALIGNMENT = 64;  // of a tensor: a cache line
 // Blocks of a column that a thread quantizes at a time.
 constexpr int64_t QUANTIZED_AT_ONCE = 8;
 
 ggml_backend_buffer_type_t buffer_type();
-
-constexpr size_t aligned(size_t size) {
-    return (size + ALIGNMENT - 1) / ALIGNMENT * ALIGNMENT;
-}
 
 int64_t columns_of(const ggml_tensor * activations) {
     return ggml_nrows(activations);
@@ -108,8 +104,7 @@ template <class Format> class WeightsOf : public Weights {
         if (op->op != GGML_OP_MUL_MAT) {
             return false;
         }
-        // ggml may hand out the work buffer at any place.
-        size = Tiles::size(op->src[0]->ne[0] / BLOCK, columns_of(op->src[1])) + ALIGNMENT;
+        size = Tiles::size(op->src[0]->ne[0] / BLOCK, columns_of(op->src[1]));
         return true;
     }
 
@@ -120,8 +115,7 @@ template <class Format> class WeightsOf : public Weights {
         const ggml_tensor * weights     = op->src[0];
         const ggml_tensor * activations = op->src[1];
         const int64_t       blocks      = weights->ne[0] / BLOCK;
-        void *              memory = reinterpret_cast<void *>(aligned(reinterpret_cast<size_t>(params->wdata)));
-        const Tiles         tiles(memory, blocks, columns_of(activations));
+        const Tiles         tiles(params->wdata, blocks, columns_of(activations));
 
         const int64_t parts = (blocks + QUANTIZED_AT_ONCE - 1) / QUANTIZED_AT_ONCE;
         int64_t       part  = 0;  // of all columns together; the threads take turns
@@ -259,11 +253,9 @@ ggml_backend_buffer_type_t buffer_type() {
 // Adds the buffer type to those of the CPU backend, once. To be called before the first model is loaded: llama.cpp
 // copies the list when it first reads it.
 extern "C" ggml_backend_buffer_type_t llgtrt_repack_buffer_type(void) {
-    static const bool added = [] {
-        ggml_backend_cpu_get_extra_buffer_types().push_back(llgtrt::repack::buffer_type());
-        return true;
-    }();
-    return added ? llgtrt::repack::buffer_type() : nullptr;
+    static ggml_backend_buffer_type_t added =
+        ggml_backend_cpu_get_extra_buffer_types().emplace_back(llgtrt::repack::buffer_type());
+    return added;
 }
 
 #else  // no vector instructions to do better with

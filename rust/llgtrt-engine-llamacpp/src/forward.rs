@@ -137,7 +137,8 @@ impl LlamaCppEngine {
 
     /// Leaves the cells of slots that only took part as they were before.
     fn take_back_bridges(&mut self) {
-        for slot in std::mem::take(&mut self.bridged) {
+        for index in 0..self.bridged.len() {
+            let slot = self.bridged[index];
             if !self.context.truncate(slot, self.slots[slot].tokens.len()) {
                 self.forget(slot);
             }

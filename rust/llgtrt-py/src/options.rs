@@ -134,8 +134,14 @@ pub(crate) fn add_retention(
 
 /// Checks the ranges of what is given.
 pub(crate) fn sampling(given: ExtraSampling) -> Result<ExtraSampling> {
-    if given.no_repeat_ngram_size == Some(0) {
-        return Err(Error::invalid("no_repeat_ngram_size", "no_repeat_ngram_size must be at least 1"));
+    // The executor counts in 32 bits, with a sign.
+    let most = i32::MAX.cast_unsigned();
+    if given.no_repeat_ngram_size.is_some_and(|size| !(1..=most).contains(&size)) {
+        let message = format!("no_repeat_ngram_size must be from 1 to {most}");
+        return Err(Error::invalid("no_repeat_ngram_size", message));
+    }
+    if given.top_p_reset_ids.is_some_and(|token| token > most) {
+        return Err(Error::invalid("top_p_reset_ids", format!("top_p_reset_ids must be at most {most}")));
     }
     for (name, value) in [("top_p_decay", given.top_p_decay), ("top_p_min", given.top_p_min)] {
         if value.is_some_and(|value| !(value > 0.0 && value <= 1.0)) {
