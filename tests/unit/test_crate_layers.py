@@ -15,7 +15,8 @@ ROOT = Path(__file__).resolve().parents[2]
 MAY_DEPEND = {
     "llgtrt-core": set(),
     "llgtrt-text": {"llgtrt-core"},
-    "llgtrt-grammar": {"llgtrt-core"},
+    "llgtrt-schema": set(),
+    "llgtrt-grammar": {"llgtrt-core", "llgtrt-schema"},
     "llgtrt-runtime": {"llgtrt-core", "llgtrt-text", "llgtrt-grammar"},
     "llgtrt-engine-sim": {"llgtrt-core"},
     "llgtrt-engine-llamacpp": {"llgtrt-core"},
@@ -24,6 +25,7 @@ MAY_DEPEND = {
     "llgtrt-py": {
         "llgtrt-core",
         "llgtrt-text",
+        "llgtrt-schema",
         "llgtrt-grammar",
         "llgtrt-runtime",
         "llgtrt-engine-sim",

@@ -22,9 +22,9 @@ use crate::cache::{Cache, Key, Outcome, key, text_key};
 use crate::compiled::{CompiledGrammar, Failure, build};
 use crate::config::GrammarConfig;
 use crate::metrics::CompilerMetrics;
-use crate::normalize::ResidueMode;
 use crate::text::grammar_error;
 use crate::{TokenEnv, admission, spawn_big_stack};
+use llgtrt_schema::ResidualMode;
 
 type Done = Box<dyn FnOnce(Outcome) + Send>;
 
@@ -293,7 +293,7 @@ impl Shared {
         };
         let mut same = None;
         let result = catch_unwind(AssertUnwindSafe(|| {
-            let mut admitted = admission::admit(spec, &self.config, ResidueMode::Refuse)?;
+            let mut admitted = admission::admit(spec, &self.config, ResidualMode::Refuse)?;
             // Schemas that differ only in what has no meaning share a grammar.
             same = admitted.text().map(|text| text_key(&text));
             let known = same.and_then(|key| self.state.lock().cache.get(&key));

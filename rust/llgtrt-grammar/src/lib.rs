@@ -20,15 +20,12 @@ mod config;
 mod instance;
 mod lexer_guard;
 mod metrics;
-mod path;
 mod pool;
 mod report;
 mod slot;
 mod text;
 mod token_env;
 mod verify;
-
-pub mod normalize;
 
 pub use big_stack::{on_big_stack_thread, spawn_big_stack};
 pub use compiled::CompiledGrammar;

@@ -2,7 +2,7 @@
 
 use std::time::{Duration, Instant};
 
-use llgtrt_grammar::normalize::{NormalizeLimits, Normalized, ResidueMode, SchemaError, normalize, rewrite};
+use llgtrt_schema::{NormalizeLimits, Normalized, ResidualMode, SchemaError, normalize, rewrite};
 use proptest::prelude::*;
 use serde_json::{Map, Value, json};
 
@@ -135,8 +135,8 @@ proptest! {
         let copy = schema.clone();
         let started = Instant::now();
         let result = on_big_stack(move || {
-            let residue = if verify { ResidueMode::Verify } else { ResidueMode::Refuse };
-            let limits = NormalizeLimits { residue, ..limits() };
+            let residual = if verify { ResidualMode::Verify } else { ResidualMode::Refuse };
+            let limits = NormalizeLimits { residual, ..limits() };
             let first = normalize(&copy, &limits);
             let _ = rewrite(&copy, &limits);
             first
@@ -144,7 +144,7 @@ proptest! {
         prop_assert!(started.elapsed() < Duration::from_secs(20));
         if let Ok(normalized) = result {
             prop_assert!(nodes(&normalized.schema) <= 2 * limits().max_nodes + nodes(&schema));
-            prop_assert!(verify || normalized.residue.is_empty());
+            prop_assert!(verify || normalized.residual.is_empty());
         }
     }
 }
@@ -210,7 +210,7 @@ fn plain_schemas_come_out_unchanged() {
     ] {
         let normalized = normalize(&schema, &NormalizeLimits::default()).unwrap();
         assert_eq!(normalized.schema, schema);
-        assert!(normalized.rules.is_empty() && normalized.residue.is_empty());
+        assert!(normalized.rules.is_empty() && normalized.residual.is_empty());
     }
 }
 
@@ -232,14 +232,14 @@ fn refusals_name_path_keyword_and_hint() {
 }
 
 #[test]
-fn residue_is_named_when_it_may_be_verified() {
+fn residual_is_named_when_it_may_be_verified() {
     let schema =
         json!({"properties": {"a": {"type": "array", "items": {"type": "string"}, "uniqueItems": true}}});
-    let limits = NormalizeLimits { residue: ResidueMode::Verify, ..NormalizeLimits::default() };
+    let limits = NormalizeLimits { residual: ResidualMode::Verify, ..NormalizeLimits::default() };
     let normalized = on_big_stack(move || normalize(&schema, &limits)).unwrap();
-    assert_eq!(normalized.residue.len(), 1);
+    assert_eq!(normalized.residual.len(), 1);
     assert_eq!(
-        (normalized.residue[0].path.as_str(), normalized.residue[0].keyword.as_str()),
+        (normalized.residual[0].path.as_str(), normalized.residual[0].keyword.as_str()),
         ("properties.a", "uniqueItems")
     );
 }

@@ -6,8 +6,8 @@ mod support;
 use std::fmt::Write;
 
 use llgtrt_core::GrammarSpec;
-use llgtrt_grammar::normalize::{NormalizeLimits, Normalized, normalize};
 use llgtrt_grammar::{CompiledGrammar, Instance};
+use llgtrt_schema::{NormalizeLimits, Normalized, normalize};
 use proptest::prelude::*;
 use proptest::test_runner::{Config, TestRunner};
 use serde_json::{Map, Value, json};

@@ -9,7 +9,7 @@ mod support;
 use std::sync::OnceLock;
 
 use llgtrt_core::GrammarSpec;
-use llgtrt_grammar::normalize::{NormalizeLimits, normalize};
+use llgtrt_schema::{NormalizeLimits, normalize};
 use proptest::prelude::*;
 use proptest::test_runner::{Config, TestRunner};
 use serde_json::{Map, Value, json};

@@ -9,7 +9,7 @@ use std::path::Path;
 
 use llgtrt_core::GrammarSpec;
 use llgtrt_grammar::Instance;
-use llgtrt_grammar::normalize::{NormalizeLimits, RULES, normalize, reference};
+use llgtrt_schema::{NormalizeLimits, RULES, normalize, reference};
 use proptest::prelude::*;
 use proptest::test_runner::{Config, TestRunner};
 use serde_json::{Map, Value, json};

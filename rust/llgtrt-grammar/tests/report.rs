@@ -5,8 +5,8 @@ mod support;
 use std::sync::Arc;
 
 use llgtrt_core::{ErrorKind, GrammarSpec};
-use llgtrt_grammar::normalize::ResidueMode;
 use llgtrt_grammar::{GrammarCompiler, GrammarConfig, Report, ReportRequest};
+use llgtrt_schema::ResidualMode;
 use serde_json::{Value, json};
 use support::Greedy;
 
@@ -17,7 +17,7 @@ fn compiler(config: GrammarConfig) -> Arc<GrammarCompiler> {
 fn request(spec: GrammarSpec, instances: &[Value]) -> ReportRequest {
     ReportRequest {
         spec,
-        residue: ResidueMode::Refuse,
+        residual: ResidualMode::Refuse,
         instances: instances.iter().map(Value::to_string).collect(),
         places: vec![(String::new(), "json_schema".to_owned())],
     }
@@ -175,7 +175,7 @@ fn errors_without_a_place_end_the_search() {
 #[test]
 fn verified_constraints_are_listed() {
     let source = json!({"type": "array", "uniqueItems": true, "items": {"type": "number"}});
-    let ask = ReportRequest { residue: ResidueMode::Verify, ..request(schema(&source), &[]) };
+    let ask = ReportRequest { residual: ResidualMode::Verify, ..request(schema(&source), &[]) };
     let report = compiler(GrammarConfig::default()).report(ask).unwrap();
     assert!(report.ok, "{:?}", report.errors);
     assert_eq!(report.residual[0].keyword, "uniqueItems");

@@ -4,8 +4,8 @@ use std::path::Path;
 use std::sync::Arc;
 
 use llgtrt_core::{Error, Result, Tokenizer};
-use llgtrt_grammar::normalize::ResidueMode;
 use llgtrt_grammar::{GrammarCompiler, GrammarConfig, ReportRequest};
+use llgtrt_schema::ResidualMode;
 use llgtrt_text::{ByteTokenizer, HfTokenizer, TokenizerOptions};
 use pyo3::exceptions::PyValueError;
 use pyo3::prelude::*;
@@ -23,12 +23,12 @@ pub(crate) fn report<'py>(
     residual: &str,
     places: Vec<(String, String)>,
 ) -> PyResult<Bound<'py, PyBytes>> {
-    let residue = match residual {
-        "refuse" => ResidueMode::Refuse,
-        "verify" => ResidueMode::Verify,
+    let residual = match residual {
+        "refuse" => ResidualMode::Refuse,
+        "verify" => ResidualMode::Verify,
         other => return Err(PyValueError::new_err(format!("unknown residual mode {other:?}"))),
     };
-    let request = ReportRequest { spec: grammar.get().0.clone(), residue, instances, places };
+    let request = ReportRequest { spec: grammar.get().0.clone(), residual, instances, places };
     let text = py.detach(|| -> Result<Vec<u8>> {
         let report = compiler.report(request)?;
         serde_json::to_vec(&report).map_err(|e| Error::internal(format!("cannot write the report: {e}")))

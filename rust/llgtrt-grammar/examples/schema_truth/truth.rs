@@ -9,8 +9,8 @@ use llgtrt_core::{
     AdvanceBatch, AdvanceState, GrammarSpec, MaskBatch, MaskSlot, MaskSource, MaskVerdict, SequenceId,
     TokenId, Tokenizer,
 };
-use llgtrt_grammar::normalize::{NormalizeLimits, ResidueMode, normalize};
 use llgtrt_grammar::{CompiledGrammar, GrammarCompiler, GrammarConfig, Instance, MaskPool, judge};
+use llgtrt_schema::{NormalizeLimits, ResidualMode, normalize};
 use llguidance::api::TopLevelGrammar;
 use llguidance::earley::SlicedBiasComputer;
 use llguidance::{Matcher, ParserFactory};
@@ -221,7 +221,7 @@ impl Bench {
         if refused.refused.is_none() {
             return refused.without_times();
         }
-        let limits = NormalizeLimits { residue: ResidueMode::Verify, ..NormalizeLimits::default() };
+        let limits = NormalizeLimits { residual: ResidualMode::Verify, ..NormalizeLimits::default() };
         let fail =
             |why: String, path: Option<String>| Record { refused: Some(why), path, ..Record::default() };
         let superset = match normalize(&case.schema, &limits) {

@@ -7,7 +7,7 @@
 use std::time::Duration;
 
 use libfuzzer_sys::fuzz_target;
-use llgtrt_grammar::normalize::{NormalizeLimits, normalize, rewrite};
+use llgtrt_schema::{NormalizeLimits, normalize, rewrite};
 
 fn nodes(value: &serde_json::Value) -> usize {
     match value {

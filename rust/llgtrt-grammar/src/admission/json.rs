@@ -1,6 +1,4 @@
-//! Reading JSON with a depth limit of our own and a clear message for it; JSON paths in messages.
-
-use std::fmt::Write;
+//! Reading JSON with a depth limit of our own and a clear message for it.
 
 use llgtrt_core::Error;
 use serde_json::Value;
@@ -46,30 +44,6 @@ fn depth(text: &[u8]) -> usize {
     deepest
 }
 
-/// Appends a key to a path: `a.b`, or `a["b c"]` where the key is not a plain word.
-pub(crate) fn push_key(path: &mut String, key: &str) {
-    let plain = !key.is_empty() && key.chars().all(|c| c.is_alphanumeric() || matches!(c, '_' | '-' | '$'));
-    if !plain {
-        let key = crate::text::truncate(key, 80);
-        let _ = write!(path, "[{}]", Value::String(key));
-        return;
-    }
-    if !path.is_empty() {
-        path.push('.');
-    }
-    path.push_str(key);
-}
-
-/// Two paths, one after the other; either may be empty.
-pub(crate) fn join(path: &str, rest: &str) -> String {
-    match (path.is_empty(), rest.is_empty()) {
-        (true, _) => rest.to_owned(),
-        (_, true) => path.to_owned(),
-        _ if rest.starts_with('[') => format!("{path}{rest}"),
-        _ => format!("{path}.{rest}"),
-    }
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -90,17 +64,5 @@ mod tests {
         // A larger limit cannot reach serde_json's own.
         let text = format!("{}{}", "[".repeat(130), "]".repeat(130));
         assert!(parse(&text, 1000, "x").unwrap_err().message.contains("127 levels"));
-    }
-
-    #[test]
-    fn paths_quote_odd_keys() {
-        let mut path = String::new();
-        push_key(&mut path, "properties");
-        push_key(&mut path, "a b");
-        push_key(&mut path, "$defs");
-        assert_eq!(path, r#"properties["a b"].$defs"#);
-        assert_eq!(join("a", "[1]"), "a[1]");
-        assert_eq!(join("", "b"), "b");
-        assert_eq!(join("a", "b"), "a.b");
     }
 }

@@ -151,10 +151,10 @@ fn skip_line(bytes: &[u8], start: usize) -> usize {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::normalize::ResidueMode;
+    use llgtrt_schema::ResidualMode;
 
     fn prepared(text: &str) -> Result<String, llgtrt_core::Error> {
-        Ok(prepare(text, &GrammarConfig::default(), &mut Notes::new(ResidueMode::Refuse))?)
+        Ok(prepare(text, &GrammarConfig::default(), &mut Notes::new(ResidualMode::Refuse))?)
     }
 
     fn check_text(text: &str) -> Result<(), llgtrt_core::Error> {

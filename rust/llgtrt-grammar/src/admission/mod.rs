@@ -14,14 +14,13 @@ use llgtrt_core::{Error, GrammarSpec};
 use llguidance::api::{GrammarWithLexer, TopLevelGrammar};
 use serde_json::{Map, Value};
 
-pub(crate) use json::{join, push_key};
 pub(crate) use refusal::Refusal;
-pub(crate) use schema::{Clues, percent_decode};
+pub(crate) use schema::Clues;
 
 use crate::config::GrammarConfig;
-use crate::normalize::{self, NormalizeLimits, Residue, ResidueMode, RuleUse};
 use crate::text::grammar_error;
 use crate::verify::Plan;
+use llgtrt_schema::{NormalizeLimits, Residual, ResidualMode, RuleUse};
 
 /// Grammars in one llguidance grammar list.
 const MAX_GRAMMARS: usize = 128;
@@ -54,31 +53,31 @@ pub(crate) struct Notes {
     /// The normaliser's rules that were used.
     pub(crate) rules: Vec<RuleUse>,
     /// What the grammar does not hold.
-    pub(crate) residue: Vec<Residue>,
+    pub(crate) residual: Vec<Residual>,
     /// The grammar to compile instead of the schema, where no schema says it.
     lark: Option<String>,
     limits: NormalizeLimits,
 }
 
 impl Notes {
-    fn new(residue: ResidueMode) -> Self {
+    fn new(residual: ResidualMode) -> Self {
         Self {
             clues: Clues::default(),
             rules: Vec::new(),
-            residue: Vec::new(),
+            residual: Vec::new(),
             lark: None,
-            limits: NormalizeLimits { residue, ..NormalizeLimits::default() },
+            limits: NormalizeLimits { residual, ..NormalizeLimits::default() },
         }
     }
 
     /// Keeps what a normalisation of the schema at `at` reports, and gives the schema.
-    fn keep(&mut self, normalized: normalize::Normalized, at: &str) -> Value {
-        let under = |path: &str| json::join(at, path);
+    fn keep(&mut self, normalized: llgtrt_schema::Normalized, at: &str) -> Value {
+        let under = |path: &str| llgtrt_schema::path::join(at, path);
         self.rules.extend(
             normalized.rules.into_iter().map(|used| RuleUse { path: under(&used.path), rule: used.rule }),
         );
-        self.residue
-            .extend(normalized.residue.into_iter().map(|left| Residue { path: under(&left.path), ..left }));
+        self.residual
+            .extend(normalized.residual.into_iter().map(|left| Residual { path: under(&left.path), ..left }));
         self.lark = normalized.lark;
         normalized.schema
     }
@@ -117,16 +116,16 @@ pub(crate) fn check_size(spec: &GrammarSpec, config: &GrammarConfig) -> Result<(
 pub(crate) fn admit(
     spec: &GrammarSpec,
     config: &GrammarConfig,
-    residue: ResidueMode,
+    residual: ResidualMode,
 ) -> Result<Admitted, Refusal> {
     check_size(spec, config)?;
-    let mut notes = Notes::new(residue);
+    let mut notes = Notes::new(residual);
     let mut plain = None;
     let grammar = match spec {
         GrammarSpec::JsonSchema(text) => {
             let mut schema = json::parse(text, config.max_depth, "the schema")?;
             if let Some(mode) = take_residual(&mut schema, "")? {
-                notes.limits.residue = mode;
+                notes.limits.residual = mode;
             }
             let schema = with_server_options(schema, config, "")?;
             schema::check(&schema, config, "", &mut notes.clues)?;
@@ -155,10 +154,10 @@ impl Admitted {
     /// Rewrites the schema as a whole, for one that llguidance refused; false if there is none.
     pub(crate) fn rewrite(&mut self) -> Result<bool, Refusal> {
         let Some(schema) = &self.plain else { return Ok(false) };
-        let normalized =
-            normalize::rewrite(schema, &self.notes.limits).map_err(|error| Refusal::of_schema(&error, ""))?;
+        let normalized = llgtrt_schema::rewrite(schema, &self.notes.limits)
+            .map_err(|error| Refusal::of_schema(&error, ""))?;
         self.notes.rules.clear();
-        self.notes.residue.clear();
+        self.notes.residual.clear();
         let rewritten = self.notes.keep(normalized, "");
         self.grammar = self.notes.grammar(rewritten);
         Ok(true)
@@ -167,8 +166,8 @@ impl Admitted {
     /// The check of what the grammar leaves open, if it leaves anything.
     pub(crate) fn verification(&self, max_attempts: usize) -> Result<Option<Plan>, Refusal> {
         match &self.plain {
-            Some(schema) if !self.notes.residue.is_empty() => {
-                Ok(Some(Plan::new(schema, &self.notes.residue, max_attempts)?))
+            Some(schema) if !self.notes.residual.is_empty() => {
+                Ok(Some(Plan::new(schema, &self.notes.residual, max_attempts)?))
             }
             _ => Ok(None),
         }
@@ -177,7 +176,7 @@ impl Admitted {
     /// Text that only grammars with the same meaning share.
     pub(crate) fn text(&self) -> Option<String> {
         // What a grammar leaves open does not show in it.
-        if self.notes.limits.residue == ResidueMode::Verify {
+        if self.notes.limits.residual == ResidualMode::Verify {
             return None;
         }
         self.plain.as_ref()?;
@@ -189,7 +188,7 @@ impl Admitted {
 /// schema cannot be rewritten.
 fn rewrite(schema: &Value, at: &str, notes: &mut Notes) -> Result<Value, Refusal> {
     let lenient = schema.pointer("/x-guidance/lenient").and_then(Value::as_bool).unwrap_or(false);
-    match normalize::normalize(schema, &notes.limits) {
+    match llgtrt_schema::normalize(schema, &notes.limits) {
         Ok(normalized) => Ok(notes.keep(normalized, at)),
         Err(_) if lenient => Ok(schema.clone()),
         Err(error) => Err(Refusal::of_schema(&error, at)),
@@ -202,9 +201,11 @@ fn admit_schema(
     at: &str,
     notes: &mut Notes,
 ) -> Result<Value, Refusal> {
-    if take_residual(&mut schema, at)? == Some(ResidueMode::Verify) {
+    if take_residual(&mut schema, at)? == Some(ResidualMode::Verify) {
         let message = "`residual: verify` needs the schema to be the whole grammar";
-        return Err(grammar_error(message).with_param(json::join(at, "x-guidance.residual")).into());
+        return Err(grammar_error(message)
+            .with_param(llgtrt_schema::path::join(at, "x-guidance.residual"))
+            .into());
     }
     let mut schema = with_server_options(schema, config, at)?;
     schema::noops::remove(&mut schema);
@@ -213,14 +214,14 @@ fn admit_schema(
 }
 
 /// Takes out what the schema itself says of constraints that no grammar can hold.
-fn take_residual(schema: &mut Value, at: &str) -> Result<Option<ResidueMode>, Error> {
+fn take_residual(schema: &mut Value, at: &str) -> Result<Option<ResidualMode>, Error> {
     let options = schema.get_mut("x-guidance").and_then(Value::as_object_mut);
     let Some(mode) = options.and_then(|options| options.shift_remove("residual")) else { return Ok(None) };
     match mode.as_str() {
-        Some("refuse") => Ok(Some(ResidueMode::Refuse)),
-        Some("verify") => Ok(Some(ResidueMode::Verify)),
+        Some("refuse") => Ok(Some(ResidualMode::Refuse)),
+        Some("verify") => Ok(Some(ResidualMode::Verify)),
         _ => Err(grammar_error("`residual` is \"refuse\" or \"verify\"")
-            .with_param(json::join(at, "x-guidance.residual"))),
+            .with_param(llgtrt_schema::path::join(at, "x-guidance.residual"))),
     }
 }
 
@@ -237,9 +238,8 @@ fn with_server_options(schema: Value, config: &GrammarConfig, at: &str) -> Resul
         None => Map::new(),
         Some(Value::Object(own)) => own,
         Some(_) => {
-            return Err(
-                grammar_error("`x-guidance` must be an object").with_param(json::join(at, "x-guidance"))
-            );
+            return Err(grammar_error("`x-guidance` must be an object")
+                .with_param(llgtrt_schema::path::join(at, "x-guidance")));
         }
     };
     let mut options = Map::new();
@@ -261,13 +261,13 @@ fn with_server_options(schema: Value, config: &GrammarConfig, at: &str) -> Resul
     for key in ["whitespace_pattern", "item_separator", "key_separator"] {
         if let Some(Value::String(pattern)) = options.get(key) {
             regex::check(pattern, config.max_regex_bytes)
-                .map_err(|e| e.with_param(json::join(at, &format!("x-guidance.{key}"))))?;
+                .map_err(|e| e.with_param(llgtrt_schema::path::join(at, &format!("x-guidance.{key}"))))?;
         }
     }
     let checked = serde_json::from_value::<llguidance::JsonCompileOptions>(Value::Object(options.clone()));
     if let Err(error) = checked {
         let message = format!("bad `x-guidance`: {}", crate::text::first_line(&error.to_string()));
-        return Err(grammar_error(message).with_param(json::join(at, "x-guidance")));
+        return Err(grammar_error(message).with_param(llgtrt_schema::path::join(at, "x-guidance")));
     }
     object.insert("x-guidance".to_owned(), Value::Object(options));
     Ok(Value::Object(object))

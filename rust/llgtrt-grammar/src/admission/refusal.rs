@@ -3,10 +3,9 @@
 use llgtrt_core::Error;
 
 use super::advice::advice;
-use super::json;
-use crate::normalize::SchemaError;
-use crate::path;
 use crate::text::grammar_error;
+use llgtrt_schema::SchemaError;
+use llgtrt_schema::path;
 
 /// Why a grammar is refused.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -24,7 +23,7 @@ pub(crate) struct Refusal {
 impl Refusal {
     /// For a schema at the path `at` of the grammar.
     pub(crate) fn of_schema(refused: &SchemaError, at: &str) -> Self {
-        let param = json::join(at, &refused.param());
+        let param = llgtrt_schema::path::join(at, &refused.param());
         let hint = if refused.hint.is_empty() { advice(&refused.message) } else { refused.hint.clone() };
         Self::new(param, &refused.keyword, &refused.message, hint)
     }

@@ -14,7 +14,6 @@ use llgtrt_core::Error;
 use serde_json::{Map, Value};
 
 use self::paths::{Paths, Segment};
-pub(crate) use self::refs::percent_decode;
 use crate::config::GrammarConfig;
 use crate::text::{grammar_error, truncate};
 
@@ -105,9 +104,9 @@ impl<'a> Walk<'a> {
     fn path(&self, path: usize, keyword: &str) -> String {
         let mut text = self.paths.text(path);
         if !keyword.is_empty() {
-            super::json::push_key(&mut text, keyword);
+            llgtrt_schema::path::push_key(&mut text, keyword);
         }
-        super::json::join(self.at, &text)
+        llgtrt_schema::path::join(self.at, &text)
     }
 
     fn visit(&mut self, node: &Node<'a>) -> Result<(), Error> {

@@ -105,7 +105,7 @@ fn path(frames: &[Frame], in_key: bool) -> String {
     for (depth, frame) in frames.iter().enumerate() {
         match frame {
             Frame::Object(Some(key)) if !(in_key && depth + 1 == frames.len()) => {
-                crate::admission::push_key(&mut path, key);
+                llgtrt_schema::path::push_key(&mut path, key);
             }
             Frame::Object(_) => {}
             Frame::Array(index) => _ = write!(path, "[{index}]"),

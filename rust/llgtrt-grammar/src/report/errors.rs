@@ -5,7 +5,7 @@ use serde_json::Value;
 
 use super::{Problem, place};
 use crate::admission::Refusal;
-use crate::path::{self, Step};
+use llgtrt_schema::path::{self, Step};
 
 /// Most errors of one report.
 pub(super) const MAX_ERRORS: usize = 20;

@@ -14,14 +14,14 @@ use crate::CompiledGrammar;
 use crate::admission::{self, Admitted, Refusal};
 use crate::compiled::{Failure, build};
 use crate::compiler::{Shared, late};
-use crate::normalize::{ResidueMode, RuleUse};
+use llgtrt_schema::{ResidualMode, RuleUse};
 
 /// Most paths shown for one rule.
 const MAX_PATHS: usize = 10;
 
 pub(super) fn examine(shared: &Shared, request: &ReportRequest, instances: &[Value], stop: &Stop) -> Report {
     let started = Instant::now();
-    let outcome = attempt(shared, &request.spec, request.residue, stop);
+    let outcome = attempt(shared, &request.spec, request.residual, stop);
     let compile_ms = started.elapsed().as_secs_f64() * 1000.0;
     let report = match outcome {
         Ok((grammar, admitted)) => Report {
@@ -30,7 +30,7 @@ pub(super) fn examine(shared: &Shared, request: &ReportRequest, instances: &[Val
             rules: counted(&admitted.notes.rules, &request.places),
             residual: admitted
                 .notes
-                .residue
+                .residual
                 .iter()
                 .map(|left| ResidualConstraint {
                     path: place(&request.places, &left.path),
@@ -56,10 +56,10 @@ pub(super) fn examine(shared: &Shared, request: &ReportRequest, instances: &[Val
 fn attempt(
     shared: &Shared,
     spec: &GrammarSpec,
-    residue: ResidueMode,
+    residual: ResidualMode,
     stop: &Stop,
 ) -> Result<(CompiledGrammar, Admitted), Refusal> {
-    let mut admitted = admission::admit(spec, &shared.config, residue)?;
+    let mut admitted = admission::admit(spec, &shared.config, residual)?;
     let on_cancellable = |mask| stop.watch(mask);
     match build(&shared.factory, &shared.env, spec.kind(), &mut admitted, &shared.config, on_cancellable) {
         Ok(grammar) => Ok((grammar, admitted)),
@@ -80,7 +80,7 @@ fn problems(shared: &Shared, request: &ReportRequest, first: Refusal, stop: &Sto
         let more = found.len() + 1 < MAX_ERRORS && repair.take_out(&problem);
         found.push(problem);
         if more && !stop.is_near() {
-            next = attempt(shared, repair.spec(), request.residue, stop).err();
+            next = attempt(shared, repair.spec(), request.residual, stop).err();
         }
     }
     found.into_iter().map(|problem| problem.under(&request.places)).collect()

@@ -5,7 +5,6 @@ use serde::Serialize;
 use serde_json::Value;
 
 use super::stop::Stop;
-use crate::normalize;
 use crate::{CompiledGrammar, Instance, Judgement};
 
 /// Instances of one report.
@@ -145,7 +144,7 @@ fn judge(grammar: &CompiledGrammar, spec: &GrammarSpec, exact: bool, instance: &
 /// Whether 1.0 is no integer.
 fn is_draft_4(spec: &GrammarSpec) -> bool {
     let GrammarSpec::JsonSchema(text) = spec else { return false };
-    serde_json::from_str(text).is_ok_and(|schema| normalize::is_draft_4(&schema))
+    serde_json::from_str(text).is_ok_and(|schema| llgtrt_schema::is_draft_4(&schema))
 }
 
 /// What the check beside the grammar says of a value that the grammar accepts.

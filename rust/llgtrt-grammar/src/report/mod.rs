@@ -21,7 +21,7 @@ use serde_json::Value;
 use self::stop::Stop;
 use crate::GrammarCompiler;
 use crate::compiler::late;
-use crate::normalize::ResidueMode;
+use llgtrt_schema::ResidualMode;
 
 pub use self::instances::Verdict;
 
@@ -34,7 +34,7 @@ pub struct ReportRequest {
     /// The grammar.
     pub spec: GrammarSpec,
     /// What to do with what no grammar can hold.
-    pub residue: ResidueMode,
+    pub residual: ResidualMode,
     /// JSON texts of what is tried on the grammar.
     pub instances: Vec<String>,
     /// Prefixes of paths in `spec`, and what the report calls them; the first that fits counts. An empty
@@ -83,7 +83,7 @@ pub struct Problem {
 /// A rule of the normaliser that was used.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize)]
 pub struct RuleCount {
-    /// Its name in [`RULES`](crate::normalize::RULES).
+    /// Its name in [`RULES`](llgtrt_schema::RULES).
     pub name: &'static str,
     /// Schemas that it was used on.
     pub count: usize,
@@ -153,7 +153,7 @@ fn place(places: &[(String, String)], path: &str) -> String {
     for (prefix, name) in places {
         let Some(rest) = path.strip_prefix(prefix.as_str()) else { continue };
         if prefix.is_empty() {
-            return crate::admission::join(name, rest);
+            return llgtrt_schema::path::join(name, rest);
         }
         if rest.is_empty() || rest.starts_with(['.', '[']) {
             return format!("{name}{rest}");

@@ -1,7 +1,7 @@
 //! Asks a validator about a value, within a deadline.
 //!
 //! How long a validator takes depends on the schema in ways that nobody bounds (references that double at
-//! every level, for instance), and it cannot be interrupted. So it runs on a `residue-judge` thread; the
+//! every level, for instance), and it cannot be interrupted. So it runs on a `residual-judge` thread; the
 //! caller waits for it, not longer than [`PATIENCE`]. A judge that takes longer is left to end by
 //! itself, and the next question goes to a new one, as long as there are not too many.
 
@@ -65,7 +65,7 @@ impl Court {
             None if self.busy.load(Ordering::Acquire) >= MAX_LATE => return Judgement::Unknown,
             None => {
                 let (sender, questions) = channel();
-                let thread = spawn_big_stack("residue-judge", move || self.serve(&questions));
+                let thread = spawn_big_stack("residual-judge", move || self.serve(&questions));
                 if let Err(error) = thread {
                     tracing::error!(%error, "no thread for a validator");
                     return Judgement::Unknown;

@@ -1,6 +1,6 @@
 //! The check of what a grammar leaves open, while an answer grows (`residual: verify`).
 //!
-//! The grammar of a schema with [`Residue`](crate::normalize::Residue) holds a superset. A [`Verifier`] follows
+//! The grammar of a schema with [`Residual`](llgtrt_schema::Residual) holds a superset. A [`Verifier`] follows
 //! the text of one sequence, judges values as they end, and knows up to where the text is certain. When the text
 //! is found wrong, it bans what is wrong and says how many tokens may stay; the sequence goes on from there, and
 //! takes another way. Search is chronological and bounded in attempts.

@@ -8,9 +8,9 @@ use llgtrt_core::Error;
 use serde_json::{Map, Value};
 
 use super::judge::{Judgement, REPORTS};
-use crate::admission::push_key;
-use crate::normalize::{Residue, Segment};
 use crate::text::{first_line, grammar_error};
+use llgtrt_schema::path::push_key;
+use llgtrt_schema::{Residual, Segment};
 
 /// Steps of a validator's regular expression engine; the default is ten times as many.
 const BACKTRACK_LIMIT: usize = 100_000;
@@ -50,7 +50,7 @@ impl Plan {
     ///
     /// # Errors
     /// [`ErrorKind::Grammar`](llgtrt_core::ErrorKind::Grammar): there is no validator for the schema, or its texts are not JSON.
-    pub(crate) fn new(schema: &Value, residue: &[Residue], max_attempts: usize) -> Result<Self, Error> {
+    pub(crate) fn new(schema: &Value, residual: &[Residual], max_attempts: usize) -> Result<Self, Error> {
         for option in ["item_separator", "key_separator"] {
             if schema.pointer("/x-guidance").and_then(|options| options.get(option)).is_some() {
                 let message = format!("`residual: verify` needs JSON; `{option}` changes what it is made of");
@@ -60,7 +60,7 @@ impl Plan {
         let whole = validator(schema)
             .map_err(|message| grammar_error(format!("no validator for this schema: {message}")))?;
         let mut plan = Self { places: Vec::new(), checks: Vec::new(), whole, max_attempts };
-        for left in residue {
+        for left in residual {
             let ways = left.places.clone().unwrap_or_else(|| vec![Vec::new()]);
             // A value can be judged by itself where nothing else can excuse it.
             let alone =
@@ -180,8 +180,8 @@ mod tests {
     use super::*;
     use serde_json::json;
 
-    fn left(path: &str, schema: Value, places: Option<Vec<Vec<Segment>>>) -> Residue {
-        Residue {
+    fn left(path: &str, schema: Value, places: Option<Vec<Vec<Segment>>>) -> Residual {
+        Residual {
             path: path.to_owned(),
             keyword: "uniqueItems".to_owned(),
             schema,

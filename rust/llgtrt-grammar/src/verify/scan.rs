@@ -3,7 +3,7 @@
 //! The text is what a grammar allowed so far, so it is the beginning of a JSON text; of anything else the
 //! scanner makes something, but never panics. Plain data, used under the lock of its sequence.
 
-use crate::normalize::Segment;
+use llgtrt_schema::Segment;
 
 /// Something that the byte at hand brought.
 #[derive(Debug, Clone, PartialEq, Eq)]

@@ -2,7 +2,7 @@
 
 use std::fmt::Write;
 
-use super::super::json::push_key;
+use llgtrt_schema::path::push_key;
 
 /// One step of a path.
 #[derive(Debug, Clone, PartialEq, Eq)]

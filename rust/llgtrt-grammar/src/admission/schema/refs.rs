@@ -1,5 +1,6 @@
 //! Local references: JSON pointers in the fragment of a `$ref`.
 
+use llgtrt_schema::path::percent_decode;
 use serde_json::Value;
 
 use super::paths::Segment;
@@ -31,25 +32,6 @@ pub(super) fn resolve<'a>(root: &'a Value, reference: &str) -> Option<(&'a Value
         };
     }
     Some((value, segments))
-}
-
-pub(crate) fn percent_decode(text: &str) -> Option<String> {
-    if !text.contains('%') {
-        return Some(text.to_owned());
-    }
-    let mut bytes = Vec::with_capacity(text.len());
-    let mut rest = text.as_bytes();
-    while let Some((&byte, tail)) = rest.split_first() {
-        rest = tail;
-        if byte != b'%' {
-            bytes.push(byte);
-            continue;
-        }
-        let digits = std::str::from_utf8(rest.get(..2)?).ok()?;
-        bytes.push(u8::from_str_radix(digits, 16).ok()?);
-        rest = &rest[2..];
-    }
-    String::from_utf8(bytes).ok()
 }
 
 #[cfg(test)]

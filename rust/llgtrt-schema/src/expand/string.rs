@@ -1,0 +1,206 @@
+//! Strings: lengths, languages, and lists.
+
+use std::collections::BTreeSet;
+use std::rc::Rc;
+
+use serde_json::{Map, Value, json};
+
+use crate::formula::Lit;
+use crate::languages::formats;
+use crate::languages::{ALL, LanguageId, Languages, NOTHING};
+
+/// Longest pattern that is written for a complement or an intersection, in bytes.
+pub(crate) const MAX_PATTERN: usize = 6000;
+
+/// Lengths up to this are part of the search for strings that satisfy everything.
+const SEARCH_LENGTH: u64 = 64;
+
+/// A conjunction of constraints on strings.
+#[derive(Debug, Clone, PartialEq, Default)]
+pub(crate) struct Text {
+    min: u64,
+    max: Option<u64>,
+    /// Sorted by language.
+    all: Vec<(LanguageId, Option<Rc<str>>)>,
+    none: Vec<LanguageId>,
+    /// Only these. Then nothing else is set.
+    set: Option<BTreeSet<Rc<str>>>,
+}
+
+impl Text {
+    pub(crate) fn listed(set: BTreeSet<Rc<str>>) -> Self {
+        Self { set: Some(set), ..Self::default() }
+    }
+
+    pub(crate) fn outside(language: LanguageId) -> Self {
+        Self { none: vec![language], ..Self::default() }
+    }
+
+    pub(crate) fn of(lit: &Lit, negated: bool, _: &mut Languages) -> Vec<Self> {
+        let any = Self::default();
+        match (lit, negated) {
+            (Lit::MinLength(n), false) => vec![Self { min: *n, ..any }],
+            (Lit::MinLength(0), true) => Vec::new(),
+            (Lit::MinLength(n), true) => vec![Self { max: Some(n - 1), ..any }],
+            (Lit::MaxLength(n), false) => vec![Self { max: Some(*n), ..any }],
+            (Lit::MaxLength(n), true) => vec![Self { min: n + 1, ..any }],
+            (Lit::Match(ALL | NOTHING, _), _) => {
+                let all = matches!(lit, Lit::Match(ALL, _));
+                if all == negated { Vec::new() } else { vec![any] }
+            }
+            (Lit::Match(x, text), false) => vec![Self { all: vec![(*x, text.clone())], ..any }],
+            (Lit::Match(x, _), true) => vec![Self::outside(*x)],
+            _ => vec![any],
+        }
+    }
+
+    pub(crate) fn meet(mut self, other: &Self, langs: &mut Languages) -> Option<Self> {
+        match (self.set.take(), &other.set) {
+            (None, None) => {}
+            (Some(set), None) => return keep(set, other, langs),
+            (None, Some(set)) => return keep(set.clone(), &self, langs),
+            (Some(a), Some(b)) => return keep(a.intersection(b).cloned().collect(), &Self::default(), langs),
+        }
+        self.min = self.min.max(other.min);
+        self.max = match (self.max, other.max) {
+            (Some(a), Some(b)) => Some(a.min(b)),
+            (a, b) => a.or(b),
+        };
+        for (x, text) in &other.all {
+            if !self.all.iter().any(|(known, _)| known == x) {
+                self.all.push((*x, text.clone()));
+            }
+        }
+        self.all.sort_by_key(|(x, _)| *x);
+        for &x in &other.none {
+            if !self.none.contains(&x) {
+                self.none.push(x);
+            }
+        }
+        self.none.sort_unstable();
+        let clash = self.none.iter().any(|x| self.all.iter().any(|(y, _)| x == y));
+        (!clash && self.max.is_none_or(|max| self.min <= max)).then_some(self)
+    }
+
+    fn fits(&self, text: &str, langs: &mut Languages) -> bool {
+        let length = text.chars().count() as u64;
+        length >= self.min
+            && self.max.is_none_or(|max| length <= max)
+            && self.all.iter().all(|(x, _)| langs.matches(*x, text))
+            && !self.none.iter().any(|x| langs.matches(*x, text))
+            && self.set.as_ref().is_none_or(|set| set.contains(text))
+    }
+
+    /// Drops the shape if no string fits, as far as that is found out.
+    pub(crate) fn prune(self, langs: &mut Languages) -> Option<Self> {
+        let lengths = self.min > 0 || self.max.is_some();
+        let count = self.all.len() + self.none.len();
+        if self.set.is_some() || count == 0 || (count == 1 && !lengths && self.none.is_empty()) {
+            return Some(self);
+        }
+        let language = self.language(langs, SEARCH_LENGTH);
+        if langs.is_empty(language) == Some(true) { None } else { Some(self) }
+    }
+
+    /// The language; lengths beyond `most` are left out.
+    pub(crate) fn language(&self, langs: &mut Languages, most: u64) -> LanguageId {
+        if let Some(set) = &self.set {
+            let words: Vec<LanguageId> = set.iter().map(|word| langs.literal(word)).collect();
+            return langs.or(words);
+        }
+        let mut parts: Vec<LanguageId> = self.all.iter().map(|(x, _)| *x).collect();
+        for &x in &self.none {
+            parts.push(langs.not(x));
+        }
+        let (min, max) = (if self.min > most { 0 } else { self.min }, self.max.filter(|&max| max <= most));
+        if min > 0 || max.is_some() {
+            parts.push(langs.lengths(min, max));
+        }
+        langs.and(parts)
+    }
+
+    pub(crate) fn words(&self) -> Option<&BTreeSet<Rc<str>>> {
+        self.set.as_ref()
+    }
+
+    pub(crate) fn is_any(&self) -> bool {
+        *self == Self::default()
+    }
+
+    /// One pattern for all of it, if that is easy.
+    pub(crate) fn pattern(&self, langs: &mut Languages) -> Option<String> {
+        if self.set.is_none() && self.none.is_empty() {
+            match (&self.all[..], self.min, self.max) {
+                ([(_, Some(text))], 0, None) if !text.starts_with(formats::MARK) => {
+                    return Some(text.to_string());
+                }
+                ([], min, max) => {
+                    let max = max.map_or(String::new(), |max| max.to_string());
+                    return Some(format!("^[\\x{{0}}-\\x{{10FFFF}}]{{{min},{max}}}$"));
+                }
+                _ => {}
+            }
+        }
+        let language = self.language(langs, u64::MAX);
+        langs.print(language, MAX_PATTERN)
+    }
+
+    /// Writes the shape; an error names the keyword that cannot be held and why.
+    pub(crate) fn write(&self, langs: &mut Languages) -> Result<Value, (&'static str, &'static str)> {
+        if let Some(set) = &self.set {
+            return Ok(json!({ "enum": set.iter().map(|s| Value::from(&**s)).collect::<Vec<_>>() }));
+        }
+        let mut object = Map::new();
+        object.insert("type".to_owned(), json!("string"));
+        if self.min > 0 {
+            object.insert("minLength".to_owned(), json!(self.min));
+        }
+        if let Some(max) = self.max {
+            object.insert("maxLength".to_owned(), json!(max));
+        }
+        let mut patterns = Vec::new();
+        let mut hidden = Vec::new();
+        for (x, text) in &self.all {
+            match text {
+                Some(text) => match text.strip_prefix(formats::MARK) {
+                    Some(format) => patterns.push(("format", format.to_owned())),
+                    None => patterns.push(("pattern", text.to_string())),
+                },
+                None => hidden.push(*x),
+            }
+        }
+        for &x in &self.none {
+            hidden.push(langs.not(x));
+        }
+        if !hidden.is_empty() {
+            let together = langs.and(hidden);
+            let printed = langs.print(together, MAX_PATTERN).or_else(|| {
+                // What the patterns allow may be simpler than what is cut out of everything.
+                let whole = self.language(langs, SEARCH_LENGTH);
+                langs.print(whole, MAX_PATTERN)
+            });
+            let Some(text) = printed else {
+                let keyword = if self.none.is_empty() { "pattern" } else { "not" };
+                return Err((keyword, "the pattern without look-ahead or complement would be too long"));
+            };
+            patterns.push(("pattern", text));
+        }
+        let mut more = Vec::new();
+        for (keyword, text) in patterns {
+            if object.contains_key(keyword) {
+                more.push(json!({ "type": "string", keyword: text }));
+            } else {
+                object.insert(keyword.to_owned(), Value::String(text));
+            }
+        }
+        if !more.is_empty() {
+            object.insert("allOf".to_owned(), Value::Array(more));
+        }
+        Ok(Value::Object(object))
+    }
+}
+
+fn keep(set: BTreeSet<Rc<str>>, other: &Text, langs: &mut Languages) -> Option<Text> {
+    let set: BTreeSet<Rc<str>> = set.into_iter().filter(|word| other.fits(word, langs)).collect();
+    (!set.is_empty()).then(|| Text::listed(set))
+}

@@ -1,0 +1,262 @@
+//! Schemas that llguidance reads by itself: only leaves are looked at, and rewritten in place.
+//!
+//! The scan errs on the side of the formula: what it does not know well goes there.
+
+use serde_json::{Map, Value};
+
+use crate::formula::{Num, Ratio};
+use crate::languages::{self, formats};
+use crate::path::push_key;
+use crate::read::{Dialect, Draft};
+use crate::{Normalized, RuleUse};
+
+/// Keywords that need the formula.
+const HARD: &[&str] = &[
+    "oneOf",
+    "not",
+    "if",
+    "then",
+    "else",
+    "dependencies",
+    "dependentRequired",
+    "dependentSchemas",
+    "contains",
+    "minContains",
+    "maxContains",
+    "propertyNames",
+    "unevaluatedItems",
+    "unevaluatedProperties",
+    "$dynamicRef",
+    "$dynamicAnchor",
+    "$recursiveRef",
+    "$recursiveAnchor",
+    "maxProperties",
+];
+
+/// Deepest nesting that is scanned.
+const MAX_DEPTH: usize = 200;
+
+struct Scan {
+    rules: Vec<RuleUse>,
+    path: String,
+    depth: usize,
+    dialect: Dialect,
+}
+
+/// The schema with its leaves rewritten, if that is all it needs.
+pub(crate) fn scan(schema: &Value) -> Option<Normalized> {
+    let mut copy = schema.clone();
+    let dialect = Dialect::of(schema, Dialect::DEFAULT);
+    let mut scan = Scan { rules: Vec::new(), path: String::new(), depth: 0, dialect };
+    scan.schema(&mut copy).then(|| Normalized {
+        schema: copy,
+        lark: None,
+        rules: scan.rules,
+        residual: Vec::new(),
+    })
+}
+
+impl Scan {
+    fn rule(&mut self, rule: &'static str) {
+        self.rules.push(RuleUse { rule, path: self.path.clone() });
+    }
+
+    fn child(&mut self, key: &str, schema: &mut Value) -> bool {
+        let length = self.path.len();
+        push_key(&mut self.path, key);
+        let fine = self.schema(schema);
+        self.path.truncate(length);
+        fine
+    }
+
+    fn children(&mut self, key: &str, members: &mut Map<String, Value>) -> bool {
+        let length = self.path.len();
+        push_key(&mut self.path, key);
+        let fine = members.iter_mut().all(|(key, schema)| self.child(key, schema));
+        self.path.truncate(length);
+        fine
+    }
+
+    fn list(&mut self, key: &str, list: &mut [Value]) -> bool {
+        let length = self.path.len();
+        push_key(&mut self.path, key);
+        let fine = list.iter_mut().enumerate().all(|(i, schema)| {
+            let length = self.path.len();
+            self.path.push_str(&format!("[{i}]"));
+            let fine = self.schema(schema);
+            self.path.truncate(length);
+            fine
+        });
+        self.path.truncate(length);
+        fine
+    }
+
+    fn schema(&mut self, schema: &mut Value) -> bool {
+        let object = match schema {
+            Value::Bool(_) => return true,
+            Value::Object(object) => object,
+            _ => return false,
+        };
+        if self.depth >= MAX_DEPTH || !self.combination(object) {
+            return false;
+        }
+        self.depth += 1;
+        let mut gone = Vec::new();
+        let mut fine = true;
+        for (key, value) in object.iter_mut() {
+            fine = fine && self.keyword(key, value, &mut gone);
+        }
+        self.depth -= 1;
+        for key in gone {
+            object.shift_remove(key);
+        }
+        fine && self.format(object)
+    }
+
+    /// Keywords that llguidance reads together, and whether it gets that right.
+    fn combination(&self, object: &Map<String, Value>) -> bool {
+        let has = |key: &str| object.contains_key(key);
+        let applies = ["allOf", "anyOf", "enum", "const", "$ref"].iter().any(|key| has(key));
+        if HARD.iter().any(|key| has(key)) || (has("$schema") && self.depth > 0) {
+            return false;
+        }
+        if has("$ref")
+            && self.dialect.lone_ref()
+            && object.keys().any(|key| is_constraint(key) || key == "$id")
+        {
+            return false;
+        }
+        let tuple = has("additionalItems") || object.get("items").is_some_and(Value::is_array);
+        if tuple && (applies || has("prefixItems")) {
+            return false;
+        }
+        if has("prefixItems") && (applies || (self.dialect.named && self.dialect.draft < Draft::D2020)) {
+            return false;
+        }
+        if has("patternProperties") {
+            let one = object["patternProperties"].as_object().is_some_and(|members| members.len() == 1);
+            if !one || applies {
+                return false;
+            }
+        }
+        let strict = |key: &str| object.get(key).is_some_and(Value::is_boolean);
+        if (strict("exclusiveMinimum") || strict("exclusiveMaximum")) && applies {
+            return false;
+        }
+        // Whole multiples of a fraction are computed exactly only here.
+        let fraction = object.get("multipleOf").and_then(Value::as_f64).is_some_and(|n| n.fract() != 0.0);
+        let number = object.get("type").and_then(Value::as_str) == Some("number");
+        !(has("multipleOf") && applies) && (!fraction || number)
+    }
+
+    fn keyword(&mut self, key: &str, value: &mut Value, gone: &mut Vec<&'static str>) -> bool {
+        match (key, value) {
+            ("properties" | "$defs" | "definitions", Value::Object(members)) => self.children(key, members),
+            ("patternProperties", Value::Object(members)) => {
+                let mut renamed = Map::new();
+                for (source, schema) in std::mem::take(members) {
+                    let text = match languages::translate(&source) {
+                        Ok(None) => source,
+                        Ok(Some(text)) => {
+                            self.rule("pattern-dialect");
+                            text
+                        }
+                        Err(_) => return false,
+                    };
+                    renamed.insert(text, schema);
+                }
+                *members = renamed;
+                self.children(key, members)
+            }
+            ("allOf" | "anyOf" | "prefixItems" | "items", Value::Array(list)) => {
+                !list.is_empty() && self.list(key, list)
+            }
+            ("items" | "additionalProperties" | "additionalItems", schema) => self.child(key, schema),
+            ("pattern", Value::String(source)) => match languages::translate(source) {
+                Ok(None) => true,
+                Ok(Some(text)) => {
+                    self.rule("pattern-dialect");
+                    *source = text;
+                    true
+                }
+                Err(_) => false,
+            },
+            ("uniqueItems", Value::Bool(false)) => {
+                self.rule("trivial");
+                gone.push("uniqueItems");
+                true
+            }
+            ("minProperties", Value::Number(number)) if number.as_u64() == Some(0) => {
+                self.rule("trivial");
+                gone.push("minProperties");
+                true
+            }
+            ("uniqueItems" | "minProperties", _) => false,
+            ("minLength" | "maxLength" | "minItems" | "maxItems", Value::Number(number)) => {
+                number.as_u64().is_some_and(|n| n < 1 << 31)
+            }
+            ("minimum" | "maximum" | "exclusiveMinimum" | "exclusiveMaximum", Value::Number(number)) => {
+                Num::new(number).is_some_and(Num::is_double)
+            }
+            ("exclusiveMinimum" | "exclusiveMaximum", Value::Bool(_)) => true,
+            ("multipleOf", Value::Number(number)) => Ratio::new(number).and_then(Ratio::to_value).is_some(),
+            ("enum", Value::Array(list)) => !list.is_empty() && list.iter().all(exact),
+            ("const", value) => exact(value),
+            ("$ref", Value::String(reference)) => reference == "#" || reference.starts_with("#/"),
+            ("required", Value::Array(list)) => list.iter().all(Value::is_string),
+            ("type", Value::String(_) | Value::Array(_)) => true,
+            ("format", Value::String(_)) => true,
+            (
+                "properties" | "patternProperties" | "allOf" | "anyOf" | "prefixItems" | "pattern"
+                | "minLength" | "maxLength" | "minItems" | "maxItems" | "minimum" | "maximum"
+                | "exclusiveMinimum" | "exclusiveMaximum" | "multipleOf" | "enum" | "$ref" | "required"
+                | "type" | "format",
+                _,
+            ) => false,
+            _ => true,
+        }
+    }
+
+    fn format(&mut self, object: &mut Map<String, Value>) -> bool {
+        let Some(Value::String(name)) = object.get("format") else { return true };
+        match formats::lookup(name) {
+            Some(format) if format.native => true,
+            Some(format) => {
+                if object.contains_key("pattern") {
+                    return false;
+                }
+                if let Some(max) = format.max_length {
+                    if object.contains_key("maxLength") {
+                        return false;
+                    }
+                    object.insert("maxLength".to_owned(), Value::from(max));
+                }
+                let Ok(text) = languages::translate(format.pattern) else { return false };
+                let text = text.unwrap_or_else(|| format.pattern.to_owned());
+                self.rule("format-pattern");
+                object.shift_remove("format");
+                object.insert("pattern".to_owned(), Value::String(text));
+                true
+            }
+            None => {
+                self.rule("unknown-format");
+                object.shift_remove("format");
+                true
+            }
+        }
+    }
+}
+
+/// Whether llguidance, which computes with doubles, writes the value as it is.
+fn exact(value: &Value) -> bool {
+    match value {
+        Value::Number(number) => Num::new(number).is_some_and(Num::is_double),
+        Value::Array(list) => list.iter().all(exact),
+        Value::Object(members) => members.values().all(exact),
+        _ => true,
+    }
+}
+
+fn is_constraint(key: &str) -> bool {
+    crate::rules::is_keyword(key) && key != "$ref"
+}

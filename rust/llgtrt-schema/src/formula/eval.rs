@@ -1,0 +1,181 @@
+//! Values: comparison as JSON Schema compares them, and formulas decided on them.
+
+use serde_json::Value;
+
+use crate::formula::Num;
+use crate::formula::{FormulaId, Lit, Node, Type};
+use crate::{Normalizer, SchemaError};
+
+/// One text for all ways to write the same value.
+pub(crate) fn canonical(value: &Value) -> String {
+    match value {
+        Value::Number(number) => match Num::new(number) {
+            Some(Num::Int(n)) => n.to_string(),
+            Some(Num::Float(n)) => format!("{n:?}"),
+            None => number.to_string(),
+        },
+        Value::Array(list) => {
+            let parts: Vec<String> = list.iter().map(canonical).collect();
+            format!("[{}]", parts.join(","))
+        }
+        Value::Object(members) => {
+            let mut parts: Vec<String> = members
+                .iter()
+                .map(|(key, value)| format!("{}:{}", Value::String(key.clone()), canonical(value)))
+                .collect();
+            parts.sort_unstable();
+            format!("{{{}}}", parts.join(","))
+        }
+        other => other.to_string(),
+    }
+}
+
+impl Normalizer<'_> {
+    /// Whether the value satisfies the formula.
+    pub(crate) fn eval(&mut self, f: FormulaId, value: &Value) -> Result<bool, SchemaError> {
+        self.step(f)?;
+        self.enter()?;
+        let result = self.eval_node(f, value);
+        self.leave();
+        result
+    }
+
+    fn eval_node(&mut self, f: FormulaId, value: &Value) -> Result<bool, SchemaError> {
+        match self.forms.node(f).clone() {
+            Node::True => Ok(true),
+            Node::False => Ok(false),
+            Node::Not(inner) => Ok(!self.eval(inner, value)?),
+            Node::And(list) => {
+                for &g in list.iter() {
+                    if !self.eval(g, value)? {
+                        return Ok(false);
+                    }
+                }
+                Ok(true)
+            }
+            Node::Or(list) => {
+                for &g in list.iter() {
+                    if self.eval(g, value)? {
+                        return Ok(true);
+                    }
+                }
+                Ok(false)
+            }
+            Node::One(list) => {
+                let mut count = 0;
+                for &g in list.iter() {
+                    count += usize::from(self.eval(g, value)?);
+                }
+                Ok(count == 1)
+            }
+            Node::Def(number) => {
+                let body = self.def_body(number)?;
+                self.eval(body, value)
+            }
+            Node::Lit(lit) => self.eval_lit(&lit, value),
+        }
+    }
+
+    fn eval_lit(&mut self, lit: &Lit, value: &Value) -> Result<bool, SchemaError> {
+        match (lit, value) {
+            (Lit::Unknown(bits, path), value) if bits & Type::of(value).bit() != 0 => Err(self.unknown(path)),
+            (Lit::Types(bits), value) => Ok(bits & Type::of(value).bit() != 0),
+            (Lit::Values(values), value) => {
+                let text = canonical(value);
+                Ok(values.list.iter().any(|known| canonical(known) == text))
+            }
+            (_, Value::Number(number)) => {
+                let Some(num) = Num::new(number) else { return Ok(true) };
+                Ok(match lit {
+                    Lit::Integer => num.is_int(),
+                    Lit::Least(bound, above) => num > *bound || (num == *bound && !above),
+                    Lit::Most(bound, below) => num < *bound || (num == *bound && !below),
+                    Lit::Multiple(step) => step.divides(num).unwrap_or(true),
+                    _ => true,
+                })
+            }
+            (_, Value::String(text)) => Ok(match lit {
+                Lit::MinLength(n) => text.chars().count() as u64 >= *n,
+                Lit::MaxLength(n) => text.chars().count() as u64 <= *n,
+                Lit::Match(language, _) => self.langs.matches(*language, text),
+                _ => true,
+            }),
+            (_, Value::Array(items)) => self.eval_array(lit, items),
+            (_, Value::Object(members)) => self.eval_object(lit, members),
+            _ => Ok(true),
+        }
+    }
+
+    fn eval_array(&mut self, lit: &Lit, items: &[Value]) -> Result<bool, SchemaError> {
+        Ok(match lit {
+            Lit::Items { prefix, rest } => {
+                for (i, item) in items.iter().enumerate() {
+                    let f = prefix.get(i).copied().unwrap_or(*rest);
+                    if !self.eval(f, item)? {
+                        return Ok(false);
+                    }
+                }
+                true
+            }
+            Lit::MinItems(n) => items.len() as u64 >= *n,
+            Lit::MaxItems(n) => items.len() as u64 <= *n,
+            Lit::Contains(f, min, max) => {
+                let mut count = 0;
+                for item in items {
+                    count += u64::from(self.eval(*f, item)?);
+                }
+                count >= *min && max.is_none_or(|max| count <= max)
+            }
+            Lit::Unique => {
+                let mut texts: Vec<String> = items.iter().map(canonical).collect();
+                texts.sort_unstable();
+                texts.windows(2).all(|pair| pair[0] != pair[1])
+            }
+            _ => true,
+        })
+    }
+
+    fn eval_object(
+        &mut self,
+        lit: &Lit,
+        members: &serde_json::Map<String, Value>,
+    ) -> Result<bool, SchemaError> {
+        match lit {
+            Lit::Key(key, f) => members.get(&**key).map_or(Ok(true), |value| self.eval(*f, value)),
+            Lit::Keys(language, _, f) => {
+                for (key, value) in members {
+                    if self.langs.matches(*language, key) && !self.eval(*f, value)? {
+                        return Ok(false);
+                    }
+                }
+                Ok(true)
+            }
+            Lit::Rest(others, f) => {
+                for (key, value) in members {
+                    if self.is_other(others, key) && !self.eval(*f, value)? {
+                        return Ok(false);
+                    }
+                }
+                Ok(true)
+            }
+            Lit::Names(f) => {
+                for key in members.keys() {
+                    if !self.eval(*f, &Value::String(key.clone()))? {
+                        return Ok(false);
+                    }
+                }
+                Ok(true)
+            }
+            Lit::Required(key) => Ok(members.contains_key(&**key)),
+            Lit::MinProps(n) => Ok(members.len() as u64 >= *n),
+            Lit::MaxProps(n) => Ok(members.len() as u64 <= *n),
+            _ => Ok(true),
+        }
+    }
+
+    /// Whether a key is outside of the listed names and languages.
+    pub(crate) fn is_other(&mut self, others: &crate::formula::Others, key: &str) -> bool {
+        !others.names.iter().any(|name| &**name == key)
+            && !others.languages.iter().any(|&language| self.langs.matches(language, key))
+    }
+}

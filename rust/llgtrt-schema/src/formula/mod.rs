@@ -1,0 +1,343 @@
+//! Schemas as boolean formulas over primitive constraints, hash-consed in one arena.
+//!
+//! Every primitive but a set of types holds for all values of the types it says nothing about, as
+//! in JSON Schema. Subschemas of arrays and objects are formulas themselves, so recursion shows as
+//! [`Node::Def`], which is read when it is needed.
+
+mod eval;
+mod num;
+
+pub(crate) use self::eval::canonical;
+pub(crate) use self::num::{Num, Ratio};
+
+use std::collections::HashMap;
+use std::rc::Rc;
+
+use serde_json::Value;
+
+use crate::languages::LanguageId;
+
+/// A formula in the arena.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord)]
+pub(crate) struct FormulaId(u32);
+
+impl FormulaId {
+    pub(crate) fn index(self) -> usize {
+        self.0 as usize
+    }
+}
+
+pub(crate) const TRUE: FormulaId = FormulaId(0);
+pub(crate) const FALSE: FormulaId = FormulaId(1);
+
+/// The types that values are told apart by. `integer` is a constraint on numbers.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord)]
+pub(crate) enum Type {
+    Null,
+    Boolean,
+    Number,
+    String,
+    Array,
+    Object,
+}
+
+impl Type {
+    pub(crate) const ALL: [Type; 6] =
+        [Type::Null, Type::Boolean, Type::Number, Type::String, Type::Array, Type::Object];
+
+    pub(crate) fn name(self) -> &'static str {
+        match self {
+            Type::Null => "null",
+            Type::Boolean => "boolean",
+            Type::Number => "number",
+            Type::String => "string",
+            Type::Array => "array",
+            Type::Object => "object",
+        }
+    }
+
+    pub(crate) fn of(value: &Value) -> Type {
+        match value {
+            Value::Null => Type::Null,
+            Value::Bool(_) => Type::Boolean,
+            Value::Number(_) => Type::Number,
+            Value::String(_) => Type::String,
+            Value::Array(_) => Type::Array,
+            Value::Object(_) => Type::Object,
+        }
+    }
+
+    pub(crate) fn bit(self) -> u8 {
+        1 << self as u8
+    }
+}
+
+/// JSON values that compare as JSON Schema compares them.
+#[derive(Debug, Clone)]
+pub(crate) struct Values {
+    /// Canonical text: object keys sorted, numbers by value.
+    key: Rc<str>,
+    pub(crate) list: Rc<Vec<Value>>,
+}
+
+impl Values {
+    pub(crate) fn new(list: Vec<Value>) -> Self {
+        let mut key = String::new();
+        for value in &list {
+            key.push_str(&crate::formula::canonical(value));
+            key.push('\n');
+        }
+        Self { key: key.into(), list: Rc::new(list) }
+    }
+}
+
+impl PartialEq for Values {
+    fn eq(&self, other: &Self) -> bool {
+        self.key == other.key
+    }
+}
+
+impl Eq for Values {}
+
+impl std::hash::Hash for Values {
+    fn hash<H: std::hash::Hasher>(&self, state: &mut H) {
+        self.key.hash(state);
+    }
+}
+
+/// A set of keys: all keys that are neither listed nor in one of the languages.
+#[derive(Debug, Clone, PartialEq, Eq, Hash)]
+pub(crate) struct Others {
+    pub(crate) names: Rc<[Rc<str>]>,
+    pub(crate) languages: Rc<[LanguageId]>,
+}
+
+/// A primitive constraint.
+#[derive(Debug, Clone, PartialEq, Eq, Hash)]
+pub(crate) enum Lit {
+    /// The value has one of these types ([`Type::bit`]).
+    Types(u8),
+    Values(Values),
+    Integer,
+    /// At least, or above if the flag is set.
+    Least(Num, bool),
+    /// At most, or below if the flag is set.
+    Most(Num, bool),
+    Multiple(Ratio),
+    MinLength(u64),
+    MaxLength(u64),
+    /// The string is in the language. The text writes it, where one is known.
+    Match(LanguageId, Option<Rc<str>>),
+    Items {
+        prefix: Rc<[FormulaId]>,
+        rest: FormulaId,
+    },
+    MinItems(u64),
+    MaxItems(u64),
+    /// At least this many items satisfy the formula, and at most that many.
+    Contains(FormulaId, u64, Option<u64>),
+    Unique,
+    /// The value at this key, if present.
+    Key(Rc<str>, FormulaId),
+    /// The values at all keys of the language.
+    Keys(LanguageId, Option<Rc<str>>, FormulaId),
+    /// The values at all other keys.
+    Rest(Others, FormulaId),
+    /// All keys, as strings.
+    Names(FormulaId),
+    Required(Rc<str>),
+    MinProps(u64),
+    MaxProps(u64),
+    /// Something about values of these types that cannot be told. The text is its path.
+    Unknown(u8, Rc<str>),
+}
+
+#[derive(Debug, Clone, PartialEq, Eq, Hash)]
+pub(crate) enum Node {
+    True,
+    False,
+    Lit(Lit),
+    Not(FormulaId),
+    And(Rc<[FormulaId]>),
+    Or(Rc<[FormulaId]>),
+    /// Exactly one of them.
+    One(Rc<[FormulaId]>),
+    /// A referenced schema, by its number.
+    Def(u32),
+}
+
+/// The arena.
+#[derive(Debug)]
+pub(crate) struct Formulas {
+    nodes: Vec<Node>,
+    ids: HashMap<Node, FormulaId>,
+    /// The source path that a formula was first made for.
+    paths: HashMap<FormulaId, Rc<str>>,
+}
+
+impl Formulas {
+    pub(crate) fn new() -> Self {
+        let mut formulas = Self { nodes: Vec::new(), ids: HashMap::new(), paths: HashMap::new() };
+        formulas.intern(Node::True);
+        formulas.intern(Node::False);
+        formulas
+    }
+
+    pub(crate) fn node(&self, f: FormulaId) -> &Node {
+        &self.nodes[f.index()]
+    }
+
+    pub(crate) fn set_path(&mut self, f: FormulaId, path: &str) {
+        if f > FALSE {
+            self.paths.entry(f).or_insert_with(|| path.into());
+        }
+    }
+
+    pub(crate) fn path(&self, f: FormulaId) -> Option<&Rc<str>> {
+        self.paths.get(&f)
+    }
+
+    /// The path of the formula, or of one of its parts.
+    pub(crate) fn path_near(&self, f: FormulaId) -> Option<&Rc<str>> {
+        let mut open = std::collections::VecDeque::from([f]);
+        for _ in 0..200 {
+            let f = open.pop_front()?;
+            if let Some(path) = self.paths.get(&f).filter(|path| !path.is_empty()) {
+                return Some(path);
+            }
+            match self.node(f) {
+                Node::Not(inner) => open.push_back(*inner),
+                Node::And(list) | Node::Or(list) | Node::One(list) => open.extend(list.iter()),
+                _ => {}
+            }
+        }
+        None
+    }
+
+    fn intern(&mut self, node: Node) -> FormulaId {
+        if let Some(&id) = self.ids.get(&node) {
+            return id;
+        }
+        let id = FormulaId(self.nodes.len() as u32);
+        self.nodes.push(node.clone());
+        self.ids.insert(node, id);
+        id
+    }
+
+    pub(crate) fn lit(&mut self, lit: Lit) -> FormulaId {
+        match &lit {
+            Lit::Types(0b11_1111) | Lit::MinLength(0) | Lit::MinItems(0) | Lit::MinProps(0) => TRUE,
+            Lit::Contains(_, 0, None) | Lit::Key(_, TRUE) | Lit::Keys(_, _, TRUE) | Lit::Rest(_, TRUE) => {
+                TRUE
+            }
+            Lit::Names(TRUE) => TRUE,
+            Lit::Types(0) => FALSE,
+            Lit::Values(values) if values.list.is_empty() => FALSE,
+            Lit::Items { prefix, rest: TRUE } if prefix.iter().all(|&f| f == TRUE) => TRUE,
+            _ => self.intern(Node::Lit(lit)),
+        }
+    }
+
+    pub(crate) fn types(&mut self, types: impl IntoIterator<Item = Type>) -> FormulaId {
+        let bits = types.into_iter().fold(0, |bits, t| bits | t.bit());
+        self.lit(Lit::Types(bits))
+    }
+
+    pub(crate) fn def(&mut self, number: u32) -> FormulaId {
+        self.intern(Node::Def(number))
+    }
+
+    pub(crate) fn not(&mut self, f: FormulaId) -> FormulaId {
+        match self.node(f) {
+            Node::True => FALSE,
+            Node::False => TRUE,
+            Node::Not(inner) => *inner,
+            Node::Lit(Lit::Types(bits)) => {
+                let rest = 0b11_1111 & !bits;
+                self.lit(Lit::Types(rest))
+            }
+            _ => self.intern(Node::Not(f)),
+        }
+    }
+
+    /// All of them. The order stays: it decides the order of properties.
+    pub(crate) fn and(&mut self, list: impl IntoIterator<Item = FormulaId>) -> FormulaId {
+        let mut flat = Vec::new();
+        for f in list {
+            match self.node(f) {
+                Node::True => {}
+                Node::False => return FALSE,
+                Node::And(inner) => {
+                    for &g in inner.iter() {
+                        if !flat.contains(&g) {
+                            flat.push(g);
+                        }
+                    }
+                }
+                _ => {
+                    if !flat.contains(&f) {
+                        flat.push(f);
+                    }
+                }
+            }
+        }
+        if self.has_complements(&flat) {
+            return FALSE;
+        }
+        match flat.len() {
+            0 => TRUE,
+            1 => flat[0],
+            _ => self.intern(Node::And(flat.into())),
+        }
+    }
+
+    pub(crate) fn or(&mut self, list: impl IntoIterator<Item = FormulaId>) -> FormulaId {
+        let mut flat = Vec::new();
+        for f in list {
+            match self.node(f) {
+                Node::False => {}
+                Node::True => return TRUE,
+                Node::Or(inner) => {
+                    for &g in inner.iter() {
+                        if !flat.contains(&g) {
+                            flat.push(g);
+                        }
+                    }
+                }
+                _ => {
+                    if !flat.contains(&f) {
+                        flat.push(f);
+                    }
+                }
+            }
+        }
+        if self.has_complements(&flat) {
+            return TRUE;
+        }
+        match flat.len() {
+            0 => FALSE,
+            1 => flat[0],
+            _ => self.intern(Node::Or(flat.into())),
+        }
+    }
+
+    pub(crate) fn one(&mut self, list: &[FormulaId]) -> FormulaId {
+        let list: Vec<FormulaId> = list.iter().copied().filter(|&f| f != FALSE).collect();
+        match list.len() {
+            0 => FALSE,
+            1 => list[0],
+            _ => self.intern(Node::One(list.into())),
+        }
+    }
+
+    fn has_complements(&self, list: &[FormulaId]) -> bool {
+        list.iter().any(|&f| matches!(self.node(f), Node::Not(g) if list.contains(g)))
+    }
+}
+
+impl Formulas {
+    /// A property in its place, even if its value may be anything.
+    pub(crate) fn property(&mut self, key: &str, f: FormulaId) -> FormulaId {
+        self.intern(Node::Lit(Lit::Key(key.into(), f)))
+    }
+}

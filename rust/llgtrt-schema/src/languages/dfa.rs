@@ -1,0 +1,279 @@
+//! Deterministic automata of expressions: emptiness, and the way back to a regular expression.
+//! Bounded in states and in the length of what is written.
+
+use std::collections::{BTreeMap, HashMap, HashSet};
+use std::rc::Rc;
+
+use super::chars::Chars;
+use super::expr::{Exprs, LanguageId, NOTHING, classes};
+
+/// States of an automaton that is searched for an accepting state.
+const SEARCH_STATES: usize = 1500;
+
+/// States of an automaton that is written as a regular expression.
+const PRINT_STATES: usize = 300;
+
+fn successors(exprs: &mut Exprs, x: LanguageId) -> Vec<(Chars, LanguageId)> {
+    let mut heads = Vec::new();
+    exprs.heads(x, &mut heads);
+    let mut by_target: Vec<(LanguageId, Chars)> = Vec::new();
+    for class in classes(&heads) {
+        let Some(&(first, _)) = class.ranges().first() else { continue };
+        let next = exprs.derivative(x, first);
+        if next == NOTHING {
+            continue;
+        }
+        match by_target.iter_mut().find(|(target, _)| *target == next) {
+            Some((_, set)) => *set = set.union(&class),
+            None => by_target.push((next, class)),
+        }
+    }
+    by_target.into_iter().map(|(target, set)| (set, target)).collect()
+}
+
+/// Whether no string is in the language; `None` if the search was too long.
+pub(crate) fn is_empty(exprs: &mut Exprs, start: LanguageId) -> Option<bool> {
+    let mut seen = HashSet::from([start]);
+    let mut open = vec![start];
+    while let Some(x) = open.pop() {
+        if exprs.nullable(x) {
+            return Some(false);
+        }
+        if seen.len() > SEARCH_STATES || exprs.is_spent() {
+            return None;
+        }
+        for (_, next) in successors(exprs, x) {
+            if seen.insert(next) {
+                open.push(next);
+            }
+        }
+    }
+    Some(true)
+}
+
+struct Dfa {
+    accepting: Vec<bool>,
+    edges: Vec<Vec<(Chars, usize)>>,
+}
+
+fn build(exprs: &mut Exprs, start: LanguageId) -> Option<Dfa> {
+    let mut ids = HashMap::from([(start, 0)]);
+    let mut states = vec![start];
+    let mut edges: Vec<Vec<(Chars, usize)>> = Vec::new();
+    let mut at = 0;
+    while at < states.len() {
+        let mut out = Vec::new();
+        for (set, next) in successors(exprs, states[at]) {
+            let id = *ids.entry(next).or_insert_with(|| {
+                states.push(next);
+                states.len() - 1
+            });
+            out.push((set, id));
+        }
+        edges.push(out);
+        at += 1;
+        if states.len() > SEARCH_STATES || exprs.is_spent() {
+            return None;
+        }
+    }
+    let accepting = states.iter().map(|&x| exprs.nullable(x)).collect();
+    minimal(exprs, &Dfa { accepting, edges })
+}
+
+/// Moore's algorithm: splits groups of states until no edge tells two of a group apart. `None` if it took too long.
+fn minimal(exprs: &Exprs, dfa: &Dfa) -> Option<Dfa> {
+    let n = dfa.edges.len();
+    let mut group: Vec<usize> = dfa.accepting.iter().map(|&a| usize::from(a)).collect();
+    let mut count = 0;
+    loop {
+        if exprs.is_spent() {
+            return None;
+        }
+        let mut ids: BTreeMap<(usize, Vec<(usize, Chars)>), usize> = BTreeMap::new();
+        let mut next = vec![0; n];
+        for state in 0..n {
+            let mut out: BTreeMap<usize, Chars> = BTreeMap::new();
+            for (set, target) in &dfa.edges[state] {
+                let merged = out.get(&group[*target]).map_or_else(|| set.clone(), |known| known.union(set));
+                out.insert(group[*target], merged);
+            }
+            let fresh = ids.len();
+            next[state] = *ids.entry((group[state], out.into_iter().collect())).or_insert(fresh);
+        }
+        group = next;
+        if ids.len() == count {
+            break;
+        }
+        count = ids.len();
+    }
+    // Groups are numbered in the order of their first state, so the start stays 0.
+    let mut accepting = vec![false; count];
+    let mut edges = vec![Vec::new(); count];
+    let mut done = vec![false; count];
+    for state in 0..n {
+        let id = group[state];
+        if std::mem::replace(&mut done[id], true) {
+            continue;
+        }
+        accepting[id] = dfa.accepting[state];
+        let mut out: BTreeMap<usize, Chars> = BTreeMap::new();
+        for (set, target) in &dfa.edges[state] {
+            let merged = out.get(&group[*target]).map_or_else(|| set.clone(), |known| known.union(set));
+            out.insert(group[*target], merged);
+        }
+        edges[id] = out.into_iter().map(|(target, set)| (set, target)).collect();
+    }
+    Some(Dfa { accepting, edges })
+}
+
+/// A regular expression without complement or intersection.
+#[derive(Debug, Clone, PartialEq)]
+enum Rx {
+    Empty,
+    Class(Chars),
+    Concat(Vec<Rc<Rx>>),
+    Or(Vec<Rc<Rx>>),
+    Star(Rc<Rx>),
+}
+
+fn size(rx: &Rx) -> usize {
+    match rx {
+        Rx::Empty => 1,
+        Rx::Class(set) => 1 + 2 * set.ranges().len().min(set.negate().ranges().len()),
+        Rx::Concat(list) | Rx::Or(list) => 4 + list.iter().map(|x| size(x)).sum::<usize>(),
+        Rx::Star(inner) => 5 + size(inner),
+    }
+}
+
+fn or(a: Option<Rc<Rx>>, b: Rc<Rx>) -> Rc<Rx> {
+    let Some(a) = a else { return b };
+    if a == b {
+        return a;
+    }
+    if let (Rx::Class(x), Rx::Class(y)) = (&*a, &*b) {
+        return Rc::new(Rx::Class(x.union(y)));
+    }
+    let mut list = match &*a {
+        Rx::Or(list) => list.clone(),
+        _ => vec![a],
+    };
+    list.push(b);
+    Rc::new(Rx::Or(list))
+}
+
+fn concat(parts: &[&Rc<Rx>]) -> Rc<Rx> {
+    let mut list = Vec::new();
+    for part in parts {
+        match &***part {
+            Rx::Empty => {}
+            Rx::Concat(inner) => list.extend(inner.iter().cloned()),
+            _ => list.push(Rc::clone(part)),
+        }
+    }
+    match list.len() {
+        0 => Rc::new(Rx::Empty),
+        1 => list.swap_remove(0),
+        _ => Rc::new(Rx::Concat(list)),
+    }
+}
+
+fn star(inner: Option<&Rc<Rx>>) -> Rc<Rx> {
+    match inner {
+        None => Rc::new(Rx::Empty),
+        Some(inner) => Rc::new(Rx::Star(Rc::clone(inner))),
+    }
+}
+
+/// The language as an anchored regular expression of at most `max_bytes`, in the syntax of the regex
+/// crates. `None` if it is too large, or empty.
+pub(crate) fn print(exprs: &mut Exprs, start: LanguageId, max_bytes: usize) -> Option<String> {
+    let dfa = build(exprs, start)?;
+    let n = dfa.edges.len();
+    if n > PRINT_STATES {
+        return None;
+    }
+    // State elimination between a new start `n` and a new end `n + 1`.
+    let (first, last) = (n, n + 1);
+    let mut edges: Vec<BTreeMap<usize, Rc<Rx>>> = vec![BTreeMap::new(); n + 2];
+    let mut sources: Vec<HashSet<usize>> = vec![HashSet::new(); n + 2];
+    let mut connect = |edges: &mut Vec<BTreeMap<usize, Rc<Rx>>>, from: usize, to: usize, rx: Rc<Rx>| {
+        let old = edges[from].remove(&to);
+        edges[from].insert(to, or(old, rx));
+        sources[to].insert(from);
+    };
+    connect(&mut edges, first, 0, Rc::new(Rx::Empty));
+    for state in 0..n {
+        for (set, target) in &dfa.edges[state] {
+            connect(&mut edges, state, *target, Rc::new(Rx::Class(set.clone())));
+        }
+        if dfa.accepting[state] {
+            connect(&mut edges, state, last, Rc::new(Rx::Empty));
+        }
+    }
+    let mut left: Vec<usize> = (0..n).collect();
+    while !left.is_empty() {
+        if exprs.is_spent() {
+            return None;
+        }
+        let weight = |state: usize| {
+            let into: usize = (0..n + 2)
+                .filter(|&s| s != state)
+                .filter_map(|s| edges[s].get(&state))
+                .map(|x| size(x))
+                .sum();
+            let ins = (0..n + 2).filter(|&s| s != state && edges[s].contains_key(&state)).count();
+            let outs = edges[state].iter().filter(|(to, _)| **to != state);
+            let out: usize = outs.clone().map(|(_, x)| size(x)).sum();
+            let own = edges[state].get(&state).map_or(0, |x| size(x));
+            into * outs.count() + out * ins + own * ins
+        };
+        let at = (0..left.len()).min_by_key(|&i| weight(left[i]))?;
+        let state = left.swap_remove(at);
+        let out = std::mem::take(&mut edges[state]);
+        let own = star(out.get(&state));
+        for edges in &mut edges {
+            let Some(into) = edges.remove(&state) else { continue };
+            for (&to, rx) in out.iter().filter(|(to, _)| **to != state) {
+                let joined = concat(&[&into, &own, rx]);
+                if size(&joined) > max_bytes {
+                    return None;
+                }
+                let old = edges.remove(&to);
+                edges.insert(to, or(old, joined));
+            }
+        }
+    }
+    let rx = edges[first].remove(&last)?;
+    let mut text = String::from("^");
+    write(&rx, &mut text);
+    text.push('$');
+    (text.len() <= max_bytes).then_some(text)
+}
+
+fn write(rx: &Rx, out: &mut String) {
+    match rx {
+        Rx::Empty => out.push_str("(?:)"),
+        Rx::Class(set) => set.write(out),
+        Rx::Concat(list) => list.iter().for_each(|x| write(x, out)),
+        Rx::Or(list) => {
+            out.push_str("(?:");
+            let mut first = true;
+            for x in list.iter().filter(|x| ***x != Rx::Empty) {
+                if !first {
+                    out.push('|');
+                }
+                first = false;
+                write(x, out);
+            }
+            out.push(')');
+            if list.iter().any(|x| **x == Rx::Empty) {
+                out.push('?');
+            }
+        }
+        Rx::Star(inner) => {
+            out.push_str("(?:");
+            write(inner, out);
+            out.push_str(")*");
+        }
+    }
+}

@@ -1,0 +1,303 @@
+//! Regular languages of `pattern`, `format` and key sets: parsing, boolean algebra, and writing them
+//! as regular expressions that llguidance reads.
+//!
+//! Pure; used by one normalisation on one thread.
+
+mod chars;
+mod dfa;
+mod ecma;
+mod expr;
+pub(crate) mod formats;
+mod print;
+
+use std::collections::HashMap;
+use std::time::Instant;
+
+pub(crate) use self::ecma::Ast;
+pub(crate) use self::expr::{ALL, ANY_CHAR, LanguageId, NOTHING};
+
+use self::expr::{EMPTY, Exprs};
+
+/// A parsed pattern: its language over whole strings, and how to write it.
+#[derive(Debug, Clone)]
+pub(crate) struct Pattern {
+    /// All strings in which the pattern finds a match.
+    pub(crate) language: LanguageId,
+    /// The pattern in llguidance's dialect; `None` where only the automaton can tell (look-ahead).
+    pub(crate) text: Option<String>,
+}
+
+/// Languages of one normalisation.
+#[derive(Debug)]
+pub(crate) struct Languages {
+    exprs: Exprs,
+    patterns: HashMap<String, Result<Pattern, String>>,
+    empty: HashMap<LanguageId, Option<bool>>,
+    printed: HashMap<LanguageId, Option<String>>,
+}
+
+impl Languages {
+    /// Questions that are not answered by `deadline` get no answer.
+    pub(crate) fn new(deadline: Instant) -> Self {
+        Self {
+            exprs: Exprs::new(deadline),
+            patterns: HashMap::new(),
+            empty: HashMap::new(),
+            printed: HashMap::new(),
+        }
+    }
+
+    /// Parses a JSON Schema pattern.
+    pub(crate) fn pattern(&mut self, source: &str) -> Result<Pattern, String> {
+        if let Some(known) = self.patterns.get(source) {
+            return known.clone();
+        }
+        let parsed = ecma::parse(source).and_then(|ast| {
+            let language = self.search(&ast)?;
+            let text = (!ast.looks_ahead() && !anchors_inside(&ast, true, true))
+                .then(|| print::rewrite(source, &ast));
+            Ok(Pattern { language, text })
+        });
+        self.patterns.insert(source.to_owned(), parsed.clone());
+        parsed
+    }
+
+    /// Strings in which `ast` finds a match anywhere.
+    fn search(&mut self, ast: &Ast) -> Result<LanguageId, String> {
+        let at_start = self.lang(ast, ALL, true)?;
+        let inside = self.lang(ast, ALL, false)?;
+        let later = if inside == NOTHING { NOTHING } else { self.exprs.concat(ALL, inside) };
+        Ok(self.exprs.or([at_start, later]))
+    }
+
+    /// Texts that start with a match of `ast` followed by a text of `after`. `start` tells whether
+    /// nothing precedes.
+    fn lang(&mut self, ast: &Ast, after: LanguageId, start: bool) -> Result<LanguageId, String> {
+        Ok(match ast {
+            Ast::Empty => after,
+            Ast::Class(set) => {
+                let class = self.exprs.class(set.clone());
+                self.exprs.concat(class, after)
+            }
+            Ast::Start => {
+                if start {
+                    after
+                } else {
+                    NOTHING
+                }
+            }
+            Ast::End => self.exprs.and([EMPTY, after]),
+            Ast::Look { negated, inner } => {
+                let ahead = self.lang(inner, ALL, start)?;
+                let ahead = if *negated { self.exprs.not(ahead) } else { ahead };
+                self.exprs.and([ahead, after])
+            }
+            Ast::Alt(list) => {
+                let parts: Result<Vec<LanguageId>, String> =
+                    list.iter().map(|x| self.lang(x, after, start)).collect();
+                self.exprs.or(parts?)
+            }
+            Ast::Concat(list) => self.sequence(list, after, start)?,
+            Ast::Repeat(inner, min, max) => {
+                if !inner.asserts() {
+                    let inner = self.lang(inner, EMPTY, start)?;
+                    let repeated = self.exprs.repeat(inner, *min, *max);
+                    return Ok(self.exprs.concat(repeated, after));
+                }
+                match (min, max) {
+                    (0, Some(1)) => {
+                        let once = self.lang(inner, after, start)?;
+                        self.exprs.or([once, after])
+                    }
+                    (1, Some(1)) => self.lang(inner, after, start)?,
+                    _ if only_end(inner) => self.repeat_to_end(inner, *min, *max, after)?,
+                    _ => {
+                        return Err("anchors and look-ahead inside a repetition are not supported".to_owned());
+                    }
+                }
+            }
+        })
+    }
+
+    /// A repetition whose body may contain `$`: all rounds but the last are without it.
+    fn repeat_to_end(
+        &mut self,
+        body: &Ast,
+        min: u32,
+        max: Option<u32>,
+        after: LanguageId,
+    ) -> Result<LanguageId, String> {
+        let inside = self.lang(&without_end(body), EMPTY, false)?;
+        let last = self.lang(body, EMPTY, false)?;
+        // Rounds that match nothing fill up the count.
+        let min = if self.exprs.nullable(last) { 0 } else { min };
+        let rounds = self.exprs.repeat(inside, min, max);
+        let plain = self.exprs.concat(rounds, after);
+        let rest = self.exprs.and([EMPTY, after]);
+        let last = self.lang(body, rest, false)?;
+        let rounds = self.exprs.repeat(inside, min.saturating_sub(1), max.map(|max| max.saturating_sub(1)));
+        let ended = self.exprs.concat(rounds, last);
+        Ok(self.exprs.or([plain, ended]))
+    }
+
+    fn sequence(&mut self, list: &[Ast], after: LanguageId, start: bool) -> Result<LanguageId, String> {
+        let Some((head, tail)) = list.split_first() else { return Ok(after) };
+        if !start || !tail.iter().any(has_start) {
+            let rest = self.sequence(tail, after, false)?;
+            return self.lang(head, rest, start);
+        }
+        // Whether the tail is at the start depends on what the head consumed.
+        match width(head) {
+            Width::None => {
+                let rest = self.sequence(tail, after, true)?;
+                self.lang(head, rest, true)
+            }
+            Width::Some => {
+                let rest = self.sequence(tail, after, false)?;
+                self.lang(head, rest, true)
+            }
+            Width::Either => Err("`^` after something that may be empty is not supported".to_owned()),
+        }
+    }
+
+    pub(crate) fn literal(&mut self, text: &str) -> LanguageId {
+        self.exprs.literal(text)
+    }
+
+    pub(crate) fn lengths(&mut self, min: u64, max: Option<u64>) -> LanguageId {
+        let clip = |n: u64| u32::try_from(n).unwrap_or(u32::MAX);
+        self.exprs.repeat(ANY_CHAR, clip(min), max.map(clip))
+    }
+
+    pub(crate) fn or(&mut self, list: impl IntoIterator<Item = LanguageId>) -> LanguageId {
+        self.exprs.or(list)
+    }
+
+    pub(crate) fn and(&mut self, list: impl IntoIterator<Item = LanguageId>) -> LanguageId {
+        self.exprs.and(list)
+    }
+
+    pub(crate) fn not(&mut self, x: LanguageId) -> LanguageId {
+        self.exprs.not(x)
+    }
+
+    pub(crate) fn matches(&mut self, x: LanguageId, text: &str) -> bool {
+        self.exprs.matches(x, text)
+    }
+
+    /// Whether the language has no string; `None` if that would take too long to find out.
+    pub(crate) fn is_empty(&mut self, x: LanguageId) -> Option<bool> {
+        if let Some(&known) = self.empty.get(&x) {
+            return known;
+        }
+        let result = dfa::is_empty(&mut self.exprs, x);
+        self.empty.insert(x, result);
+        result
+    }
+
+    /// The language as a regular expression, if it is small enough.
+    pub(crate) fn print(&mut self, x: LanguageId, max_bytes: usize) -> Option<String> {
+        if let Some(known) = self.printed.get(&x) {
+            return known.clone();
+        }
+        let text = dfa::print(&mut self.exprs, x, max_bytes);
+        self.printed.insert(x, text.clone());
+        text
+    }
+}
+
+enum Width {
+    None,
+    Some,
+    Either,
+}
+
+fn width(ast: &Ast) -> Width {
+    match ast {
+        Ast::Empty | Ast::Start | Ast::End | Ast::Look { .. } => Width::None,
+        Ast::Class(_) => Width::Some,
+        Ast::Concat(list) => {
+            if list.iter().any(|x| matches!(width(x), Width::Some)) {
+                Width::Some
+            } else if list.iter().all(|x| matches!(width(x), Width::None)) {
+                Width::None
+            } else {
+                Width::Either
+            }
+        }
+        Ast::Alt(list) => {
+            if list.iter().all(|x| matches!(width(x), Width::Some)) {
+                Width::Some
+            } else if list.iter().all(|x| matches!(width(x), Width::None)) {
+                Width::None
+            } else {
+                Width::Either
+            }
+        }
+        Ast::Repeat(inner, min, _) => match width(inner) {
+            Width::None => Width::None,
+            Width::Some if *min > 0 => Width::Some,
+            _ => Width::Either,
+        },
+    }
+}
+
+/// Whether `^` or `$` stands where llguidance does not take it: anywhere but at the outer ends.
+fn anchors_inside(ast: &Ast, first: bool, last: bool) -> bool {
+    match ast {
+        Ast::Start => !first,
+        Ast::End => !last,
+        Ast::Alt(list) => list.iter().any(|x| anchors_inside(x, first, last)),
+        Ast::Concat(list) => {
+            let head = list.iter().position(|x| !matches!(x, Ast::Start)).unwrap_or(list.len());
+            let tail = list.iter().rposition(|x| !matches!(x, Ast::End)).map_or(0, |at| at + 1);
+            list.iter().enumerate().any(|(i, x)| anchors_inside(x, first && i <= head, last && i + 1 >= tail))
+        }
+        Ast::Repeat(inner, _, _) | Ast::Look { inner, .. } => inner.asserts(),
+        Ast::Empty | Ast::Class(_) => false,
+    }
+}
+
+/// Whether `$` is the only assertion inside.
+fn only_end(ast: &Ast) -> bool {
+    match ast {
+        Ast::Start | Ast::Look { .. } => false,
+        Ast::Concat(list) | Ast::Alt(list) => list.iter().all(only_end),
+        Ast::Repeat(inner, _, _) => only_end(inner),
+        Ast::Empty | Ast::Class(_) | Ast::End => true,
+    }
+}
+
+/// The same pattern where `$` never holds.
+fn without_end(ast: &Ast) -> Ast {
+    match ast {
+        Ast::End => Ast::Alt(Vec::new()),
+        Ast::Concat(list) => Ast::Concat(list.iter().map(without_end).collect()),
+        Ast::Alt(list) => Ast::Alt(list.iter().map(without_end).collect()),
+        Ast::Repeat(inner, min, max) => Ast::Repeat(Box::new(without_end(inner)), *min, *max),
+        other => other.clone(),
+    }
+}
+
+fn has_start(ast: &Ast) -> bool {
+    match ast {
+        Ast::Start => true,
+        Ast::Concat(list) | Ast::Alt(list) => list.iter().any(has_start),
+        Ast::Repeat(inner, _, _) | Ast::Look { inner, .. } => has_start(inner),
+        Ast::Empty | Ast::Class(_) | Ast::End => false,
+    }
+}
+
+/// Rewrites a pattern into llguidance's dialect; `None` if it already means the same there, an error
+/// if it cannot be written directly (look-ahead).
+pub(crate) fn translate(source: &str) -> Result<Option<String>, String> {
+    let ast = ecma::parse(source)?;
+    if ast.looks_ahead() || anchors_inside(&ast, true, true) {
+        return Err("look-ahead".to_owned());
+    }
+    let text = print::rewrite(source, &ast);
+    Ok((text != source).then_some(text))
+}
+
+#[cfg(test)]
+mod tests;

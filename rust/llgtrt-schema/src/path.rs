@@ -1,0 +1,196 @@
+//! The syntax of paths that errors name, written and read: `properties["a b"].items[0].pattern`. Pure functions.
+
+use std::fmt::Write;
+
+use serde_json::Value;
+
+/// Longer keys are cut in paths.
+const MAX_KEY_CHARS: usize = 80;
+
+/// A step of a path.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum Step {
+    /// Into a member of an object.
+    Key(String),
+    /// Into an item of an array.
+    Index(usize),
+}
+
+/// Keywords whose members are named schemas.
+const NAMED: [&str; 6] =
+    ["properties", "patternProperties", "$defs", "definitions", "dependencies", "dependentSchemas"];
+
+/// The steps of a path; `None` if it is not one, for instance because a long key was shortened.
+pub fn steps(path: &str) -> Option<Vec<Step>> {
+    let mut steps = Vec::new();
+    let mut rest = path;
+    while !rest.is_empty() {
+        if let Some(tail) = rest.strip_prefix('[') {
+            if tail.starts_with('"') {
+                let mut values = serde_json::Deserializer::from_str(tail).into_iter::<String>();
+                let key = values.next()?.ok()?;
+                rest = tail[values.byte_offset()..].strip_prefix(']')?;
+                steps.push(Step::Key(key));
+            } else {
+                let (index, after) = tail.split_once(']')?;
+                steps.push(Step::Index(index.parse().ok()?));
+                rest = after;
+            }
+        } else {
+            let key = if steps.is_empty() { rest } else { rest.strip_prefix('.')? };
+            let end = key.find(['.', '[']).unwrap_or(key.len());
+            if end == 0 {
+                return None;
+            }
+            steps.push(Step::Key(key[..end].to_owned()));
+            rest = &key[end..];
+        }
+    }
+    Some(steps)
+}
+
+/// The keyword that a path ends in; empty if it ends at a schema, or at a name.
+pub fn keyword(path: &str) -> String {
+    let Some(steps) = steps(path) else { return String::new() };
+    let mut in_names = false;
+    let mut last = String::new();
+    for step in steps {
+        last = match step {
+            Step::Key(_) if in_names => {
+                in_names = false;
+                String::new()
+            }
+            Step::Key(key) => {
+                in_names = NAMED.contains(&key.as_str());
+                key
+            }
+            Step::Index(_) => {
+                in_names = false;
+                String::new()
+            }
+        };
+    }
+    last
+}
+
+/// What a path leads to.
+pub fn find<'a>(root: &'a Value, steps: &[Step]) -> Option<&'a Value> {
+    steps.iter().try_fold(root, |value, step| match step {
+        Step::Key(key) => value.get(key.as_str()),
+        Step::Index(index) => value.get(*index),
+    })
+}
+
+/// As [`find`], to change it.
+pub fn find_mut<'a>(root: &'a mut Value, steps: &[Step]) -> Option<&'a mut Value> {
+    steps.iter().try_fold(root, |value, step| match step {
+        Step::Key(key) => value.get_mut(key.as_str()),
+        Step::Index(index) => value.get_mut(*index),
+    })
+}
+
+/// Appends a key to a path: `a.b`, or `a["b c"]` where the key is not a plain word.
+pub fn push_key(path: &mut String, key: &str) {
+    let plain = !key.is_empty() && key.chars().all(|c| c.is_alphanumeric() || matches!(c, '_' | '-' | '$'));
+    if !plain {
+        let key = match key.char_indices().nth(MAX_KEY_CHARS) {
+            Some((end, _)) => format!("{}...", &key[..end]),
+            None => key.to_owned(),
+        };
+        let _ = write!(path, "[{}]", Value::String(key));
+        return;
+    }
+    if !path.is_empty() {
+        path.push('.');
+    }
+    path.push_str(key);
+}
+
+/// Two paths, one after the other; either may be empty.
+pub fn join(path: &str, rest: &str) -> String {
+    match (path.is_empty(), rest.is_empty()) {
+        (true, _) => rest.to_owned(),
+        (_, true) => path.to_owned(),
+        _ if rest.starts_with('[') => format!("{path}{rest}"),
+        _ => format!("{path}.{rest}"),
+    }
+}
+
+/// The text that a percent-encoded part of a URI stands for; `None` if it is not one.
+pub fn percent_decode(text: &str) -> Option<String> {
+    if !text.contains('%') {
+        return Some(text.to_owned());
+    }
+    let mut bytes = Vec::with_capacity(text.len());
+    let mut rest = text.as_bytes();
+    while let Some((&byte, tail)) = rest.split_first() {
+        rest = tail;
+        if byte != b'%' {
+            bytes.push(byte);
+            continue;
+        }
+        let digits = std::str::from_utf8(rest.get(..2)?).ok()?;
+        bytes.push(u8::from_str_radix(digits, 16).ok()?);
+        rest = &rest[2..];
+    }
+    String::from_utf8(bytes).ok()
+}
+
+/// Splits `a.b.oneOf` at its last keyword.
+pub(crate) fn split_keyword(path: &str) -> (&str, &str) {
+    match path.rsplit_once('.') {
+        Some((head, tail)) if !tail.contains('[') => (head, tail),
+        None if !path.contains('[') => ("", path),
+        _ => (path, ""),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn paths_are_read_as_they_are_written() {
+        let keys = ["a", "b c", "x.y", "q\"[0]", "é", ""];
+        let mut path = String::new();
+        for key in keys {
+            push_key(&mut path, key);
+        }
+        path.push_str("[12]");
+        let mut expected: Vec<Step> = keys.iter().map(|&key| Step::Key(key.to_owned())).collect();
+        expected.push(Step::Index(12));
+        assert_eq!(steps(&path), Some(expected));
+        assert_eq!(steps(""), Some(Vec::new()));
+        for wrong in ["a..b", "a[", "a[x]", "[\"a", "a]b[", ".a"] {
+            assert!(steps(wrong).is_none_or(|steps| steps.len() == 1), "{wrong}");
+        }
+    }
+
+    #[test]
+    fn paths_quote_odd_keys() {
+        let mut path = String::new();
+        push_key(&mut path, "properties");
+        push_key(&mut path, "a b");
+        push_key(&mut path, "$defs");
+        assert_eq!(path, r#"properties["a b"].$defs"#);
+        assert_eq!(join("a", "[1]"), "a[1]");
+        assert_eq!(join("", "b"), "b");
+        assert_eq!(join("a", "b"), "a.b");
+    }
+
+    #[test]
+    fn keywords_are_told_from_names() {
+        for (path, expected) in [
+            ("properties.pattern.pattern", "pattern"),
+            ("properties.pattern", ""),
+            ("oneOf", "oneOf"),
+            ("anyOf[3]", ""),
+            ("$defs.not.not", "not"),
+            ("properties.properties.properties.type", ""),
+            ("grammars[0].json_schema.items.enum", "enum"),
+            ("", ""),
+        ] {
+            assert_eq!(keyword(path), expected, "{path}");
+        }
+    }
+}

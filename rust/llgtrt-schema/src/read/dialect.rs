@@ -1,0 +1,84 @@
+//! The drafts of JSON Schema and where they differ.
+
+use serde_json::Value;
+
+/// A draft.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
+pub(crate) enum Draft {
+    D4,
+    D6,
+    D7,
+    D2019,
+    D2020,
+}
+
+/// Whether the schema names a draft in which 1.0 is no integer.
+pub fn is_draft_4(schema: &Value) -> bool {
+    let dialect = Dialect::of(schema, Dialect::DEFAULT);
+    dialect.named && dialect.draft == Draft::D4
+}
+
+/// The draft of a schema, and whether `$schema` named it. Without a name all keywords of all drafts
+/// count, as far as they do not contradict each other.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) struct Dialect {
+    pub(crate) draft: Draft,
+    pub(crate) named: bool,
+}
+
+impl Dialect {
+    pub(crate) const DEFAULT: Dialect = Dialect { draft: Draft::D2020, named: false };
+
+    /// The dialect that `$schema` of this schema names; that of its surroundings otherwise.
+    pub(crate) fn of(schema: &Value, outer: Dialect) -> Dialect {
+        let Some(uri) = schema.get("$schema").and_then(Value::as_str) else { return outer };
+        let name = uri.trim_end_matches('#').trim_end_matches('/');
+        let name = name.strip_prefix("https://").or_else(|| name.strip_prefix("http://")).unwrap_or(name);
+        let draft = match name {
+            "json-schema.org/draft-04/schema" | "json-schema.org/draft-03/schema" => Draft::D4,
+            "json-schema.org/draft-06/schema" => Draft::D6,
+            "json-schema.org/draft-07/schema" => Draft::D7,
+            "json-schema.org/draft/2019-09/schema" => Draft::D2019,
+            "json-schema.org/draft/2020-12/schema" => Draft::D2020,
+            _ => return outer,
+        };
+        Dialect { draft, named: true }
+    }
+
+    /// Whether keywords beside `$ref` are ignored.
+    pub(crate) fn lone_ref(self) -> bool {
+        self.named && self.draft <= Draft::D7
+    }
+
+    /// The keyword of a schema's identifier.
+    pub(crate) fn id(self, schema: &Value) -> Option<&str> {
+        let object = schema.as_object()?;
+        if self.lone_ref() && object.contains_key("$ref") {
+            return None;
+        }
+        let new = if self.draft >= Draft::D6 || !self.named { object.get("$id") } else { None };
+        let old = if self.draft == Draft::D4 || !self.named { object.get("id") } else { None };
+        new.and_then(Value::as_str).or_else(|| old.and_then(Value::as_str))
+    }
+
+    /// Whether the keyword is of this draft or an earlier one. Keywords of later drafts that only add
+    /// a constraint are honoured as well: whoever wrote them meant them.
+    pub(crate) fn knows(self, keyword: &str) -> bool {
+        if !self.named {
+            return true;
+        }
+        match keyword {
+            "unevaluatedItems"
+            | "unevaluatedProperties"
+            | "dependentRequired"
+            | "dependentSchemas"
+            | "minContains"
+            | "maxContains" => self.draft >= Draft::D2019,
+            "$recursiveRef" => self.draft == Draft::D2019,
+            "$dynamicRef" => self.draft == Draft::D2020,
+            "prefixItems" => self.draft == Draft::D2020,
+            "additionalItems" => self.draft <= Draft::D2019,
+            _ => true,
+        }
+    }
+}

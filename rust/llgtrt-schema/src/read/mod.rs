@@ -1,0 +1,429 @@
+//! Reads schemas into formulas. References are read when they are needed.
+
+mod dialect;
+mod object;
+pub(crate) mod refs;
+mod unevaluated;
+
+pub use self::dialect::is_draft_4;
+pub(crate) use self::dialect::{Dialect, Draft};
+
+use std::rc::Rc;
+
+use serde_json::{Map, Value};
+
+use crate::SchemaError;
+use crate::formula::{FALSE, FormulaId, Lit, TRUE, Type, Values};
+use crate::formula::{Num, Ratio};
+use crate::languages::formats;
+use crate::normalizer::{Def, Normalizer};
+use crate::read::refs::Place;
+
+/// Parts of a schema: those that decide the order of properties, and the others.
+#[derive(Default)]
+pub(crate) struct Parts {
+    pub(crate) first: Vec<FormulaId>,
+    pub(crate) last: Vec<FormulaId>,
+}
+
+pub(crate) fn bad(place: &Place, keyword: &str, expected: &str) -> SchemaError {
+    SchemaError::new(&place.path, keyword, format!("`{keyword}` must be {expected}"), "")
+}
+
+/// A count: a whole number, also if it is written with a fraction of zero.
+pub(crate) fn count(place: &Place, keyword: &str, value: &Value) -> Result<u64, SchemaError> {
+    let whole = value.as_f64().filter(|n| n.fract() == 0.0 && (0.0..1e15).contains(n)).map(|n| n as u64);
+    value.as_u64().or(whole).ok_or_else(|| bad(place, keyword, "a whole number of at least 0"))
+}
+
+impl<'a> Normalizer<'a> {
+    /// Reads the schema at a place, whose identifier is not applied yet.
+    pub(crate) fn read(&mut self, place: &Place<'a>) -> Result<FormulaId, SchemaError> {
+        let object = match place.schema {
+            Value::Bool(true) => return Ok(TRUE),
+            Value::Bool(false) => return Ok(FALSE),
+            Value::Object(object) => object,
+            _ => {
+                return Err(SchemaError::new(&place.path, "", "a schema must be an object or a boolean", ""));
+            }
+        };
+        if object.is_empty() {
+            return Ok(TRUE);
+        }
+        self.enter()?;
+        let place = place.enter();
+        let result = self.read_object(&place, object);
+        self.leave();
+        let f = result?;
+        self.forms.set_path(f, &place.path);
+        Ok(f)
+    }
+
+    fn read_object(
+        &mut self,
+        place: &Place<'a>,
+        object: &'a Map<String, Value>,
+    ) -> Result<FormulaId, SchemaError> {
+        if place.dialect.lone_ref() {
+            if let Some(reference) = object.get("$ref") {
+                return self.reference(place, "$ref", reference);
+            }
+        }
+        let mut parts = Parts::default();
+        if let Some(types) = object.get("type") {
+            let f = self.read_types(place, types)?;
+            parts.first.push(f);
+        }
+        for (keyword, value) in object {
+            if place.dialect.knows(keyword) {
+                let result = self.keyword(place, object, keyword, value, &mut parts);
+                let types: &[Type] = match keyword.as_str() {
+                    "pattern" => &[Type::String],
+                    "patternProperties" | "additionalProperties" => &[Type::Object],
+                    _ => &Type::ALL,
+                };
+                self.or_unknown(result, types, &mut parts)?;
+            }
+        }
+        self.read_if(place, object, &mut parts)?;
+        if object.contains_key("unevaluatedProperties") || object.contains_key("unevaluatedItems") {
+            let result = self.read_unevaluated(place, object, &mut parts);
+            self.or_unknown(result, &[Type::Array, Type::Object], &mut parts)?;
+        }
+        Ok(self.forms.and(parts.first.into_iter().chain(parts.last)))
+    }
+
+    fn keyword(
+        &mut self,
+        place: &Place<'a>,
+        object: &'a Map<String, Value>,
+        keyword: &'a str,
+        value: &'a Value,
+        parts: &mut Parts,
+    ) -> Result<(), SchemaError> {
+        match keyword {
+            "$ref" | "$dynamicRef" | "$recursiveRef" => {
+                let f = self.reference(place, keyword, value)?;
+                parts.first.push(f);
+            }
+            "allOf" | "anyOf" | "oneOf" => {
+                let list = self.read_list(place, keyword, value)?;
+                let f = match keyword {
+                    "allOf" => self.forms.and(list),
+                    "anyOf" => self.forms.or(list),
+                    _ => {
+                        self.rule("one-of", &place.path);
+                        self.forms.one(&list)
+                    }
+                };
+                let mut path = place.path.to_string();
+                crate::path::push_key(&mut path, keyword);
+                self.forms.set_path(f, &path);
+                parts.first.push(f);
+            }
+            "not" => {
+                self.rule("not", &place.path);
+                let f = self.read(&place.child(value, keyword))?;
+                let f = self.forms.not(f);
+                let mut path = place.path.to_string();
+                crate::path::push_key(&mut path, keyword);
+                self.forms.set_path(f, &path);
+                parts.last.push(f);
+            }
+            "enum" => {
+                let list = value.as_array().ok_or_else(|| bad(place, keyword, "an array"))?;
+                let f = self.forms.lit(Lit::Values(Values::new(list.clone())));
+                parts.first.push(f);
+            }
+            "const" => {
+                let f = self.forms.lit(Lit::Values(Values::new(vec![value.clone()])));
+                parts.first.push(f);
+            }
+            "minimum" | "maximum" | "exclusiveMinimum" | "exclusiveMaximum" | "multipleOf"
+                if applies(object, Type::Number) =>
+            {
+                if let Some(f) = self.read_number(place, object, keyword, value)? {
+                    parts.last.push(f);
+                }
+            }
+            "minLength" | "maxLength" | "pattern" | "format" if applies(object, Type::String) => {
+                if let Some(f) = self.read_string(place, keyword, value)? {
+                    parts.last.push(f);
+                }
+            }
+            "items" | "prefixItems" | "minItems" | "maxItems" | "contains" | "uniqueItems"
+                if applies(object, Type::Array) =>
+            {
+                self.read_array(place, object, keyword, value, parts)?;
+            }
+            "additionalItems" if applies(object, Type::Array) && !object.contains_key("items") => {}
+            _ if applies(object, Type::Object) => self.read_members(place, object, keyword, value, parts)?,
+            _ => {}
+        }
+        Ok(())
+    }
+
+    pub(crate) fn read_list(
+        &mut self,
+        place: &Place<'a>,
+        keyword: &str,
+        value: &'a Value,
+    ) -> Result<Vec<FormulaId>, SchemaError> {
+        let list = value.as_array().ok_or_else(|| bad(place, keyword, "an array of schemas"))?;
+        let outer = place.child(value, keyword);
+        list.iter().enumerate().map(|(i, schema)| self.read(&outer.item(schema, i))).collect()
+    }
+
+    fn read_types(&mut self, place: &Place<'a>, value: &Value) -> Result<FormulaId, SchemaError> {
+        let list = match value {
+            Value::Array(list) => list.as_slice(),
+            one => std::slice::from_ref(one),
+        };
+        let mut types = Vec::new();
+        let (mut integer, mut number) = (false, false);
+        for name in list {
+            types.push(match name.as_str() {
+                Some("null") => Type::Null,
+                Some("boolean") => Type::Boolean,
+                Some("integer") => {
+                    integer = true;
+                    Type::Number
+                }
+                Some("number") => {
+                    number = true;
+                    Type::Number
+                }
+                Some("string") => Type::String,
+                Some("array") => Type::Array,
+                Some("object") => Type::Object,
+                _ => {
+                    return Err(bad(
+                        place,
+                        "type",
+                        "one of null, boolean, integer, number, string, array, object",
+                    ));
+                }
+            });
+        }
+        let types = self.forms.types(types);
+        if integer && !number {
+            let whole = self.forms.lit(Lit::Integer);
+            return Ok(self.forms.and([types, whole]));
+        }
+        Ok(types)
+    }
+
+    fn read_number(
+        &mut self,
+        place: &Place<'a>,
+        object: &Map<String, Value>,
+        keyword: &str,
+        value: &Value,
+    ) -> Result<Option<FormulaId>, SchemaError> {
+        let strict = |name: &str| object.get(name) == Some(&Value::Bool(true));
+        if value.is_boolean() && keyword.starts_with("exclusive") {
+            return Ok(None);
+        }
+        let Value::Number(number) = value else {
+            return Err(bad(place, keyword, "a number"));
+        };
+        let num = Num::new(number).ok_or_else(|| bad(place, keyword, "a number that fits a double"))?;
+        let lit = match keyword {
+            "minimum" => Lit::Least(num, strict("exclusiveMinimum")),
+            "maximum" => Lit::Most(num, strict("exclusiveMaximum")),
+            "exclusiveMinimum" => Lit::Least(num, true),
+            "exclusiveMaximum" => Lit::Most(num, true),
+            _ => Lit::Multiple(
+                Ratio::new(number).ok_or_else(|| bad(place, keyword, "a number above 0 with few digits"))?,
+            ),
+        };
+        let f = self.forms.lit(lit);
+        let mut path = place.path.to_string();
+        crate::path::push_key(&mut path, keyword);
+        self.forms.set_path(f, &path);
+        Ok(Some(f))
+    }
+
+    fn read_string(
+        &mut self,
+        place: &Place<'a>,
+        keyword: &str,
+        value: &Value,
+    ) -> Result<Option<FormulaId>, SchemaError> {
+        let lit = match keyword {
+            "minLength" => Lit::MinLength(count(place, keyword, value)?),
+            "maxLength" => Lit::MaxLength(count(place, keyword, value)?),
+            "pattern" => {
+                let source = value.as_str().ok_or_else(|| bad(place, keyword, "a string"))?;
+                let pattern = self.pattern(place, keyword, source)?;
+                Lit::Match(pattern.language, pattern.text.map(Into::into))
+            }
+            _ => {
+                let name = value.as_str().ok_or_else(|| bad(place, keyword, "a string"))?;
+                let Some(format) = formats::lookup(name) else {
+                    self.rule("unknown-format", &place.path);
+                    return Ok(None);
+                };
+                let pattern = self.pattern(place, keyword, format.pattern)?;
+                if let Some(max) = format.max_length {
+                    self.rule("format-pattern", &place.path);
+                    let limit = self.forms.lit(Lit::MaxLength(max));
+                    let own = self.forms.lit(Lit::Match(pattern.language, pattern.text.map(Into::into)));
+                    return Ok(Some(self.forms.and([own, limit])));
+                }
+                if format.native {
+                    Lit::Match(pattern.language, Some(format!("{}{name}", formats::MARK).into()))
+                } else {
+                    self.rule("format-pattern", &place.path);
+                    Lit::Match(pattern.language, pattern.text.map(Into::into))
+                }
+            }
+        };
+        let f = self.forms.lit(lit);
+        let mut path = place.path.to_string();
+        crate::path::push_key(&mut path, keyword);
+        self.forms.set_path(f, &path);
+        Ok(Some(f))
+    }
+
+    pub(crate) fn pattern(
+        &mut self,
+        place: &Place<'a>,
+        keyword: &str,
+        source: &str,
+    ) -> Result<crate::languages::Pattern, SchemaError> {
+        let pattern = self.langs.pattern(source).map_err(|why| {
+            let beyond = why.contains("not supported");
+            let error = SchemaError::new(
+                &place.path,
+                keyword,
+                format!("bad regular expression: {why}"),
+                "use classes, groups, repetitions, `^` and `$`",
+            );
+            if beyond { error.beyond() } else { error }
+        })?;
+        if pattern.text.is_none() {
+            self.rule("look-ahead", &place.path);
+        }
+        Ok(pattern)
+    }
+
+    fn read_if(
+        &mut self,
+        place: &Place<'a>,
+        object: &'a Map<String, Value>,
+        parts: &mut Parts,
+    ) -> Result<(), SchemaError> {
+        let Some(condition) = object.get("if") else { return Ok(()) };
+        if !object.contains_key("then") && !object.contains_key("else") {
+            return Ok(());
+        }
+        self.rule("if-then-else", &place.path);
+        let condition = self.read(&place.child(condition, "if"))?;
+        let branch = |this: &mut Self, name: &str| match object.get_key_value(name) {
+            Some((name, schema)) => this.read(&place.child(schema, name)),
+            None => Ok(TRUE),
+        };
+        let then = branch(self, "then")?;
+        let other = branch(self, "else")?;
+        let negated = self.forms.not(condition);
+        let yes = self.forms.and([condition, then]);
+        let no = self.forms.and([negated, other]);
+        let f = self.forms.or([yes, no]);
+        let mut path = place.path.to_string();
+        crate::path::push_key(&mut path, "if");
+        self.forms.set_path(f, &path);
+        parts.last.push(f);
+        Ok(())
+    }
+
+    /// A reference, as the number of what it leads to.
+    pub(crate) fn reference(
+        &mut self,
+        place: &Place<'a>,
+        keyword: &str,
+        value: &Value,
+    ) -> Result<FormulaId, SchemaError> {
+        let target = self.target(place, keyword, value)?;
+        match target.schema {
+            Value::Bool(true) => return Ok(TRUE),
+            Value::Bool(false) => return Ok(FALSE),
+            _ => {}
+        }
+        let id = (std::ptr::from_ref(target.schema), Rc::clone(&target.base));
+        let number = if let Some(&number) = self.def_ids.get(&id) {
+            number
+        } else {
+            let number = self.defs.len() as u32;
+            self.defs.push(Def { place: target, body: None });
+            self.def_ids.insert(id, number);
+            number
+        };
+        let f = self.forms.def(number);
+        let mut path = place.path.to_string();
+        crate::path::push_key(&mut path, keyword);
+        self.forms.set_path(f, &path);
+        Ok(f)
+    }
+
+    pub(crate) fn target(
+        &mut self,
+        place: &Place<'a>,
+        keyword: &str,
+        value: &Value,
+    ) -> Result<Place<'a>, SchemaError> {
+        let reference = value.as_str().ok_or_else(|| bad(place, keyword, "a string"))?;
+        let refuse = |why: &str| {
+            let shown: String = reference.chars().take(100).collect();
+            let remote = shown.contains("://");
+            let why = if remote && why.starts_with("not") {
+                "outside of the schema, and nothing is fetched"
+            } else {
+                why
+            };
+            SchemaError::new(
+                &place.path,
+                keyword,
+                format!("`{shown}`: {why}"),
+                "copy the schema under `$defs` and refer to it as `#/$defs/NAME`",
+            )
+        };
+        match keyword {
+            "$dynamicRef" => {
+                self.rule("dynamic-ref", &place.path);
+                self.index.resolve_dynamic(place, reference).map_err(refuse)
+            }
+            "$recursiveRef" => {
+                self.rule("dynamic-ref", &place.path);
+                self.index.resolve_recursive(place).map_err(refuse)
+            }
+            _ => self.index.resolve(place, reference).ok_or_else(|| refuse("not in the schema")),
+        }
+    }
+
+    /// The formula of a referenced schema.
+    pub(crate) fn def_body(&mut self, number: u32) -> Result<FormulaId, SchemaError> {
+        let def = &self.defs[number as usize];
+        if let Some(body) = def.body {
+            return Ok(body);
+        }
+        let place = def.place.clone();
+        let body = self.read(&place)?;
+        self.defs[number as usize].body = Some(body);
+        Ok(body)
+    }
+}
+
+/// Whether the schema's own `type` allows values of this type; keywords of others mean nothing.
+fn applies(object: &Map<String, Value>, t: Type) -> bool {
+    let allowed = |name: &Value| match name.as_str() {
+        Some("integer" | "number") => t == Type::Number,
+        Some(name) => name == t.name(),
+        None => true,
+    };
+    match object.get("type") {
+        None => true,
+        Some(Value::Array(names)) => names.iter().any(allowed),
+        Some(name) => allowed(name),
+    }
+}

@@ -1,0 +1,313 @@
+//! Where references lead: identifiers, anchors and JSON pointers inside one document.
+//!
+//! Nothing is fetched. A reference that leads out of the document is an error of the caller.
+
+use std::collections::HashMap;
+use std::rc::Rc;
+
+use serde_json::Value;
+
+use crate::path::percent_decode;
+use crate::read::Dialect;
+
+/// A place in the document: a schema, the identifier that references in it are relative to, the
+/// dialect, and the path.
+#[derive(Debug, Clone)]
+pub(crate) struct Place<'a> {
+    pub(crate) schema: &'a Value,
+    pub(crate) base: Rc<str>,
+    pub(crate) dialect: Dialect,
+    pub(crate) path: Rc<str>,
+}
+
+/// All identified schemas of a document.
+#[derive(Debug, Default)]
+pub(crate) struct Index<'a> {
+    /// By absolute identifier without fragment.
+    resources: HashMap<Rc<str>, Place<'a>>,
+    /// By identifier and anchor.
+    anchors: HashMap<(Rc<str>, &'a str), Place<'a>>,
+    /// By name of the dynamic anchor.
+    dynamic: HashMap<&'a str, Vec<Place<'a>>>,
+    recursive: Vec<Place<'a>>,
+}
+
+/// Keywords whose members are schemas.
+const NAMED: [&str; 6] =
+    ["properties", "patternProperties", "$defs", "definitions", "dependencies", "dependentSchemas"];
+
+/// Keywords that hold schemas.
+const SCHEMAS: [&str; 23] = [
+    "properties",
+    "patternProperties",
+    "$defs",
+    "definitions",
+    "dependencies",
+    "dependentSchemas",
+    "allOf",
+    "anyOf",
+    "oneOf",
+    "not",
+    "if",
+    "then",
+    "else",
+    "items",
+    "prefixItems",
+    "additionalItems",
+    "additionalProperties",
+    "contains",
+    "propertyNames",
+    "unevaluatedItems",
+    "unevaluatedProperties",
+    "components",
+    "schemas",
+];
+
+/// The identifier of a document that has none.
+const ROOT: &str = "json-schema:///";
+
+impl<'a> Index<'a> {
+    /// Finds everything that a reference may name.
+    pub(crate) fn new(root: &'a Value) -> (Self, Place<'a>) {
+        let mut index = Self::default();
+        let start = Place { schema: root, base: ROOT.into(), dialect: Dialect::DEFAULT, path: "".into() };
+        index.resources.insert(ROOT.into(), start.clone());
+        let first = start.enter();
+        index.resources.insert(ROOT.into(), first.clone());
+        let mut open = vec![(start, true)];
+        while let Some((place, is_schema)) = open.pop() {
+            let place = if is_schema { place.enter() } else { place };
+            if is_schema {
+                index.note(&place);
+            }
+            match place.schema {
+                Value::Object(object) => {
+                    for (key, value) in object {
+                        // Only where schemas are: an identifier in anything else is data.
+                        if is_schema && !SCHEMAS.contains(&key.as_str()) {
+                            continue;
+                        }
+                        // Inside `properties` and the like, keys are names.
+                        let names = is_schema && NAMED.contains(&key.as_str());
+                        if value.is_object() || value.is_array() {
+                            let child = place.child(value, key);
+                            open.push((child, value.is_object() && !names));
+                        }
+                    }
+                }
+                Value::Array(list) => {
+                    for (i, value) in list.iter().enumerate() {
+                        if value.is_object() || value.is_array() {
+                            open.push((place.item(value, i), value.is_object()));
+                        }
+                    }
+                }
+                _ => {}
+            }
+        }
+        (index, first)
+    }
+
+    fn note(&mut self, place: &Place<'a>) {
+        let Some(object) = place.schema.as_object() else { return };
+        if place.dialect.lone_ref() && object.contains_key("$ref") {
+            return;
+        }
+        if let Some(id) = place.dialect.id(place.schema) {
+            if let Some(anchor) = id.strip_prefix('#') {
+                self.anchors.insert((Rc::clone(&place.base), anchor), place.clone());
+            } else {
+                self.resources.entry(Rc::clone(&place.base)).or_insert_with(|| place.clone());
+            }
+        }
+        for key in ["$anchor", "$dynamicAnchor"] {
+            if let Some(anchor) = object.get(key).and_then(Value::as_str) {
+                self.anchors.insert((Rc::clone(&place.base), anchor), place.clone());
+                if key == "$dynamicAnchor" {
+                    self.dynamic.entry(anchor).or_default().push(place.clone());
+                }
+            }
+        }
+        if object.get("$recursiveAnchor") == Some(&Value::Bool(true)) {
+            self.recursive.push(place.clone());
+        }
+    }
+
+    /// What `reference` in `from` leads to.
+    pub(crate) fn resolve(&self, from: &Place<'a>, reference: &str) -> Option<Place<'a>> {
+        let (uri, fragment) = reference.split_once('#').unwrap_or((reference, ""));
+        let base: Rc<str> = if uri.is_empty() { Rc::clone(&from.base) } else { join(&from.base, uri).into() };
+        let resource = self.resources.get(&base).or_else(|| {
+            // A root that names itself differently from how it is referred to.
+            let trimmed: Rc<str> = base.trim_end_matches('#').into();
+            self.resources.get(&trimmed)
+        })?;
+        if fragment.is_empty() {
+            return Some(resource.clone());
+        }
+        let fragment = percent_decode(fragment)?;
+        let Some(pointer) = fragment.strip_prefix('/') else {
+            return self.anchors.get(&(base, fragment.as_str())).cloned();
+        };
+        let mut place = resource.clone();
+        for token in pointer.split('/') {
+            let token = token.replace("~1", "/").replace("~0", "~");
+            place = match place.schema {
+                Value::Object(object) => {
+                    let (key, value) = object.get_key_value(&token)?;
+                    place.child(value, key)
+                }
+                Value::Array(list) => {
+                    let at: usize = token.parse().ok()?;
+                    place.item(list.get(at)?, at)
+                }
+                _ => return None,
+            };
+            // Identifiers on the way change what references inside are relative to.
+            place = place.enter();
+        }
+        Some(place)
+    }
+
+    /// What a dynamic reference leads to, if that does not depend on how it is reached.
+    pub(crate) fn resolve_dynamic(
+        &self,
+        from: &Place<'a>,
+        reference: &str,
+    ) -> Result<Place<'a>, &'static str> {
+        let plain = self.resolve(from, reference).ok_or("not in the schema")?;
+        let anchor = reference.split_once('#').map_or("", |(_, fragment)| fragment);
+        let is_dynamic = plain.schema.get("$dynamicAnchor").and_then(Value::as_str) == Some(anchor);
+        match self.dynamic.get(anchor) {
+            Some(places) if is_dynamic && places.len() > 1 => {
+                Err("what it means depends on how it is reached")
+            }
+            _ => Ok(plain),
+        }
+    }
+
+    pub(crate) fn resolve_recursive(&self, from: &Place<'a>) -> Result<Place<'a>, &'static str> {
+        let plain = self.resolve(from, "#").ok_or("not in the schema")?;
+        let is_recursive = plain.schema.get("$recursiveAnchor") == Some(&Value::Bool(true));
+        if is_recursive && self.recursive.len() > 1 {
+            return Err("what it means depends on how it is reached");
+        }
+        Ok(plain)
+    }
+}
+
+impl<'a> Place<'a> {
+    /// The same place with the dialect and the identifier that the schema itself declares.
+    pub(crate) fn enter(&self) -> Self {
+        let dialect = Dialect::of(self.schema, self.dialect);
+        let base = match dialect.id(self.schema) {
+            Some(id) if !id.starts_with('#') => {
+                let id = id.split('#').next().unwrap_or("");
+                join(&self.base, id).into()
+            }
+            _ => Rc::clone(&self.base),
+        };
+        Self { schema: self.schema, base, dialect, path: Rc::clone(&self.path) }
+    }
+
+    pub(crate) fn child(&self, schema: &'a Value, key: &str) -> Self {
+        let mut path = self.path.to_string();
+        crate::path::push_key(&mut path, key);
+        Self { schema, base: Rc::clone(&self.base), dialect: self.dialect, path: path.into() }
+    }
+
+    pub(crate) fn item(&self, schema: &'a Value, index: usize) -> Self {
+        let path = format!("{}[{index}]", self.path);
+        Self { schema, base: Rc::clone(&self.base), dialect: self.dialect, path: path.into() }
+    }
+}
+
+/// Resolves a reference without fragment against a base (RFC 3986, section 5.2).
+fn join(base: &str, reference: &str) -> String {
+    let has_scheme = |text: &str| {
+        text.split_once(':').is_some_and(|(scheme, _)| {
+            scheme.starts_with(|c: char| c.is_ascii_alphabetic())
+                && scheme.bytes().all(|b| b.is_ascii_alphanumeric() || b"+-.".contains(&b))
+        })
+    };
+    if has_scheme(reference) {
+        return reference.to_owned();
+    }
+    let base = base.split('#').next().unwrap_or("");
+    let base = base.split('?').next().unwrap_or("");
+    let (scheme, rest) =
+        if has_scheme(base) { base.split_once(':').unwrap_or(("", base)) } else { ("", base) };
+    let scheme = if scheme.is_empty() { String::new() } else { format!("{scheme}:") };
+    if reference.starts_with("//") {
+        return format!("{scheme}{reference}");
+    }
+    let (authority, path) = match rest.strip_prefix("//") {
+        Some(tail) => {
+            let end = tail.find('/').unwrap_or(tail.len());
+            (format!("//{}", &tail[..end]), &tail[end..])
+        }
+        None => (String::new(), rest),
+    };
+    let merged = if reference.starts_with('/') {
+        reference.to_owned()
+    } else {
+        let folder = path.rfind('/').map_or("", |at| &path[..=at]);
+        let slash = if folder.is_empty() && !authority.is_empty() { "/" } else { "" };
+        format!("{folder}{slash}{reference}")
+    };
+    let mut segments: Vec<&str> = Vec::new();
+    let parts: Vec<&str> = merged.split('/').collect();
+    for (index, part) in parts.iter().enumerate() {
+        let last = index + 1 == parts.len();
+        match *part {
+            "." | ".." => {
+                if *part == ".." && segments.len() > 1 {
+                    segments.pop();
+                }
+                if last {
+                    segments.push("");
+                }
+            }
+            part => segments.push(part),
+        }
+    }
+    format!("{scheme}{authority}{}", segments.join("/"))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use serde_json::json;
+
+    #[test]
+    fn references_join() {
+        for (base, reference, expected) in [
+            ("http://a/b/c", "d", "http://a/b/d"),
+            ("http://a/b/c", "/d", "http://a/d"),
+            ("http://a/b/c", "../d", "http://a/d"),
+            ("http://a", "d", "http://a/d"),
+            ("json-schema:///", "x.json", "json-schema:///x.json"),
+            ("http://a/b", "urn:x:y", "urn:x:y"),
+        ] {
+            assert_eq!(join(base, reference), expected);
+        }
+    }
+
+    #[test]
+    fn pointers_anchors_and_embedded_schemas() {
+        let root = json!({
+            "$id": "http://x/root.json",
+            "$defs": {
+                "a/b": {"$anchor": "here", "type": "string"},
+                "inner": {"$id": "inner.json", "$defs": {"z": {"const": 1}}}
+            }
+        });
+        let (index, start) = Index::new(&root);
+        let find = |reference: &str| index.resolve(&start, reference).map(|place| place.schema.clone());
+        assert_eq!(find("#/$defs/a~1b").unwrap()["type"], "string");
+        assert_eq!(find("#here").unwrap()["type"], "string");
+        assert_eq!(find("inner.json#/$defs/z").unwrap()["const"], 1);
+        assert_eq!(find("http://x/root.json").unwrap(), root);
+        assert!(find("http://y/z").is_none() && find("#/nope").is_none());
+    }
+}

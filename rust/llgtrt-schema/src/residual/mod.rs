@@ -1,0 +1,246 @@
+//! What the grammar of a schema leaves open, and where in an instance that can show.
+//!
+//! With [`ResidualMode::Verify`](super::ResidualMode::Verify) the grammar holds a superset of the schema:
+//! what it cannot hold counts as satisfied, also under `not` or in one branch of `oneOf`. Whether an
+//! instance is valid is then for a validator of the whole schema to say; an instance that the grammar
+//! rejects is invalid all the same. Each [`Residual`] tells which keyword was left open, and the places
+//! of the values on which it depends: text before the first of them is as certain as it is without it.
+
+use std::collections::{HashMap, HashSet};
+
+use serde_json::Value;
+
+use crate::formula::{FormulaId, Lit, Node};
+use crate::{Normalizer, ResidualMode, SchemaError};
+
+/// Places of one residual that are listed.
+const MAX_PLACES: usize = 64;
+
+/// Steps from the root to a place.
+const MAX_STEPS: usize = 64;
+
+/// A constraint that the grammar does not hold.
+#[derive(Debug, Clone, PartialEq)]
+pub struct Residual {
+    /// Path of the schema that has the keyword, such as `properties.a.items`; empty for the root.
+    pub path: String,
+    /// The keyword; empty if it is the schema as a whole.
+    pub keyword: String,
+    /// The schema at the path, as it was given.
+    pub schema: Value,
+    /// Why the grammar does not hold it.
+    pub message: String,
+    /// Where the values are that it judges, from the root of an instance; `None` means anywhere. It
+    /// depends on nothing but the values at these places and what they contain.
+    pub places: Option<Vec<Vec<Segment>>>,
+}
+
+/// A step from a value into one that it contains.
+#[derive(Debug, Clone, PartialEq, Eq, Hash)]
+pub enum Segment {
+    /// The value at this key.
+    Key(String),
+    /// The values at any keys.
+    AnyKey,
+    /// Any items.
+    AnyIndex,
+}
+
+/// What is left open so far, and how formulas are reached.
+#[derive(Debug, Default)]
+pub(crate) struct Left {
+    /// Formulas being written, outermost first.
+    owners: Vec<FormulaId>,
+    edges: HashMap<FormulaId, HashSet<(FormulaId, Segment)>>,
+    notes: Vec<(FormulaId, SchemaError)>,
+    /// Formulas, not written themselves, of which more is accepted than they say.
+    tainted: HashMap<FormulaId, SchemaError>,
+    /// Parts that could not be read, by path.
+    unread: HashMap<String, SchemaError>,
+}
+
+impl Left {
+    pub(crate) fn enter(&mut self, f: FormulaId) {
+        self.owners.push(f);
+    }
+
+    pub(crate) fn leave(&mut self) {
+        self.owners.pop();
+    }
+
+    pub(crate) fn owner(&self) -> Option<FormulaId> {
+        self.owners.last().copied()
+    }
+
+    /// The formula being written has values that `f` judges.
+    pub(crate) fn edge(&mut self, f: FormulaId, segment: Segment) {
+        if let Some(&owner) = self.owners.last() {
+            self.edges.entry(owner).or_default().insert((f, segment));
+        }
+    }
+
+    pub(crate) fn note(&mut self, f: FormulaId, error: &SchemaError) {
+        let known = |(g, other): &(FormulaId, SchemaError)| {
+            *g == f && other.path == error.path && other.keyword == error.keyword
+        };
+        if !self.notes.iter().any(known) {
+            self.notes.push((f, error.clone()));
+        }
+    }
+
+    pub(crate) fn taint(&mut self, f: FormulaId, error: SchemaError) {
+        self.tainted.entry(f).or_insert(error);
+    }
+
+    /// All ways from `root` to `target`; `None` if there are too many, or if they recur.
+    fn places(&self, root: FormulaId, target: FormulaId) -> Option<Vec<Vec<Segment>>> {
+        let mut reaching = HashSet::from([target]);
+        loop {
+            let more: Vec<FormulaId> = self
+                .edges
+                .iter()
+                .filter(|(f, list)| !reaching.contains(f) && list.iter().any(|(g, _)| reaching.contains(g)))
+                .map(|(&f, _)| f)
+                .collect();
+            if more.is_empty() {
+                break;
+            }
+            reaching.extend(more);
+        }
+        let mut places = Vec::new();
+        let mut open: Vec<(Vec<FormulaId>, Vec<Segment>)> = vec![(vec![root], Vec::new())];
+        while let Some((way, steps)) = open.pop() {
+            let at = *way.last()?;
+            if at == target {
+                places.push(steps.clone());
+            }
+            for (next, segment) in self.edges.get(&at).into_iter().flatten() {
+                if !reaching.contains(next) {
+                    continue;
+                }
+                if way.contains(next) || steps.len() >= MAX_STEPS || places.len() + open.len() >= MAX_PLACES {
+                    return None;
+                }
+                let (mut way, mut steps) = (way.clone(), steps.clone());
+                way.push(*next);
+                steps.push(segment.clone());
+                open.push((way, steps));
+            }
+        }
+        places.sort_unstable_by_key(|steps| format!("{steps:?}"));
+        (!places.is_empty()).then_some(places)
+    }
+}
+
+impl Normalizer<'_> {
+    /// Notes what was left open in the parts of a formula that judge the same value.
+    pub(crate) fn recollect(&mut self, f: FormulaId) -> Result<(), SchemaError> {
+        if self.left.tainted.is_empty() && self.left.unread.is_empty() {
+            return Ok(());
+        }
+        let mut seen = HashSet::new();
+        let mut open = vec![f];
+        while let Some(g) = open.pop() {
+            if !seen.insert(g) {
+                continue;
+            }
+            if let Some(error) = self.left.tainted.get(&g).cloned() {
+                self.left.note(f, &error);
+            }
+            match self.forms.node(g).clone() {
+                Node::Not(inner) => open.push(inner),
+                Node::And(list) | Node::Or(list) | Node::One(list) => open.extend(list.iter()),
+                Node::Def(number) => open.push(self.def_body(number)?),
+                Node::Lit(Lit::Unknown(_, path)) => {
+                    let error = self.unknown(&path);
+                    self.left.note(f, &error);
+                }
+                Node::True | Node::False | Node::Lit(_) => {}
+            }
+        }
+        Ok(())
+    }
+
+    /// A part that cannot be read as a formula is one that says nothing.
+    pub(crate) fn or_unknown(
+        &mut self,
+        result: Result<(), SchemaError>,
+        types: &[crate::formula::Type],
+        parts: &mut crate::read::Parts,
+    ) -> Result<(), SchemaError> {
+        match result {
+            Err(error) if error.beyond && self.limits.residual == ResidualMode::Verify => {
+                let bits = types.iter().fold(0, |bits, t| bits | t.bit());
+                let path = error.param();
+                self.left.unread.entry(path.clone()).or_insert(error);
+                parts.last.push(self.forms.lit(Lit::Unknown(bits, path.into())));
+                Ok(())
+            }
+            result => result,
+        }
+    }
+
+    /// Why a part could not be read.
+    pub(crate) fn unknown(&self, path: &str) -> SchemaError {
+        self.left.unread.get(path).cloned().unwrap_or_else(|| {
+            SchemaError::new(path, "", "this part of the schema cannot be told", "").beyond()
+        })
+    }
+
+    /// Everything that was left open, for a grammar of `root`.
+    pub(crate) fn residuals(&mut self, root: FormulaId, schema: &Value) -> Vec<Residual> {
+        let mut list: Vec<Residual> = Vec::new();
+        for (f, error) in std::mem::take(&mut self.left.notes) {
+            let places = self.left.places(root, f);
+            match list.iter_mut().find(|r| r.path == error.path && r.keyword == error.keyword) {
+                Some(known) => {
+                    let both = known.places.take().zip(places);
+                    known.places = both.map(|(mut all, more)| {
+                        all.extend(more.into_iter().filter(|place| !all.contains(place)).collect::<Vec<_>>());
+                        all
+                    });
+                }
+                None => list.push(Residual {
+                    schema: at_path(schema, &error.path).cloned().unwrap_or(Value::Null),
+                    path: error.path,
+                    keyword: error.keyword,
+                    message: error.message,
+                    places,
+                }),
+            }
+        }
+        list
+    }
+}
+
+/// What the path of an error leads to.
+fn at_path<'a>(root: &'a Value, path: &str) -> Option<&'a Value> {
+    let mut open = vec![(root, String::new())];
+    while let Some((value, at)) = open.pop() {
+        if at == path {
+            return Some(value);
+        }
+        let mut push = |child, at: String| {
+            let goes_on = |rest: &str| rest.is_empty() || rest.starts_with(['.', '[']);
+            if path.strip_prefix(at.as_str()).is_some_and(goes_on) {
+                open.push((child, at));
+            }
+        };
+        match value {
+            Value::Object(members) => {
+                for (key, child) in members {
+                    let mut next = at.clone();
+                    crate::path::push_key(&mut next, key);
+                    push(child, next);
+                }
+            }
+            Value::Array(items) => {
+                for (i, child) in items.iter().enumerate() {
+                    push(child, format!("{at}[{i}]"));
+                }
+            }
+            _ => {}
+        }
+    }
+    None
+}

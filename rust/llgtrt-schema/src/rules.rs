@@ -1,0 +1,196 @@
+//! The table of rewriting rules, from which the documentation is made.
+
+/// A rewriting rule.
+#[derive(Debug, Clone, Copy)]
+pub struct Rule {
+    /// Its name.
+    pub name: &'static str,
+    /// The keywords it removes.
+    pub keywords: &'static [&'static str],
+    /// What it does and why the meaning stays.
+    pub doc: &'static str,
+    /// A schema that it is used on.
+    pub example: &'static str,
+}
+
+/// All rules.
+pub const RULES: &[Rule] = &[
+    Rule {
+        name: "unknown-format",
+        keywords: &["format"],
+        doc: "A format that no draft defines is an annotation, as the standard says. It is left out.",
+        example: r#"{"type": "string", "format": "colour"}"#,
+    },
+    Rule {
+        name: "format-pattern",
+        keywords: &["format"],
+        doc: "A format of the standard that the grammar engine lacks becomes a pattern of the same strings.",
+        example: r#"{"type": "string", "format": "json-pointer"}"#,
+    },
+    Rule {
+        name: "pattern-dialect",
+        keywords: &["pattern", "patternProperties"],
+        doc: "A pattern is read as ECMA-262 and written in the dialect of the grammar engine.",
+        example: r#"{"type": "string", "pattern": "^\\S$"}"#,
+    },
+    Rule {
+        name: "look-ahead",
+        keywords: &["pattern", "patternProperties"],
+        doc: "Look-ahead becomes an intersection or a complement of regular languages, written back as a \
+              plain pattern by way of an automaton.",
+        example: r#"{"type": "string", "pattern": "^(?!ab)[a-c]+$"}"#,
+    },
+    Rule {
+        name: "trivial",
+        keywords: &["uniqueItems", "minLength", "minItems", "minProperties", "contains"],
+        doc: "A keyword that asks for nothing (`uniqueItems: false`, `minItems: 0`) is left out.",
+        example: r#"{"type": "array", "items": {"type": "integer"}, "uniqueItems": false}"#,
+    },
+    Rule {
+        name: "one-of",
+        keywords: &["oneOf"],
+        doc: "`oneOf` becomes `anyOf` where no two branches have a value in common: by type, by constants, \
+              by a key that one requires and the other forbids, by ranges, lengths or patterns.",
+        example: r#"{"oneOf": [{"type": "string"}, {"type": "integer"}]}"#,
+    },
+    Rule {
+        name: "one-of-exclusive",
+        keywords: &["oneOf"],
+        doc: "Branches of `oneOf` that overlap are cut to what no other branch accepts: A and not B, or B and \
+              not A.",
+        example: r#"{"type": "object", "oneOf": [{"required": ["a"]}, {"required": ["b"]}]}"#,
+    },
+    Rule {
+        name: "not",
+        keywords: &["not"],
+        doc: "`not` is pushed inwards: over `anyOf` and `allOf` by De Morgan, over `required` to a forbidden \
+              key, over `properties` to a required key with the opposite value, over types, ranges, lengths, \
+              lists and patterns to their complements.",
+        example: r#"{"type": "string", "not": {"enum": ["a", "b"]}}"#,
+    },
+    Rule {
+        name: "if-then-else",
+        keywords: &["if", "then", "else"],
+        doc: "`if` A `then` B `else` C becomes (A and B) or (not A and C).",
+        example: r#"{"type": "integer", "if": {"minimum": 5}, "then": {"multipleOf": 5}, "else": {"minimum": 0}}"#,
+    },
+    Rule {
+        name: "dependencies",
+        keywords: &["dependencies", "dependentRequired", "dependentSchemas"],
+        doc: "A dependency on a key becomes two alternatives: the key is absent, or what it needs holds.",
+        example: r#"{"type": "object", "properties": {"a": {}, "b": {}}, "dependentRequired": {"b": ["a"]}}"#,
+    },
+    Rule {
+        name: "enum-filter",
+        keywords: &["enum", "const"],
+        doc: "Other constraints beside a list of values are decided on each value.",
+        example: r#"{"enum": ["a", "abc", 5], "not": {"minLength": 2}}"#,
+    },
+    Rule {
+        name: "property-names",
+        keywords: &["propertyNames"],
+        doc: "Constraints on keys become patterns of keys, or a list of properties.",
+        example: r#"{"type": "object", "propertyNames": {"pattern": "^[a-z]+$"}}"#,
+    },
+    Rule {
+        name: "property-counts",
+        keywords: &["minProperties", "maxProperties"],
+        doc: "Counts over optional keys become alternatives in which the keys are required or absent.",
+        example: r#"{"properties": {"a": {}, "b": {}, "c": {}}, "type": "object", "additionalProperties": false, "minProperties": 2}"#,
+    },
+    Rule {
+        name: "overlapping-patterns",
+        keywords: &["patternProperties"],
+        doc: "Patterns of keys that overlap are split into disjoint ones.",
+        example: r#"{"type": "object", "patternProperties": {"^a": {"type": "integer"}, "b$": {"minimum": 5}}}"#,
+    },
+    Rule {
+        name: "unique-items",
+        keywords: &["uniqueItems"],
+        doc: "Lists of few possible values without repetition are listed; tuples whose items differ in any \
+              case need no check.",
+        example: r#"{"type": "array", "items": {"enum": ["a", "b"]}, "uniqueItems": true}"#,
+    },
+    Rule {
+        name: "contains",
+        keywords: &["contains", "minContains", "maxContains"],
+        doc: "An item that must occur becomes alternatives by position in a list of bounded length, or a \
+              count where all items satisfy it.",
+        example: r#"{"type": "array", "contains": {"const": 1}, "maxItems": 2}"#,
+    },
+    Rule {
+        name: "composed",
+        keywords: &["contains", "minContains", "maxContains", "patternProperties", "propertyNames", "not"],
+        doc: "What has to occur somewhere in a list, or under some key that has no name, becomes rules of a \
+              grammar: others, one that fits, others. A key without a name that fits comes last of its kind, \
+              because an object could have the same key twice.",
+        example: r#"{"type": "array", "contains": {"const": 1}}"#,
+    },
+    Rule {
+        name: "unevaluated",
+        keywords: &["unevaluatedProperties", "unevaluatedItems"],
+        doc: "What other keywords evaluate is worked out for each combination of branches; the rest becomes \
+              `additionalProperties` or `items`.",
+        example: r#"{"type": "object", "allOf": [{"properties": {"a": {"type": "integer"}}}], "unevaluatedProperties": false}"#,
+    },
+    Rule {
+        name: "narrowed",
+        keywords: &["oneOf", "not", "if"],
+        doc: "One of several ways not to satisfy a schema that no grammar can hold (some item of a long list \
+              is wrong, some key without a name is) is left out, if there are others. Every answer is still \
+              valid; a few exotic valid ones are not offered.",
+        example: r#"{"type": "array", "not": {"uniqueItems": true, "maxItems": 2}}"#,
+    },
+    Rule {
+        name: "dynamic-ref",
+        keywords: &["$dynamicRef", "$recursiveRef"],
+        doc: "A dynamic reference with a single possible target is a plain reference.",
+        example: r##"{"type": "array", "items": {"$dynamicRef": "#n"}, "$defs": {"n": {"$dynamicAnchor": "n", "type": "null"}}}"##,
+    },
+];
+
+/// Keywords that a path may end in.
+const KEYWORDS: &[&str] = &[
+    "allOf",
+    "anyOf",
+    "oneOf",
+    "not",
+    "if",
+    "enum",
+    "const",
+    "type",
+    "$ref",
+    "$dynamicRef",
+    "$recursiveRef",
+    "pattern",
+    "format",
+    "minLength",
+    "maxLength",
+    "minimum",
+    "maximum",
+    "exclusiveMinimum",
+    "exclusiveMaximum",
+    "multipleOf",
+    "items",
+    "prefixItems",
+    "minItems",
+    "maxItems",
+    "contains",
+    "uniqueItems",
+    "properties",
+    "patternProperties",
+    "additionalProperties",
+    "required",
+    "minProperties",
+    "maxProperties",
+    "propertyNames",
+    "dependencies",
+    "dependentRequired",
+    "dependentSchemas",
+    "unevaluatedProperties",
+    "unevaluatedItems",
+];
+
+pub(crate) fn is_keyword(name: &str) -> bool {
+    KEYWORDS.contains(&name)
+}

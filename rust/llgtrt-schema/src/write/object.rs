@@ -1,0 +1,445 @@
+//! Writes objects as alternatives that llguidance can hold: keys in order, disjoint patterns, counts
+//! only where no key is optional.
+
+use std::rc::Rc;
+
+use serde_json::{Map, Value, json};
+
+use crate::expand::object::{Keys, Named, Object};
+use crate::expand::regions::Regions;
+use crate::formula::{FALSE, FormulaId, TRUE};
+use crate::residual::Segment;
+use crate::write::refuse;
+use crate::write::rows::{Class, Members};
+use crate::{Normalizer, SchemaError};
+
+/// Optional keys whose presence is written out, where a count or an unnamed key needs it.
+const MAX_SPLIT: usize = 64;
+
+const TWICE: &str = "two or more keys without names cannot be kept from being the same key";
+
+const TWICE_HINT: &str = "list the keys in `properties`, or use a `minProperties` of 1";
+
+/// An object ready to be written.
+#[derive(Debug, Clone)]
+struct Flat {
+    /// Key, schema, whether it is required.
+    named: Vec<(Rc<str>, FormulaId, bool)>,
+    regions: Regions,
+    /// Unnamed keys: at least, at most.
+    unnamed: (u64, Option<u64>),
+    /// Count keywords that llguidance holds by itself.
+    native: (u64, Option<u64>),
+    /// For an automaton, where one may be needed.
+    composed: Option<Rc<Composed>>,
+}
+
+#[derive(Debug)]
+struct Composed {
+    classes: Vec<Class>,
+    wishes: Vec<FormulaId>,
+}
+
+impl Normalizer<'_> {
+    pub(crate) fn write_object(&mut self, object: &Object) -> Result<Vec<Value>, SchemaError> {
+        let mut object = object.clone();
+        let path = object.path.clone();
+        let closed = self.name_keys(&mut object)?;
+        let mut flats = Vec::new();
+        let mut open: Vec<(Object, Vec<(Keys, FormulaId)>)> = vec![(object, Vec::new())];
+        while let Some((mut object, wishes)) = open.pop() {
+            self.step(TRUE)?;
+            let path = object.path.clone();
+            match object.somewhere.pop() {
+                Some(wanted) => self.somewhere(object, closed, wanted, &wishes, &mut open)?,
+                None => self.flatten(&object, closed, &wishes, &mut flats)?,
+            }
+            if open.len() + flats.len() > self.limits.max_alternatives {
+                return Err(refuse(
+                    path.as_ref(),
+                    "not",
+                    "too many ways in which a key can satisfy this",
+                    "name the keys in `required`",
+                ));
+            }
+        }
+        let mut out = Vec::new();
+        for flat in flats {
+            if let Some(value) = self.write_flat(&flat, path.as_ref())? {
+                if !out.contains(&value) {
+                    out.push(value);
+                }
+            }
+        }
+        Ok(out)
+    }
+
+    /// Gives every key that some constraint tells apart an entry of its own. Returns whether no
+    /// other key may occur.
+    fn name_keys(&mut self, object: &mut Object) -> Result<bool, SchemaError> {
+        let mut keys: Vec<Rc<str>> = object.required.iter().cloned().collect();
+        for (others, _) in &object.rest {
+            keys.extend(others.names.iter().cloned());
+        }
+        for (set, _) in &object.somewhere {
+            if let Keys::Others(others) = set {
+                keys.extend(others.names.iter().cloned());
+            }
+        }
+        let mut closed = false;
+        for f in object.names.clone() {
+            if let Some(words) = self.key_words(f)? {
+                closed = true;
+                keys.extend(words);
+            }
+        }
+        for (set, _) in &object.somewhere.clone() {
+            if let Keys::NotNamed(f) = set {
+                keys.extend(self.key_words(*f)?.into_iter().flatten());
+            }
+        }
+        for key in keys {
+            object.named.entry(key).or_insert(Named { f: TRUE, placed: false });
+        }
+        Ok(closed)
+    }
+
+    /// Some key of a set has a certain value: a named one, or one without a name. The wishes are what
+    /// unnamed keys have to be already.
+    fn somewhere(
+        &mut self,
+        object: Object,
+        closed: bool,
+        wanted: (Keys, FormulaId),
+        wishes: &[(Keys, FormulaId)],
+        open: &mut Vec<(Object, Vec<(Keys, FormulaId)>)>,
+    ) -> Result<(), SchemaError> {
+        let (keys, f) = &wanted;
+        let mut options = Vec::new();
+        let names: Vec<Rc<str>> = object.named.keys().cloned().collect();
+        for key in names {
+            if !self.in_keys(keys, &key)? {
+                continue;
+            }
+            let mut option = object.clone();
+            option.required.insert(Rc::clone(&key));
+            if let Some(named) = option.named.get_mut(&key) {
+                named.f = self.forms.and([named.f, *f]);
+            }
+            if option.max.is_none_or(|max| option.required.len() as u64 <= max) {
+                options.extend(self.prune_object(option)?.map(|option| (option, wishes.to_vec())));
+            }
+        }
+        let regions = self.regions(&object, closed, &[], Some(&wanted))?;
+        if regions.some_inside && object.max.is_none_or(|max| (object.required.len() as u64) < max) {
+            let single = object.max.is_some_and(|max| max == object.required.len() as u64 + 1);
+            if !(regions.all_inside || single || self.compose) {
+                self.residual(
+                    object.path.as_ref(),
+                    ("not", true),
+                    "some key must have a value that others need not have",
+                    "name the key in `required`",
+                )?;
+                open.push((object, wishes.to_vec()));
+                return Ok(());
+            }
+            let mut option = object;
+            for named in &mut option.named {
+                if !option.required.contains(named.0) && single && !self.compose {
+                    named.1.f = FALSE;
+                }
+            }
+            // Kept as a wish for the counts below.
+            let mut wishes = wishes.to_vec();
+            wishes.push(wanted);
+            options.push((option, wishes));
+        }
+        open.extend(options.into_iter().rev());
+        Ok(())
+    }
+
+    fn flatten(
+        &mut self,
+        object: &Object,
+        closed: bool,
+        wishes: &[(Keys, FormulaId)],
+        out: &mut Vec<Flat>,
+    ) -> Result<(), SchemaError> {
+        // With wishes, at least one unnamed key is there; where values differ, it is the only one.
+        let mut only = Vec::new();
+        let mut composed = None;
+        for wish in wishes {
+            if !self.regions(object, closed, &[], Some(wish))?.all_inside {
+                only.push(wish.clone());
+            }
+        }
+        if self.compose {
+            match self.classes(object, closed, wishes) {
+                Ok(classes) => {
+                    let wishes =
+                        if only.is_empty() { Vec::new() } else { wishes.iter().map(|w| w.1).collect() };
+                    composed = Some(Rc::new(Composed { classes, wishes }));
+                }
+                Err(error) if !only.is_empty() => return Err(error),
+                Err(_) => {}
+            }
+            only.clear();
+        }
+        let regions = self.regions(object, closed, &only, None)?;
+        let mut named = Vec::new();
+        let mut order: Vec<Rc<str>> =
+            object.named.iter().filter(|(_, n)| n.placed).map(|(key, _)| Rc::clone(key)).collect();
+        let mut others: Vec<Rc<str>> =
+            object.named.iter().filter(|(_, n)| !n.placed).map(|(key, _)| Rc::clone(key)).collect();
+        others.sort_by_key(|key| self.ranks.get(key).copied().unwrap_or(usize::MAX));
+        order.extend(others);
+        for key in order {
+            let mut f = self.value_at(object, &key)?;
+            if f != FALSE && self.is_empty(f)? {
+                f = FALSE;
+            }
+            let required = object.required.contains(&key);
+            if required && f == FALSE {
+                return Ok(());
+            }
+            named.push((key, f, required));
+        }
+        let least = u64::from(!wishes.is_empty());
+        let is_composed = composed.as_ref().is_some_and(|c| !c.wishes.is_empty());
+        let flat = Flat { named, regions, unnamed: (least, None), native: (0, None), composed };
+        if is_composed {
+            return self.count_composed(object, flat, out);
+        }
+        self.count(object, flat, out)
+    }
+
+    /// The automaton counts by itself, except that it does not see that a key was written twice.
+    fn count_composed(
+        &mut self,
+        object: &Object,
+        mut flat: Flat,
+        out: &mut Vec<Flat>,
+    ) -> Result<(), SchemaError> {
+        self.rule_path("composed", object.path.as_ref());
+        flat.native = (object.min, object.max);
+        if object.min > object.required.len() as u64 + 1 {
+            self.residual(object.path.as_ref(), ("minProperties", false), TWICE, TWICE_HINT)?;
+        }
+        out.push(flat);
+        Ok(())
+    }
+
+    /// Turns counts of keys into alternatives where llguidance does not hold them.
+    fn count(&mut self, object: &Object, flat: Flat, out: &mut Vec<Flat>) -> Result<(), SchemaError> {
+        let required = flat.named.iter().filter(|(_, _, r)| *r).count() as u64;
+        let optional: Vec<usize> =
+            (0..flat.named.len()).filter(|&i| !flat.named[i].2 && flat.named[i].1 != FALSE).collect();
+        let open = flat.regions.is_open();
+        if object.max.is_some_and(|max| max < required) {
+            return Ok(());
+        }
+        let need = object.min.saturating_sub(required);
+        let limit = object.max.map(|max| max - required);
+        let n = optional.len() as u64;
+        if !open && (need > n || flat.unnamed.0 > 0) {
+            return Ok(());
+        }
+        let free = limit.is_none_or(|limit| limit >= n && !open);
+        if need == 0 && flat.unnamed.0 == 0 && free {
+            out.push(flat);
+            return Ok(());
+        }
+        let path = &object.path;
+        self.rule_path("property-counts", path.as_ref());
+        if optional.is_empty() {
+            let mut flat = flat;
+            flat.unnamed = (need.max(flat.unnamed.0), limit);
+            return self.counted(path.as_ref(), flat, out);
+        }
+        if !open && ((need == 1 && limit.is_none()) || (need <= 1 && limit == Some(1))) {
+            let mut flat = flat;
+            flat.native = (object.min, object.max);
+            out.push(flat);
+            return Ok(());
+        }
+        // Which optional keys are there.
+        let too_many = || {
+            refuse(
+                path.as_ref(),
+                if object.max.is_some() { "maxProperties" } else { "minProperties" },
+                "a count over many optional keys needs too many alternatives",
+                "require the keys, or list the combinations with `anyOf`",
+            )
+        };
+        if optional.len() > MAX_SPLIT {
+            return Err(too_many());
+        }
+        if limit.is_none() && flat.unnamed.0 == 0 {
+            // At least `need`: fewer named keys and enough unnamed ones, or these named keys and any.
+            for chosen in
+                subsets(optional.len(), need as usize, self.limits.max_alternatives).ok_or_else(too_many)?
+            {
+                let enough = chosen.len() as u64 == need;
+                let mut option = flat.clone();
+                for (at, &i) in optional.iter().enumerate() {
+                    if chosen.contains(&at) {
+                        option.named[i].2 = true;
+                    } else if !enough {
+                        option.named[i].1 = FALSE;
+                    }
+                }
+                if enough {
+                    out.push(option);
+                } else if open {
+                    option.unnamed = (need - chosen.len() as u64, None);
+                    self.counted(path.as_ref(), option, out)?;
+                }
+            }
+            return Ok(());
+        }
+        let most = limit.map_or(n, |limit| limit.min(n)) as usize;
+        for chosen in subsets(optional.len(), most, self.limits.max_alternatives).ok_or_else(too_many)? {
+            let have = chosen.len() as u64;
+            let full = !open && need == 0 && limit.is_some();
+            if full && chosen.len() != most {
+                continue;
+            }
+            let mut option = flat.clone();
+            for (at, &i) in optional.iter().enumerate() {
+                if !chosen.contains(&at) {
+                    option.named[i].1 = FALSE;
+                } else if !full {
+                    option.named[i].2 = true;
+                }
+            }
+            let least = need.saturating_sub(have).max(flat.unnamed.0);
+            let left = limit.map(|limit| limit - have);
+            if left.is_some_and(|left| left < least) || (!open && least > 0) {
+                continue;
+            }
+            if open {
+                option.unnamed = (least, left);
+                self.counted(path.as_ref(), option, out)?;
+            } else {
+                out.push(option);
+            }
+        }
+        Ok(())
+    }
+
+    /// No key is optional any more: unnamed keys are counted by llguidance, which does not see
+    /// that a key was written twice. So it can count to one, and up to a limit.
+    fn counted(
+        &mut self,
+        path: Option<&Rc<str>>,
+        mut flat: Flat,
+        out: &mut Vec<Flat>,
+    ) -> Result<(), SchemaError> {
+        let required = flat.named.iter().filter(|(_, _, r)| *r).count() as u64;
+        let (least, most) = flat.unnamed;
+        if least > 1 {
+            self.residual(path, ("minProperties", false), TWICE, TWICE_HINT)?;
+        }
+        flat.native = (if least > 0 { required + least } else { 0 }, most.map(|most| required + most));
+        out.push(flat);
+        Ok(())
+    }
+
+    fn write_flat(&mut self, flat: &Flat, path: Option<&Rc<str>>) -> Result<Option<Value>, SchemaError> {
+        let members = flat.composed.as_ref().map(|composed| Members {
+            named: &flat.named,
+            classes: &composed.classes,
+            wishes: &composed.wishes,
+            count: flat.native,
+        });
+        if let Some(members) = members.as_ref().filter(|members| !members.wishes.is_empty()) {
+            return self.object_rows(members, path, None);
+        }
+        let mut object = Map::new();
+        object.insert("type".to_owned(), json!("object"));
+        let open = flat.regions.is_open();
+        let mut properties = Map::new();
+        let mut required = Vec::new();
+        for (key, f, needed) in &flat.named {
+            if *f == FALSE {
+                if open {
+                    properties.insert(key.to_string(), json!(false));
+                }
+                continue;
+            }
+            let value = self.emit(*f, Segment::Key(key.to_string()))?;
+            if *needed && value == Value::Bool(false) {
+                return Ok(None);
+            }
+            properties.insert(key.to_string(), value);
+            if *needed {
+                required.push(Value::from(&**key));
+            }
+        }
+        if !properties.is_empty() {
+            object.insert("properties".to_owned(), Value::Object(properties));
+        }
+        if !flat.regions.patterns.is_empty() {
+            let mut patterns = Map::new();
+            for (text, f) in &flat.regions.patterns {
+                let value = self.emit(*f, Segment::AnyKey)?;
+                patterns.insert(text.clone(), value);
+            }
+            object.insert("patternProperties".to_owned(), Value::Object(patterns));
+        }
+        if flat.regions.others != TRUE {
+            let value = self.emit(flat.regions.others, Segment::AnyKey)?;
+            object.insert("additionalProperties".to_owned(), value);
+        }
+        if !required.is_empty() {
+            object.insert("required".to_owned(), Value::Array(required));
+        }
+        if flat.native.0 > 0 {
+            object.insert("minProperties".to_owned(), json!(flat.native.0));
+        }
+        if let Some(max) = flat.native.1 {
+            object.insert("maxProperties".to_owned(), json!(max));
+        }
+        let value = Value::Object(object);
+        if let Some(members) = members {
+            if let Ok(Some(both)) = self.object_rows(&members, path, Some(value.clone())) {
+                return Ok(Some(both));
+            }
+        }
+        Ok(Some(value))
+    }
+}
+
+/// All subsets of `0..n` with at most `k` members, or `None` if there are more than `limit`.
+fn subsets(n: usize, k: usize, limit: usize) -> Option<Vec<Vec<usize>>> {
+    let mut all = vec![Vec::new()];
+    let mut from = 0;
+    for _ in 0..k.min(n) {
+        let end = all.len();
+        for i in from..end {
+            let first = all[i].last().map_or(0, |&last: &usize| last + 1);
+            for next in first..n {
+                let mut longer = all[i].clone();
+                longer.push(next);
+                all.push(longer);
+                if all.len() > limit {
+                    return None;
+                }
+            }
+        }
+        from = end;
+    }
+    Some(all)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::subsets;
+
+    #[test]
+    fn subsets_are_complete_and_bounded() {
+        assert_eq!(subsets(4, 2, 100).unwrap().len(), 1 + 4 + 6);
+        assert_eq!(subsets(3, 9, 100).unwrap().len(), 8);
+        assert!(subsets(30, 15, 1000).is_none());
+    }
+}

@@ -1,0 +1,297 @@
+//! Writes arrays and objects as automata over their items and members, for what JSON Schema in
+//! llguidance's subset cannot say: an item that occurs somewhere in a list of any length, a key without
+//! a name that has to be there. [`compose`](super::compose) turns them into rules of a grammar.
+//!
+//! A written schema holds its automaton under [`ROWS`]. Beside a plain schema of the same values it
+//! only serves where something inside of it needs one: then [`PLAIN`] is set.
+
+use std::collections::HashMap;
+use std::rc::Rc;
+
+use serde_json::{Value, json};
+
+use crate::expand::array::{Array, Somewhere};
+use crate::formula::{FALSE, FormulaId};
+use crate::residual::Segment;
+use crate::write::refuse;
+use crate::{Normalizer, SchemaError};
+
+/// The automaton: a list of rows, the first one is the start. A row has `end` if the value may end
+/// there, `skip` to another row, and `next`: lists of key (or null), schema, row.
+pub(crate) const ROWS: &str = "x-rows";
+
+/// The schema beside the automaton says the same.
+pub(crate) const PLAIN: &str = "x-plain";
+
+/// Rows of one automaton.
+const MAX_ROWS: usize = 600;
+
+/// Constraints of one value that need an automaton.
+const MAX_WISHES: usize = 4;
+
+/// An edge: the key, the value, the row it leads to.
+type Edge = (Value, FormulaId, usize);
+
+/// An automaton before it is written.
+#[derive(Default)]
+struct Rows {
+    ends: Vec<bool>,
+    skips: Vec<Option<usize>>,
+    next: Vec<Vec<Edge>>,
+}
+
+impl Rows {
+    fn add(&mut self, end: bool) -> usize {
+        self.ends.push(end);
+        self.skips.push(None);
+        self.next.push(Vec::new());
+        self.ends.len() - 1
+    }
+
+    /// Whether the value may be completed from each row.
+    fn live(&self) -> Vec<bool> {
+        let mut live = self.ends.clone();
+        loop {
+            let before = live.clone();
+            for row in 0..live.len() {
+                live[row] = live[row]
+                    || self.skips[row].is_some_and(|to| live[to])
+                    || self.next[row].iter().any(|edge| live[edge.2]);
+            }
+            if live == before {
+                return live;
+            }
+        }
+    }
+}
+
+/// What an automaton of unnamed keys knows of them.
+#[derive(Debug)]
+pub(crate) struct Class {
+    /// The key as [`compose`](super::compose) reads it.
+    pub(crate) key: Value,
+    pub(crate) f: FormulaId,
+    /// The wishes whose set of keys it belongs to.
+    pub(crate) inside: u32,
+}
+
+/// Members of an object: named keys in order, then any number of unnamed ones.
+pub(crate) struct Members<'a> {
+    /// Key, schema, whether it is required.
+    pub(crate) named: &'a [(Rc<str>, FormulaId, bool)],
+    pub(crate) classes: &'a [Class],
+    /// What the values of some unnamed keys have to satisfy.
+    pub(crate) wishes: &'a [FormulaId],
+    /// All keys: at least, at most.
+    pub(crate) count: (u64, Option<u64>),
+}
+
+impl Normalizer<'_> {
+    /// An array, with all of what has to occur somewhere; `None` if no array fits.
+    pub(crate) fn array_rows(
+        &mut self,
+        a: &Array,
+        plain: Option<Value>,
+    ) -> Result<Option<Value>, SchemaError> {
+        let path = a.path.clone();
+        let too_many =
+            || refuse(path.as_ref(), "contains", "needs too many alternatives", "lower `maxItems`");
+        let from = a.somewhere.iter().map(|some| some.from).max().unwrap_or(0);
+        // Positions from here on are alike.
+        let last = (a.prefix.len() as u64).max(a.min).max(a.max.unwrap_or(0)).max(from as u64);
+        if a.somewhere.len() > MAX_WISHES || last > MAX_ROWS as u64 {
+            return Err(too_many());
+        }
+        let mut rows = Rows::default();
+        let mut known: HashMap<(u64, Vec<u64>), usize> = HashMap::new();
+        let start = (0, vec![0; a.somewhere.len()]);
+        let enough = |counts: &[u64]| a.somewhere.iter().zip(counts).all(|(some, n)| *n >= some.min);
+        known.insert(start.clone(), rows.add(a.min == 0 && enough(&start.1)));
+        let mut open = vec![start];
+        while let Some(state) = open.pop() {
+            let row = known[&state];
+            let (at, counts) = state;
+            if a.max.is_some_and(|max| at >= max) {
+                continue;
+            }
+            let base = a.at(at as usize);
+            for (f, counts) in self.counted_items(a, base, at, &counts) {
+                self.step(f)?;
+                if self.is_empty(f)? {
+                    continue;
+                }
+                let next = ((at + 1).min(last), counts);
+                let to = *known.entry(next).or_insert_with_key(|next| {
+                    open.push(next.clone());
+                    rows.add(next.0 >= a.min && enough(&next.1))
+                });
+                rows.next[row].push((Value::Null, f, to));
+                if rows.ends.len() > MAX_ROWS {
+                    return Err(too_many());
+                }
+            }
+        }
+        self.write_rows(rows, "array", plain)
+    }
+
+    /// What an item may be, and what is counted after it.
+    fn counted_items(
+        &mut self,
+        a: &Array,
+        base: FormulaId,
+        at: u64,
+        counts: &[u64],
+    ) -> Vec<(FormulaId, Vec<u64>)> {
+        let mut options = vec![(base, counts.to_vec())];
+        for (j, some) in a.somewhere.iter().enumerate() {
+            let Somewhere { from, f, min, max, .. } = *some;
+            let done = max.is_none() && counts[j] >= min;
+            if at < from as u64 || done {
+                continue;
+            }
+            let mut both = Vec::new();
+            for (g, counts) in options {
+                let inside = self.forms.and([g, f]);
+                if max.is_none_or(|max| counts[j] < max) && inside != FALSE {
+                    let mut more = counts.clone();
+                    more[j] += 1;
+                    both.push((inside, more));
+                }
+                // With a limit every item that satisfies it counts; without, it need not.
+                let outside = if max.is_some() {
+                    let not = self.forms.not(f);
+                    self.forms.and([g, not])
+                } else {
+                    g
+                };
+                if outside != FALSE && !(max.is_none() && inside == g) {
+                    both.push((outside, counts));
+                }
+            }
+            options = both;
+        }
+        options
+    }
+
+    /// An object as an automaton; `None` if no object fits.
+    pub(crate) fn object_rows(
+        &mut self,
+        members: &Members,
+        path: Option<&Rc<str>>,
+        plain: Option<Value>,
+    ) -> Result<Option<Value>, SchemaError> {
+        let too_many =
+            || refuse(path, "minProperties", "needs too many alternatives", "name the keys in `required`");
+        let (min, max) = members.count;
+        let most = min.max(max.unwrap_or(0));
+        if members.wishes.len() > MAX_WISHES || most > MAX_ROWS as u64 {
+            return Err(too_many());
+        }
+        let all = (1_u32 << members.wishes.len()) - 1;
+        let mut rows = Rows::default();
+        let mut known: HashMap<(usize, u32, u64), usize> = HashMap::new();
+        let ends =
+            |(at, wishes, n): (usize, u32, u64)| at == members.named.len() && wishes == all && n >= min;
+        let mut open = vec![(0, 0, 0)];
+        known.insert((0, 0, 0), rows.add(ends((0, 0, 0))));
+        while let Some(state) = open.pop() {
+            let (at, wishes, n) = state;
+            let row = known[&state];
+            let full = max.is_some_and(|max| n >= max);
+            let more = (n + 1).min(most);
+            let mut reach = |rows: &mut Rows, next: (usize, u32, u64)| {
+                *known.entry(next).or_insert_with(|| {
+                    open.push(next);
+                    rows.add(ends(next))
+                })
+            };
+            if let Some((key, f, required)) = members.named.get(at) {
+                if *f != FALSE && !full {
+                    let to = reach(&mut rows, (at + 1, wishes, more));
+                    rows.next[row].push((json!({ "name": &**key }), *f, to));
+                }
+                if !required {
+                    rows.skips[row] = Some(reach(&mut rows, (at + 1, wishes, n)));
+                }
+            } else if !full {
+                for class in members.classes.iter().filter(|class| class.f != FALSE) {
+                    // Where a wish is fulfilled, a key that was written twice must not undo it.
+                    for fulfilled in 0..=all {
+                        if fulfilled & !class.inside != 0 || fulfilled & wishes != 0 {
+                            continue;
+                        }
+                        let held = (wishes & class.inside) | fulfilled;
+                        let mut parts = vec![class.f];
+                        parts.extend(
+                            (0..members.wishes.len())
+                                .filter(|j| held >> j & 1 == 1)
+                                .map(|j| members.wishes[j]),
+                        );
+                        let f = self.forms.and(parts);
+                        self.step(f)?;
+                        if f == FALSE || self.is_empty(f)? {
+                            continue;
+                        }
+                        let to = reach(&mut rows, (at, wishes | fulfilled, more));
+                        rows.next[row].push((class.key.clone(), f, to));
+                    }
+                }
+            }
+            if rows.ends.len() > MAX_ROWS {
+                return Err(too_many());
+            }
+        }
+        self.write_rows(rows, "object", plain)
+    }
+
+    fn write_rows(
+        &mut self,
+        mut rows: Rows,
+        name: &str,
+        plain: Option<Value>,
+    ) -> Result<Option<Value>, SchemaError> {
+        if !rows.live()[0] {
+            return Ok(None);
+        }
+        // What turns out to have no value only when it is written makes no edge.
+        let mut written: Vec<Vec<Value>> = Vec::new();
+        for row in 0..rows.next.len() {
+            let mut values = Vec::new();
+            let mut kept = Vec::new();
+            for (key, f, to) in std::mem::take(&mut rows.next[row]) {
+                let segment = match key.get("name").and_then(Value::as_str) {
+                    Some(name) => Segment::Key(name.to_owned()),
+                    None if key.is_null() => Segment::AnyIndex,
+                    None => Segment::AnyKey,
+                };
+                let value = self.emit(f, segment)?;
+                if value != Value::Bool(false) {
+                    values.push(value);
+                    kept.push((key, f, to));
+                }
+            }
+            rows.next[row] = kept;
+            written.push(values);
+        }
+        let live = rows.live();
+        if !live[0] {
+            return Ok(None);
+        }
+        let mut list = Vec::new();
+        for (row, values) in written.into_iter().enumerate() {
+            let edges = rows.next[row].iter().zip(values).filter(|(edge, _)| live[edge.2]);
+            let next: Vec<Value> = edges.map(|((key, _, to), value)| json!([key, value, to])).collect();
+            let skip = rows.skips[row].filter(|&to| live[to]);
+            list.push(json!({ "end": rows.ends[row], "skip": skip, "next": next }));
+        }
+        let is_plain = plain.is_some();
+        let mut value = plain.unwrap_or_else(|| json!({ "type": name }));
+        if let Some(object) = value.as_object_mut() {
+            object.insert(ROWS.to_owned(), Value::Array(list));
+            if is_plain {
+                object.insert(PLAIN.to_owned(), Value::Bool(true));
+            }
+        }
+        Ok(Some(value))
+    }
+}
