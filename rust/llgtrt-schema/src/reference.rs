@@ -67,7 +67,7 @@ const KEYWORDS: &[Keyword] = &[
 const HEAD: &str = r"# JSON Schema
 
 <!-- Generated from the normaliser's rules; do not edit. To write it again:
-     LLGTRT_UPDATE=1 cargo test --release -p llgtrt-grammar --test reference -->
+     LLGTRT_UPDATE=1 cargo test --release -p llgtrt-grammar reference -->
 
 Drafts 4, 6, 7, 2019-09 and 2020-12, by `$schema`; without it the keywords of all drafts count. A schema is rewritten
 into what the grammar engine (llguidance) holds, then compiled. An answer that a grammar allows satisfies all of its

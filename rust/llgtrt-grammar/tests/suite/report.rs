@@ -1,17 +1,15 @@
 //! Reports on grammars: errors, rules, instances, bounds.
 
-mod support;
-
 use std::sync::Arc;
 
+use crate::support::Greedy;
 use llgtrt_core::{ErrorKind, GrammarSpec};
 use llgtrt_grammar::{GrammarCompiler, GrammarConfig, Report, ReportRequest};
 use llgtrt_schema::ResidualMode;
 use serde_json::{Value, json};
-use support::Greedy;
 
 fn compiler(config: GrammarConfig) -> Arc<GrammarCompiler> {
-    GrammarCompiler::alone(Arc::new(Greedy::new(&support::WORDS, 1)), config).unwrap()
+    GrammarCompiler::alone(Arc::new(Greedy::new(&crate::support::WORDS, 1)), config).unwrap()
 }
 
 fn request(spec: GrammarSpec, instances: &[Value]) -> ReportRequest {

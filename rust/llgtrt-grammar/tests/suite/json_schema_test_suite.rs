@@ -8,15 +8,13 @@
 //! The suite is read from `json-schema-test-suite.jsonl` in `LLGTRT_SHARED`, or in a folder `shared/data`
 //! beside the checkout; without it the test is skipped. `LLGTRT_UPDATE=1` writes the table.
 
-mod support;
-
 use std::collections::BTreeMap;
 use std::fmt::Write;
 use std::path::{Path, PathBuf};
 
+use crate::support::Bench;
 use llgtrt_core::GrammarSpec;
 use serde_json::{Value, json};
-use support::Bench;
 
 fn suite() -> Option<String> {
     let root = Path::new(env!("CARGO_MANIFEST_DIR")).join("../..");

@@ -1,12 +1,10 @@
 //! Grammars that could exhaust a stack, the memory or the CPU. Each is refused or compiled; a stack
 //! overflow would end this test process.
 
-mod support;
-
 use std::fmt::Write;
 
+use crate::support::{Bench, Greedy, schema};
 use llgtrt_core::{ErrorKind, GrammarSpec};
-use support::{Bench, Greedy, schema};
 
 #[track_caller]
 fn refused(bench: &Bench, spec: &GrammarSpec, word: &str) {
@@ -196,7 +194,7 @@ fn long_texts_are_refused_before_they_are_read() {
 
 #[test]
 fn odd_texts_do_no_harm() {
-    let bench = Bench::new(Greedy::new(&support::WORDS, 0), llgtrt_grammar::GrammarConfig::default());
+    let bench = Bench::new(Greedy::new(&crate::support::WORDS, 0), llgtrt_grammar::GrammarConfig::default());
     let texts = [
         "",
         " ",

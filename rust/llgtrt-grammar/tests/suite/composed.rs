@@ -1,17 +1,15 @@
 //! Rules of a grammar in place of a schema (`composed`), against an independent validator: what has to
 //! occur somewhere in a list of any length, or under some key without a name. Also with keys written twice.
 
-mod support;
-
 use std::fmt::Write;
 
+use crate::support::Bench;
 use llgtrt_core::GrammarSpec;
 use llgtrt_grammar::{CompiledGrammar, Instance};
 use llgtrt_schema::{NormalizeLimits, Normalized, normalize};
 use proptest::prelude::*;
 use proptest::test_runner::{Config, TestRunner};
 use serde_json::{Map, Value, json};
-use support::Bench;
 
 fn normalized(schema: &Value) -> Normalized {
     let schema = schema.clone();

@@ -1,13 +1,11 @@
 //! The mask pool: forced tokens, ends, idempotence, failures, and parallel equal to serial.
 
-mod support;
-
+use crate::support::{Bench, Greedy, WORDS, allowed, schema};
 use llgtrt_core::{
     AdvanceBatch, AdvanceState, GrammarSpec, MaskBatch, MaskSlot, MaskSource, MaskVerdict, SequenceId,
     TokenId,
 };
 use llgtrt_grammar::{GrammarConfig, spawn_big_stack};
-use support::{Bench, Greedy, WORDS, allowed, schema};
 
 const PERSON: &str = r#"{"type":"object","properties":{"name":{"enum":["Jo","John","日本"]},"value":{"const":"the aaa"}},
     "required":["name","value"],"additionalProperties":false,"x-guidance":{"whitespace_flexible":false}}"#;

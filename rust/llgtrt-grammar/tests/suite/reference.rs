@@ -3,17 +3,15 @@
 //!
 //! `LLGTRT_UPDATE=1` writes the page.
 
-mod support;
-
 use std::path::Path;
 
+use crate::support::Bench;
 use llgtrt_core::GrammarSpec;
 use llgtrt_grammar::Instance;
 use llgtrt_schema::{NormalizeLimits, RULES, normalize, reference};
 use proptest::prelude::*;
 use proptest::test_runner::{Config, TestRunner};
 use serde_json::{Map, Value, json};
-use support::Bench;
 
 fn on_big_stack<T: Send + 'static>(work: impl FnOnce() -> T + Send + 'static) -> T {
     llgtrt_grammar::spawn_big_stack("reference", work).expect("a thread").join().expect("no panic")

@@ -1,7 +1,5 @@
 //! What the grammar leaves open with `ResidualMode::Verify`: supersets, named with the places they judge.
 
-mod support;
-
 use llgtrt_grammar::{Instance, judge};
 use llgtrt_schema::{NormalizeLimits, Normalized, ResidualMode, Segment, normalize, rewrite};
 use serde_json::{Value, json};
@@ -25,7 +23,8 @@ fn check(schema: &Value, path: &str, keyword: &str, places: Option<&[Vec<Segment
     assert_eq!((left.path.as_str(), left.keyword.as_str()), (path, keyword), "{schema}");
     assert_eq!(left.places.as_deref(), places, "{schema}");
     assert!(left.schema.is_object() && !left.message.is_empty(), "{left:?}");
-    let matcher = support::plain_matcher(&found.schema).unwrap_or_else(|error| panic!("{schema}: {error}"));
+    let matcher =
+        crate::support::plain_matcher(&found.schema).unwrap_or_else(|error| panic!("{schema}: {error}"));
     let validator = jsonschema::validator_for(schema).unwrap();
     for instance in valid {
         assert!(validator.is_valid(instance), "{instance}");
@@ -142,7 +141,7 @@ fn what_can_be_held_beside_it_is_held() {
     let schema = json!({"type": "integer", "minimum": 0, "maximum": 99_999, "not": {"multipleOf": 7}});
     let found = verify(&schema);
     assert_eq!(found.residual.len(), 1);
-    let matcher = support::plain_matcher(&found.schema).unwrap();
+    let matcher = crate::support::plain_matcher(&found.schema).unwrap();
     for (value, accepted) in
         [(json!(14), true), (json!(99_999), true), (json!(-1), false), (json!(100_000), false)]
     {

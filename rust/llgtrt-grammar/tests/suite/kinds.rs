@@ -1,9 +1,7 @@
 //! Every kind of grammar: what it accepts, what it refuses, and how refusals are reported.
 
-mod support;
-
+use crate::support::{Bench, schema};
 use llgtrt_core::{ErrorKind, GrammarSpec};
-use support::{Bench, schema};
 
 #[track_caller]
 fn check(bench: &Bench, spec: &GrammarSpec, good: &[&str], bad: &[&str]) {

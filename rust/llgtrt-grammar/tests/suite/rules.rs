@@ -4,16 +4,14 @@
 //! A grammar fixes the order of keys, so an instance counts as accepted if some order of its keys is;
 //! and no order of an invalid one may be.
 
-mod support;
-
 use std::sync::OnceLock;
 
+use crate::support::Bench;
 use llgtrt_core::GrammarSpec;
 use llgtrt_schema::{NormalizeLimits, normalize};
 use proptest::prelude::*;
 use proptest::test_runner::{Config, TestRunner};
 use serde_json::{Map, Value, json};
-use support::Bench;
 
 fn bench() -> &'static Bench {
     static BENCH: OnceLock<Bench> = OnceLock::new();

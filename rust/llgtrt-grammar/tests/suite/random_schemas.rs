@@ -1,11 +1,9 @@
 //! Random schemas, random walks under their masks: whatever is generated is JSON that the schema allows.
 
-mod support;
-
+use crate::support::{Bench, schema};
 use llgtrt_core::{AdvanceState, SequenceId, TokenId};
 use proptest::prelude::*;
 use serde_json::{Value, json};
-use support::{Bench, schema};
 
 fn arbitrary_schema() -> impl Strategy<Value = Value> {
     let leaf = prop_oneof![

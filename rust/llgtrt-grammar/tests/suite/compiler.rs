@@ -1,15 +1,13 @@
 //! The compiler: cache, slots, queue, deadline, callbacks.
 
-mod support;
-
 use std::sync::mpsc;
 use std::thread::yield_now;
 
+use crate::support::{Bench, Greedy, schema};
 use llgtrt_core::{ErrorKind, GrammarSpec};
 use llgtrt_grammar::GrammarConfig;
 use prometheus::Registry;
 use prometheus::proto::MetricType;
-use support::{Bench, Greedy, schema};
 
 fn metric(registry: &Registry, name: &str) -> f64 {
     let families = registry.gather();

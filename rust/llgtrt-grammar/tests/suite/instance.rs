@@ -1,12 +1,10 @@
 //! Instances judged by compiled grammars: texts as they are, values in any order of their keys.
 
-mod support;
-
 use llgtrt_grammar::{CompiledGrammar, Instance, Judgement, spawn_big_stack};
 use serde_json::{Value, json};
 
 fn judge_all(schema: &Value, instances: Vec<Value>, texts: Vec<&'static str>) -> Vec<Judgement> {
-    let compiler = support::Bench::words().compiler;
+    let compiler = crate::support::Bench::words().compiler;
     let spec = llgtrt_core::GrammarSpec::JsonSchema(schema.to_string());
     let grammar: CompiledGrammar = compiler.compile(&spec).unwrap();
     let run = move || {

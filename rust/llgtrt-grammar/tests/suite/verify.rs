@@ -1,13 +1,11 @@
 //! `residual: verify`: whatever is sampled, an answer that ends satisfies the schema, and what was certain stays.
 
-mod support;
-
 use std::sync::atomic::{AtomicU64, Ordering};
 
+use crate::support::{Bench, Greedy, WORDS, schema};
 use llgtrt_core::{AdvanceBatch, AdvanceState, ErrorKind, MaskSlot, MaskSource, SequenceId, TokenId};
 use llgtrt_grammar::{CompiledGrammar, GrammarConfig};
 use serde_json::{Value, json};
-use support::{Bench, Greedy, WORDS, schema};
 
 /// Tokens of an answer; longer ones count as cut off.
 const LONGEST: usize = 400;

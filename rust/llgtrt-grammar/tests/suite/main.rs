@@ -1,0 +1,17 @@
+//! Tests of admission, compilation and masks as a client of the crate meets them. One binary: it links once.
+
+mod bounds;
+mod compiler;
+mod composed;
+mod hazards;
+mod instance;
+mod json_schema_test_suite;
+mod kinds;
+mod pool;
+mod random_schemas;
+mod reference;
+mod report;
+mod residual;
+mod rules;
+mod support;
+mod verify;
