@@ -56,6 +56,7 @@ truth: ## Measure how true answers are to the schemas of SCHEMAS=FILE (JSON line
 lock: $(REQUIREMENTS_DONE) ## Write requirements/*.txt again, with the newest versions
 	$(UV_LOCK) --upgrade pyproject.toml -o requirements/runtime.txt
 	$(UV_LOCK) --upgrade pyproject.toml --extra dev -c requirements/runtime.txt -o requirements/dev.txt
+	$(UV_LOCK) --upgrade requirements/build.in -c requirements/dev.txt -o requirements/build.txt
 	$(UV_LOCK) --upgrade --no-deps requirements/data.in -o requirements/data.txt
 
 wheel: $(REQUIREMENTS_DONE) ## Build a wheel and an sdist into dist/

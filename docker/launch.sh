@@ -31,7 +31,8 @@ root_option=()
 if ((EUID == 0)); then
     root_option=(--allow-run-as-root)
 fi
-mpirun -n "$ranks" "${root_option[@]}" llgtrt serve "$@" &
+# Open MPI would bind each of one or two processes to a single core, where masks and compilation share it.
+mpirun -n "$ranks" --bind-to none "${root_option[@]}" llgtrt serve "$@" &
 mpirun=$!
 
 # mpirun would kill its processes a second after a signal. They get it here instead: the first one drains, and the

@@ -154,6 +154,11 @@ def test_a_shell(run: RunScript, called: Callable[[], list[str]]) -> None:
     assert arguments[: 2 + len(COMMON)] == ["docker", "run", *COMMON]
     assert arguments[-6:] == ["--entrypoint", "/bin/bash", "--volume", "/my models:/models", IMAGE, "--login"]
     assert f"{os.getuid()}:{os.getgid()}" in arguments
+    # The image does not know the user, and PyTorch asks for a name.
+    assert [one.split("=")[0] for one in arguments if one.startswith(("USER=", "LOGNAME="))] == [
+        "USER",
+        "LOGNAME",
+    ]
 
 
 def test_the_image_is_built(run: RunScript, called: Callable[[], list[str]]) -> None:
@@ -187,7 +192,7 @@ def test_wrong_options_of_build(
     ("ranks", "flags", "variables", "expected"),
     [
         (1, ["-p", "1"], {}, ["llgtrt", "serve"]),
-        (3, ["-p", "1"], {}, ["mpirun", "-n", "3"]),
+        (3, ["-p", "1"], {}, ["mpirun", "-n", "3", "--bind-to", "none"]),
         (3, ["--print-config"], {}, ["llgtrt", "serve"]),
         (3, [], {"OMPI_COMM_WORLD_RANK": "0"}, ["llgtrt", "serve"]),
         (3, [], {"SLURM_PROCID": "2", "SLURM_STEP_NUM_TASKS": "3"}, ["llgtrt", "serve"]),
@@ -225,6 +230,84 @@ def test_only_what_is_copied_goes_to_the_build() -> None:
     }
     assert copied <= kept
     assert all((DOCKER.parent / name).exists() for name in kept)
+
+
+def test_the_pip_lines_name_no_package() -> None:
+    """With --require-hashes pip takes only what a file pins: a name on the line ends the build."""
+    text = (DOCKER / "Dockerfile").read_text().replace("\\\n", " ")
+    lines = [part.split() for part in text.replace("&&", "\n").splitlines() if "--require-hashes" in part]
+    assert len(lines) == 2
+    for words in lines:
+        arguments = words[words.index("install") + 1 :]
+        assert arguments[0] == "--require-hashes"
+        assert arguments[1] == "-r"
+        assert len(arguments) == 3, f"{arguments[3:]} are not pinned"
+        locked = (DOCKER.parent / arguments[2]).read_text()
+        assert "--hash=sha256:" in locked
+
+
+def test_what_builds_the_image_is_locked_as_for_developers() -> None:
+    pins = [
+        {
+            line.split()[0]
+            for line in (DOCKER.parent / "requirements" / name).read_text().splitlines()
+            if "==" in line
+        }
+        for name in ("build.txt", "dev.txt")
+    ]
+    assert pins[0] <= pins[1]
+
+
+@pytest.fixture
+def linker(tmp_path: Path) -> dict[str, str]:
+    """A root of its own, an ldconfig that does nothing, an ldd that says what the test wants."""
+    folder = tmp_path / "linker"
+    folder.mkdir()
+    for name, script in {"ldconfig": "exit 0", "ldd": 'cat "$1.ldd"'}.items():
+        (folder / name).write_text(f"#!/bin/sh\n{script}\n")
+        (folder / name).chmod(0o755)
+    return {"PATH": f"{folder}:{os.environ['PATH']}", "ROOT": str(tmp_path / "root")}
+
+
+def link_libraries(environment: dict[str, str], *arguments: str) -> subprocess.CompletedProcess[str]:
+    return subprocess.run(
+        [str(DOCKER / "link_libraries.sh"), *arguments],
+        capture_output=True,
+        text=True,
+        env=environment,
+        check=False,
+    )
+
+
+def test_the_linker_finds_the_libraries_without_bash(tmp_path: Path, linker: dict[str, str]) -> None:
+    root = Path(linker["ROOT"])
+    for folder in ("app/tensorrt_llm/lib", "usr/local/tensorrt/lib"):
+        (root / folder).mkdir(parents=True)
+    process = link_libraries(linker)
+    assert process.returncode == 0, process.stderr
+    conf = (root / "etc/ld.so.conf.d/llgtrt-tensorrt-llm.conf").read_text().splitlines()
+    assert conf == ["/app/tensorrt_llm/lib", "/usr/local/tensorrt/lib"]
+    assert "there is no /usr/local/cuda/lib64" in process.stderr
+
+
+@pytest.mark.parametrize(
+    ("said", "missing"),
+    [
+        ("\tlibnvinfer.so.10 => /usr/local/tensorrt/lib/libnvinfer.so.10 (0x1)\n", None),
+        ("\tlibcuda.so.1 => not found\n\tlibnvidia-ml.so.1 => not found\n", None),
+        ("\tlibcuda.so.1 => not found\n\tlibnvinfer.so.10 => not found\n", "libnvinfer.so.10"),
+    ],
+)
+def test_a_library_that_is_not_found_ends_the_build(
+    tmp_path: Path, linker: dict[str, str], said: str, missing: str | None
+) -> None:
+    plugin = tmp_path / "plugin.so"
+    plugin.with_name("plugin.so.ldd").write_text(said)
+    process = link_libraries(linker, "--check", str(plugin))
+    assert process.returncode == (0 if missing is None else 1)
+    if missing is not None:
+        assert missing in process.stderr
+        assert "libcuda" not in process.stderr
 
 
 def test_a_signal_reaches_every_process(tmp_path: Path, engine: Path) -> None:

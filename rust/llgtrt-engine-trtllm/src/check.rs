@@ -54,7 +54,8 @@ fn conflicts(setup: &TrtllmSetup, info: &EngineInfo, ranks: Ranks) -> Vec<Confli
     });
     add("engine", ranks.size != info.world_size, &|| {
         format!(
-            "the engine was built for {} process(es) and {} run; start it with: mpirun -n {} llgtrt serve ENGINE_DIR",
+            "the engine was built for {} process(es) and {} run; start it with: mpirun -n {} --bind-to none llgtrt \
+             serve ENGINE_DIR",
             info.world_size, ranks.size, info.world_size
         )
     });
