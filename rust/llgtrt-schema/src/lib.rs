@@ -33,7 +33,7 @@ use std::time::Duration;
 
 use serde_json::Value;
 
-pub use self::error::SchemaError;
+pub use self::error::{Reason, SchemaError, Spending};
 pub use self::read::is_draft_4;
 pub use self::reference::reference;
 pub use self::residual::{Residual, Segment};
@@ -128,11 +128,11 @@ pub fn normalize(schema: &Value, limits: &NormalizeLimits) -> Result<Normalized,
 pub fn rewrite(schema: &Value, limits: &NormalizeLimits) -> Result<Normalized, SchemaError> {
     let strict = NormalizeLimits { residual: ResidualMode::Refuse, ..limits.clone() };
     let mut result = attempt(schema, &strict, false);
-    if limits.compose && result.as_ref().is_err_and(|error| error.beyond) {
+    if limits.compose && result.as_ref().is_err_and(SchemaError::is_beyond) {
         result = attempt(schema, &strict, true);
     }
     match result {
-        Err(error) if error.beyond && limits.residual == ResidualMode::Verify => {
+        Err(error) if error.is_beyond() && limits.residual == ResidualMode::Verify => {
             attempt(schema, limits, false)
         }
         result => result,

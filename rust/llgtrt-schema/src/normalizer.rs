@@ -10,7 +10,7 @@ use crate::expand;
 use crate::formula::{FormulaId, Formulas, Type};
 use crate::languages::Languages;
 use crate::read::refs::{Index, Place};
-use crate::{NormalizeLimits, RuleUse, SchemaError, path, residual, write};
+use crate::{NormalizeLimits, Reason, RuleUse, SchemaError, path, residual, write};
 
 /// A referenced schema.
 #[derive(Debug)]
@@ -103,8 +103,9 @@ impl<'a> Normalizer<'a> {
                 "",
                 "",
                 "the schema is nested too deeply, or a reference leads back to itself",
-                "use fewer levels",
-            ));
+                "",
+            )
+            .because(Reason::TooDeep));
         }
         Ok(())
     }
@@ -116,12 +117,7 @@ impl<'a> Normalizer<'a> {
     pub(crate) fn too_large(&self, f: FormulaId) -> SchemaError {
         let place = self.forms.path_near(f).map_or("", |path| path);
         let (path, keyword) = path::split_keyword(place);
-        SchemaError::new(
-            path,
-            keyword,
-            "rewriting this takes more alternatives than the limit allows",
-            "give the alternatives a property with a `const` of its own in each, or use `anyOf`",
-        )
-        .beyond()
+        SchemaError::new(path, keyword, "rewriting this takes more alternatives than the limit allows", "")
+            .because(Reason::TooLarge)
     }
 }

@@ -20,7 +20,7 @@ use crate::expand::number::Number;
 use crate::expand::object::Object;
 use crate::expand::string::Text;
 use crate::formula::{FormulaId, Lit, Node, Type};
-use crate::{Normalizer, ResidualMode, SchemaError};
+use crate::{Normalizer, Reason, ResidualMode, SchemaError};
 
 /// Depth of values up to which emptiness is looked for.
 const EMPTY_DEPTH: usize = 40;
@@ -72,7 +72,7 @@ impl Normalizer<'_> {
         });
         let list = match result {
             // Everything holds more than what cannot be told, whether it is negated or not.
-            Err(error) if error.beyond && self.limits.residual == ResidualMode::Verify => {
+            Err(error) if error.is_beyond() && self.limits.residual == ResidualMode::Verify => {
                 self.left.taint(f, error);
                 vec![Shape::any(t)]
             }
@@ -130,8 +130,9 @@ impl Normalizer<'_> {
                         path,
                         keyword,
                         "the reference leads back to itself without a value in between",
-                        "refer to the schema only inside of properties or items",
-                    ));
+                        "",
+                    )
+                    .because(Reason::Circular));
                 }
                 let result = self.def_body(number).and_then(|body| self.shapes(body, negated, t));
                 if let Some(set) = self.following.last_mut() {
@@ -162,7 +163,7 @@ impl Normalizer<'_> {
                         break;
                     }
                     // Kept, as long as it is not known to be wrong.
-                    Err(error) if error.beyond && self.limits.residual == ResidualMode::Verify => {
+                    Err(error) if error.is_beyond() && self.limits.residual == ResidualMode::Verify => {
                         self.left.taint(f, error);
                     }
                     Err(error) => return Err(error),
@@ -193,7 +194,7 @@ impl Normalizer<'_> {
             let before = (self.limits.residual == ResidualMode::Verify).then(|| all.clone());
             all = match (self.meet_lists(whole, all, &options), before) {
                 // This part is left open, and the others are not.
-                (Err(error), Some(before)) if error.beyond => {
+                (Err(error), Some(before)) if error.is_beyond() => {
                     self.left.taint(whole, error);
                     before
                 }

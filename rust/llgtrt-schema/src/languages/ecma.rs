@@ -50,20 +50,27 @@ impl Ast {
     }
 }
 
-/// Parses a pattern, or says what is wrong with it or not supported.
-pub(crate) fn parse(pattern: &str) -> Result<Ast, String> {
-    let mut parser = Parser { chars: pattern.chars().collect(), at: 0, nest: 0, ignore_case: false };
-    if pattern.starts_with("(?i)") {
-        parser.at = 4;
-        parser.ignore_case = true;
-    }
-    let ast = parser.alternation()?;
-    if parser.at < parser.chars.len() {
-        return Err(format!("unopened group: `)` at character {}", parser.at));
-    }
-    Ok(ast)
+/// Why a pattern is not taken.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(crate) struct PatternError {
+    /// It may be a fine pattern, but has no automaton here; otherwise it is not a pattern at all.
+    pub(crate) is_unsupported: bool,
+    pub(crate) message: String,
 }
 
+impl PatternError {
+    pub(crate) fn unsupported(message: &str) -> Self {
+        Self { is_unsupported: true, message: message.to_owned() }
+    }
+}
+
+/// Parses a pattern, or says what is wrong with it or not supported.
+pub(crate) fn parse(pattern: &str) -> Result<Ast, PatternError> {
+    let chars = pattern.chars().collect();
+    let mut parser = Parser { chars, at: 0, nest: 0, ignore_case: false, is_unsupported: false };
+    let parsed = parser.pattern(pattern);
+    parsed.map_err(|message| PatternError { is_unsupported: parser.is_unsupported, message })
+}
 /// White space of ECMA-262.
 fn space() -> Chars {
     Chars::new(
@@ -89,9 +96,28 @@ struct Parser {
     at: usize,
     nest: usize,
     ignore_case: bool,
+    /// The error is about something that patterns may have, but not here.
+    is_unsupported: bool,
 }
 
 impl Parser {
+    fn pattern(&mut self, source: &str) -> Result<Ast, String> {
+        if source.starts_with("(?i)") {
+            self.at = 4;
+            self.ignore_case = true;
+        }
+        let ast = self.alternation()?;
+        if self.at < self.chars.len() {
+            return Err(format!("unopened group: `)` at character {}", self.at));
+        }
+        Ok(ast)
+    }
+
+    fn unsupported<T>(&mut self, what: &str) -> Result<T, String> {
+        self.is_unsupported = true;
+        Err(format!("{what} are not supported"))
+    }
+
     fn peek(&self) -> Option<char> {
         self.chars.get(self.at).copied()
     }
@@ -164,7 +190,7 @@ impl Parser {
             Some(true)
         } else {
             if self.eat("?<=") || self.eat("?<!") {
-                return Err("look-behind is not supported".to_owned());
+                return self.unsupported("look-behind assertions");
             }
             if self.eat("?:") {
             } else if self.eat("?<") || self.eat("?P<") {
@@ -232,7 +258,7 @@ impl Parser {
 
     fn escape(&mut self) -> Result<Ast, String> {
         match self.peek() {
-            Some('b' | 'B') => Err("word boundaries (`\\b`) are not supported".to_owned()),
+            Some('b' | 'B') => self.unsupported("word boundaries (`\\b`)"),
             Some('A') => {
                 self.at += 1;
                 Ok(Ast::Start)
@@ -241,7 +267,7 @@ impl Parser {
                 self.at += 1;
                 Ok(Ast::End)
             }
-            Some('1'..='9' | 'k') => Err("back-references are not supported".to_owned()),
+            Some('1'..='9' | 'k') => self.unsupported("back-references"),
             _ => self.class_escape().map(Ast::Class),
         }
     }
@@ -377,7 +403,7 @@ impl Parser {
                 self.at += 1;
                 Ok(Chars::one('\u{8}'))
             }
-            Some('1'..='9') => Err("octal escapes are not supported".to_owned()),
+            Some('1'..='9') => self.unsupported("octal escapes"),
             _ => self.class_escape(),
         }
     }

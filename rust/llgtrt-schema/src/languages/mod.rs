@@ -13,7 +13,7 @@ mod print;
 use std::collections::HashMap;
 use std::time::Instant;
 
-pub(crate) use self::ecma::Ast;
+pub(crate) use self::ecma::{Ast, PatternError};
 pub(crate) use self::expr::{ALL, ANY_CHAR, LanguageId, NOTHING};
 
 use self::expr::{EMPTY, Exprs};
@@ -31,7 +31,7 @@ pub(crate) struct Pattern {
 #[derive(Debug)]
 pub(crate) struct Languages {
     exprs: Exprs,
-    patterns: HashMap<String, Result<Pattern, String>>,
+    patterns: HashMap<String, Result<Pattern, PatternError>>,
     empty: HashMap<LanguageId, Option<bool>>,
     printed: HashMap<LanguageId, Option<String>>,
 }
@@ -48,7 +48,7 @@ impl Languages {
     }
 
     /// Parses a JSON Schema pattern.
-    pub(crate) fn pattern(&mut self, source: &str) -> Result<Pattern, String> {
+    pub(crate) fn pattern(&mut self, source: &str) -> Result<Pattern, PatternError> {
         if let Some(known) = self.patterns.get(source) {
             return known.clone();
         }
@@ -63,7 +63,7 @@ impl Languages {
     }
 
     /// Strings in which `ast` finds a match anywhere.
-    fn search(&mut self, ast: &Ast) -> Result<LanguageId, String> {
+    fn search(&mut self, ast: &Ast) -> Result<LanguageId, PatternError> {
         let at_start = self.lang(ast, ALL, true)?;
         let inside = self.lang(ast, ALL, false)?;
         let later = if inside == NOTHING { NOTHING } else { self.exprs.concat(ALL, inside) };
@@ -72,7 +72,7 @@ impl Languages {
 
     /// Texts that start with a match of `ast` followed by a text of `after`. `start` tells whether
     /// nothing precedes.
-    fn lang(&mut self, ast: &Ast, after: LanguageId, start: bool) -> Result<LanguageId, String> {
+    fn lang(&mut self, ast: &Ast, after: LanguageId, start: bool) -> Result<LanguageId, PatternError> {
         Ok(match ast {
             Ast::Empty => after,
             Ast::Class(set) => {
@@ -93,7 +93,7 @@ impl Languages {
                 self.exprs.and([ahead, after])
             }
             Ast::Alt(list) => {
-                let parts: Result<Vec<LanguageId>, String> =
+                let parts: Result<Vec<LanguageId>, PatternError> =
                     list.iter().map(|x| self.lang(x, after, start)).collect();
                 self.exprs.or(parts?)
             }
@@ -112,7 +112,9 @@ impl Languages {
                     (1, Some(1)) => self.lang(inner, after, start)?,
                     _ if only_end(inner) => self.repeat_to_end(inner, *min, *max, after)?,
                     _ => {
-                        return Err("anchors and look-ahead inside a repetition are not supported".to_owned());
+                        return Err(PatternError::unsupported(
+                            "anchors and look-ahead inside a repetition are not supported",
+                        ));
                     }
                 }
             }
@@ -126,7 +128,7 @@ impl Languages {
         min: u32,
         max: Option<u32>,
         after: LanguageId,
-    ) -> Result<LanguageId, String> {
+    ) -> Result<LanguageId, PatternError> {
         let inside = self.lang(&without_end(body), EMPTY, false)?;
         let last = self.lang(body, EMPTY, false)?;
         // Rounds that match nothing fill up the count.
@@ -140,7 +142,7 @@ impl Languages {
         Ok(self.exprs.or([plain, ended]))
     }
 
-    fn sequence(&mut self, list: &[Ast], after: LanguageId, start: bool) -> Result<LanguageId, String> {
+    fn sequence(&mut self, list: &[Ast], after: LanguageId, start: bool) -> Result<LanguageId, PatternError> {
         let Some((head, tail)) = list.split_first() else { return Ok(after) };
         if !start || !tail.iter().any(has_start) {
             let rest = self.sequence(tail, after, false)?;
@@ -156,7 +158,9 @@ impl Languages {
                 let rest = self.sequence(tail, after, false)?;
                 self.lang(head, rest, true)
             }
-            Width::Either => Err("`^` after something that may be empty is not supported".to_owned()),
+            Width::Either => {
+                Err(PatternError::unsupported("`^` after something that may be empty is not supported"))
+            }
         }
     }
 
@@ -290,10 +294,10 @@ fn has_start(ast: &Ast) -> bool {
 
 /// Rewrites a pattern into llguidance's dialect; `None` if it already means the same there, an error
 /// if it cannot be written directly (look-ahead).
-pub(crate) fn translate(source: &str) -> Result<Option<String>, String> {
+pub(crate) fn translate(source: &str) -> Result<Option<String>, PatternError> {
     let ast = ecma::parse(source)?;
     if ast.looks_ahead() || anchors_inside(&ast, true, true) {
-        return Err("look-ahead".to_owned());
+        return Err(PatternError::unsupported("look-ahead"));
     }
     let text = print::rewrite(source, &ast);
     Ok((text != source).then_some(text))

@@ -12,12 +12,12 @@ use std::rc::Rc;
 
 use serde_json::{Map, Value};
 
-use crate::SchemaError;
 use crate::formula::{FALSE, FormulaId, Lit, TRUE, Type, Values};
 use crate::formula::{Num, Ratio};
 use crate::languages::formats;
 use crate::normalizer::{Def, Normalizer};
 use crate::read::refs::Place;
+use crate::{Reason, SchemaError};
 
 /// Parts of a schema: those that decide the order of properties, and the others.
 #[derive(Default)]
@@ -293,14 +293,13 @@ impl<'a> Normalizer<'a> {
         source: &str,
     ) -> Result<crate::languages::Pattern, SchemaError> {
         let pattern = self.langs.pattern(source).map_err(|why| {
-            let beyond = why.contains("not supported");
-            let error = SchemaError::new(
+            SchemaError::new(
                 &place.path,
                 keyword,
-                format!("bad regular expression: {why}"),
+                format!("bad regular expression: {}", why.message),
                 "use classes, groups, repetitions, `^` and `$`",
-            );
-            if beyond { error.beyond() } else { error }
+            )
+            .because(if why.is_unsupported { Reason::Unsupported } else { Reason::Malformed })
         })?;
         if pattern.text.is_none() {
             self.rule("look-ahead", &place.path);
@@ -375,18 +374,8 @@ impl<'a> Normalizer<'a> {
         let reference = value.as_str().ok_or_else(|| bad(place, keyword, "a string"))?;
         let refuse = |why: &str| {
             let shown: String = reference.chars().take(100).collect();
-            let remote = shown.contains("://");
-            let why = if remote && why.starts_with("not") {
-                "outside of the schema, and nothing is fetched"
-            } else {
-                why
-            };
-            SchemaError::new(
-                &place.path,
-                keyword,
-                format!("`{shown}`: {why}"),
-                "copy the schema under `$defs` and refer to it as `#/$defs/NAME`",
-            )
+            SchemaError::new(&place.path, keyword, format!("`{shown}`: {why}"), "")
+                .because(Reason::Unresolved)
         };
         match keyword {
             "$dynamicRef" => {
@@ -397,7 +386,7 @@ impl<'a> Normalizer<'a> {
                 self.rule("dynamic-ref", &place.path);
                 self.index.resolve_recursive(place).map_err(refuse)
             }
-            _ => self.index.resolve(place, reference).ok_or_else(|| refuse("not in the schema")),
+            _ => self.index.resolve(place, reference).map_err(refuse),
         }
     }
 

@@ -134,7 +134,17 @@ impl<'a> Index<'a> {
     }
 
     /// What `reference` in `from` leads to.
-    pub(crate) fn resolve(&self, from: &Place<'a>, reference: &str) -> Option<Place<'a>> {
+    ///
+    /// # Errors
+    /// Why there is nothing: it is elsewhere, or not in the schema.
+    pub(crate) fn resolve(&self, from: &Place<'a>, reference: &str) -> Result<Place<'a>, &'static str> {
+        let is_remote = reference.split(['#', '?']).next().is_some_and(has_scheme);
+        let missing =
+            if is_remote { "outside of the schema, and nothing is fetched" } else { "not in the schema" };
+        self.find(from, reference).ok_or(missing)
+    }
+
+    fn find(&self, from: &Place<'a>, reference: &str) -> Option<Place<'a>> {
         let (uri, fragment) = reference.split_once('#').unwrap_or((reference, ""));
         let base: Rc<str> = if uri.is_empty() { Rc::clone(&from.base) } else { join(&from.base, uri).into() };
         let resource = self.resources.get(&base).or_else(|| {
@@ -175,7 +185,7 @@ impl<'a> Index<'a> {
         from: &Place<'a>,
         reference: &str,
     ) -> Result<Place<'a>, &'static str> {
-        let plain = self.resolve(from, reference).ok_or("not in the schema")?;
+        let plain = self.resolve(from, reference)?;
         let anchor = reference.split_once('#').map_or("", |(_, fragment)| fragment);
         let is_dynamic = plain.schema.get("$dynamicAnchor").and_then(Value::as_str) == Some(anchor);
         match self.dynamic.get(anchor) {
@@ -187,7 +197,7 @@ impl<'a> Index<'a> {
     }
 
     pub(crate) fn resolve_recursive(&self, from: &Place<'a>) -> Result<Place<'a>, &'static str> {
-        let plain = self.resolve(from, "#").ok_or("not in the schema")?;
+        let plain = self.resolve(from, "#")?;
         let is_recursive = plain.schema.get("$recursiveAnchor") == Some(&Value::Bool(true));
         if is_recursive && self.recursive.len() > 1 {
             return Err("what it means depends on how it is reached");
@@ -222,14 +232,16 @@ impl<'a> Place<'a> {
     }
 }
 
+/// Whether a URI reference is absolute (RFC 3986, section 3.1).
+fn has_scheme(text: &str) -> bool {
+    text.split_once(':').is_some_and(|(scheme, _)| {
+        scheme.starts_with(|c: char| c.is_ascii_alphabetic())
+            && scheme.bytes().all(|b| b.is_ascii_alphanumeric() || b"+-.".contains(&b))
+    })
+}
+
 /// Resolves a reference without fragment against a base (RFC 3986, section 5.2).
 fn join(base: &str, reference: &str) -> String {
-    let has_scheme = |text: &str| {
-        text.split_once(':').is_some_and(|(scheme, _)| {
-            scheme.starts_with(|c: char| c.is_ascii_alphabetic())
-                && scheme.bytes().all(|b| b.is_ascii_alphanumeric() || b"+-.".contains(&b))
-        })
-    };
     if has_scheme(reference) {
         return reference.to_owned();
     }
@@ -308,6 +320,6 @@ mod tests {
         assert_eq!(find("#here").unwrap()["type"], "string");
         assert_eq!(find("inner.json#/$defs/z").unwrap()["const"], 1);
         assert_eq!(find("http://x/root.json").unwrap(), root);
-        assert!(find("http://y/z").is_none() && find("#/nope").is_none());
+        assert!(find("http://y/z").is_err() && find("#/nope").is_err());
     }
 }

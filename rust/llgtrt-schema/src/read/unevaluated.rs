@@ -9,7 +9,7 @@ use crate::formula::{FormulaId, Lit, Others, TRUE};
 use crate::languages::LanguageId;
 use crate::read::Parts;
 use crate::read::refs::Place;
-use crate::{Normalizer, SchemaError};
+use crate::{Normalizer, Reason, SchemaError};
 
 /// Combinations of branches.
 const MAX_CASES: usize = 64;
@@ -238,5 +238,5 @@ impl<'a> Normalizer<'a> {
 
 fn refuse(place: &Place, keyword: &str, why: &str) -> SchemaError {
     let hint = "use `additionalProperties` or `items` in each branch";
-    SchemaError::new(&place.path, keyword, why, hint).beyond()
+    SchemaError::new(&place.path, keyword, why, hint).because(Reason::Unsupported)
 }

@@ -11,7 +11,7 @@ use std::collections::{HashMap, HashSet};
 use serde_json::Value;
 
 use crate::formula::{FormulaId, Lit, Node};
-use crate::{Normalizer, ResidualMode, SchemaError};
+use crate::{Normalizer, Reason, ResidualMode, SchemaError};
 
 /// Places of one residual that are listed.
 const MAX_PLACES: usize = 64;
@@ -169,7 +169,7 @@ impl Normalizer<'_> {
         parts: &mut crate::read::Parts,
     ) -> Result<(), SchemaError> {
         match result {
-            Err(error) if error.beyond && self.limits.residual == ResidualMode::Verify => {
+            Err(error) if error.is_beyond() && self.limits.residual == ResidualMode::Verify => {
                 let bits = types.iter().fold(0, |bits, t| bits | t.bit());
                 let path = error.param();
                 self.left.unread.entry(path.clone()).or_insert(error);
@@ -183,7 +183,8 @@ impl Normalizer<'_> {
     /// Why a part could not be read.
     pub(crate) fn unknown(&self, path: &str) -> SchemaError {
         self.left.unread.get(path).cloned().unwrap_or_else(|| {
-            SchemaError::new(path, "", "this part of the schema cannot be told", "").beyond()
+            SchemaError::new(path, "", "this part of the schema cannot be told", "")
+                .because(Reason::Unsupported)
         })
     }
 

@@ -15,7 +15,7 @@ use serde_json::{Map, Value, json};
 use crate::expand::Shape;
 use crate::formula::{FALSE, FormulaId, TRUE, Type};
 use crate::residual::Segment;
-use crate::{Normalizer, ResidualMode, SchemaError};
+use crate::{Normalizer, Reason, ResidualMode, SchemaError};
 
 /// Schemas up to this many nodes are repeated where they are used.
 const INLINE_NODES: usize = 6;
@@ -135,7 +135,7 @@ impl Normalizer<'_> {
         self.left.leave();
         self.recollect(f)?;
         match written {
-            Err(error) if error.beyond && self.limits.residual == ResidualMode::Verify => {
+            Err(error) if error.is_beyond() && self.limits.residual == ResidualMode::Verify => {
                 self.left.note(f, &error);
                 Ok(Value::Bool(true))
             }
@@ -171,11 +171,11 @@ impl Normalizer<'_> {
                         options.extend(self.write_shape(f, &relaxed, &mut points)?);
                     }
                     // One way not to satisfy something; others may be enough.
-                    Err(error) if error.negated => {
+                    Err(error) if error.reason == Reason::UnsupportedComplement => {
                         self.go_back(mark);
                         left_out.get_or_insert(error);
                     }
-                    Err(error) if error.beyond && self.limits.residual == ResidualMode::Verify => {
+                    Err(error) if error.is_beyond() && self.limits.residual == ResidualMode::Verify => {
                         self.go_back(mark);
                         self.left.note(f, &error);
                         options.push(json!({ "type": t.name() }));
@@ -323,7 +323,9 @@ impl Normalizer<'_> {
     ) -> Result<Rc<str>, SchemaError> {
         let path: Rc<str> = path.cloned().unwrap_or_else(|| "".into());
         let mut error = refuse(Some(&path), keyword, what, hint);
-        error.negated = negated;
+        if negated {
+            error.reason = Reason::UnsupportedComplement;
+        }
         match self.left.owner() {
             Some(f) if self.limits.residual == ResidualMode::Verify && !negated => {
                 self.left.note(f, &error);
@@ -354,6 +356,7 @@ fn is_any(shape: &Shape) -> bool {
 
 fn nothing() -> SchemaError {
     SchemaError::new("", "", "the schema allows nothing: no value satisfies it", "")
+        .because(Reason::AllowsNothing)
 }
 
 /// The error for what no grammar can hold.
@@ -362,7 +365,7 @@ pub(crate) fn refuse(path: Option<&Rc<str>>, keyword: &str, what: &str, hint: &s
     let (at, own) = crate::path::split_keyword(path);
     let is_keyword = crate::rules::is_keyword(own);
     let (at, own) = if is_keyword { (at, own) } else { (path, keyword) };
-    SchemaError::new(at, own, format!("no grammar can hold this: {what}"), hint).beyond()
+    SchemaError::new(at, own, format!("no grammar can hold this: {what}"), hint).because(Reason::Unsupported)
 }
 
 /// A shape of numbers without the steps that it excludes, if it excludes any.
