@@ -29,7 +29,7 @@ const KEYWORDS: &[Keyword] = &[
     keyword("multipleOf", true, "steps of many digits"),
     keyword("minLength", true, ""),
     keyword("maxLength", true, ""),
-    keyword("pattern", true, "look-behind, back-references, `\\b`; patterns too complex to combine"),
+    keyword("pattern", true, "look-behind, back-references; patterns too complex to combine"),
     keyword("format", true, ""),
     keyword("items", true, ""),
     keyword("prefixItems", true, ""),

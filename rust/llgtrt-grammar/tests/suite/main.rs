@@ -14,4 +14,5 @@ mod report;
 mod residual;
 mod rules;
 mod support;
+mod values;
 mod verify;

@@ -91,7 +91,9 @@ impl Normalizer<'_> {
             (Lit::MinItems(0), true) => Vec::new(),
             (Lit::MinItems(n), true) => vec![Array { max: Some(n - 1), ..any }],
             (Lit::MaxItems(n), false) => vec![Array { max: Some(*n), ..any }],
-            (Lit::MaxItems(n), true) => vec![Array { min: n + 1, ..any }],
+            (Lit::MaxItems(n), true) => {
+                n.checked_add(1).map(|min| Array { min, ..any }).into_iter().collect()
+            }
             (Lit::Contains(f, min, max), false) => {
                 if max.is_some_and(|max| max < *min) {
                     return Vec::new();
@@ -109,8 +111,8 @@ impl Normalizer<'_> {
                     1 => out.push(Array { rest: self.forms.not(*f), ..Array::default() }),
                     min => out.push(some(0, *f, 0, Some(min - 1))),
                 }
-                if let Some(max) = max {
-                    out.push(some(0, *f, max + 1, None));
+                if let Some(more) = max.and_then(|max| max.checked_add(1)) {
+                    out.push(some(0, *f, more, None));
                 }
                 out
             }

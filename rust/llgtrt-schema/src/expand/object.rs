@@ -112,7 +112,9 @@ impl Normalizer<'_> {
             (Lit::MinProps(0), true) => Vec::new(),
             (Lit::MinProps(n), true) => vec![Object { max: Some(n - 1), ..any }],
             (Lit::MaxProps(n), false) => vec![Object { max: Some(*n), ..any }],
-            (Lit::MaxProps(n), true) => vec![Object { min: n + 1, ..any }],
+            (Lit::MaxProps(n), true) => {
+                n.checked_add(1).map(|min| Object { min, ..any }).into_iter().collect()
+            }
             _ => vec![any],
         }
     }

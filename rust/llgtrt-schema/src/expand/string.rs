@@ -43,7 +43,9 @@ impl Text {
             (Lit::MinLength(0), true) => Vec::new(),
             (Lit::MinLength(n), true) => vec![Self { max: Some(n - 1), ..any }],
             (Lit::MaxLength(n), false) => vec![Self { max: Some(*n), ..any }],
-            (Lit::MaxLength(n), true) => vec![Self { min: n + 1, ..any }],
+            (Lit::MaxLength(n), true) => {
+                n.checked_add(1).map(|min| Self { min, ..any }).into_iter().collect()
+            }
             (Lit::Match(ALL | NOTHING, _), _) => {
                 let all = matches!(lit, Lit::Match(ALL, _));
                 if all == negated { Vec::new() } else { vec![any] }

@@ -68,6 +68,17 @@ impl Chars {
         Self::new(self.0.iter().chain(&other.0).copied())
     }
 
+    /// The set with all characters that differ only in case, one by one (Unicode's simple case folding).
+    pub(crate) fn fold_case(&self) -> Self {
+        use regex_syntax::hir::{ClassUnicode, ClassUnicodeRange};
+        let ranges = self.0.iter().filter_map(|&(from, to)| {
+            Some(ClassUnicodeRange::new(char::from_u32(from)?, char::from_u32(to)?))
+        });
+        let mut class = ClassUnicode::new(ranges);
+        class.case_fold_simple();
+        Self::new(class.ranges().iter().map(|range| (range.start() as u32, range.end() as u32)))
+    }
+
     /// Whether llguidance's quoting of strings gets the set wrong: for a set with all control
     /// characters it allows `\\"` and `\\\\` even if quote and backslash are not in the set.
     pub(crate) fn is_misquoted(&self) -> bool {

@@ -22,6 +22,10 @@ pub(crate) enum Ast {
     Start,
     /// `$`
     End,
+    /// `\b`, or `\B` if negated.
+    Boundary {
+        negated: bool,
+    },
     /// `(?=x)`, or `(?!x)` if negated.
     Look {
         negated: bool,
@@ -30,23 +34,33 @@ pub(crate) enum Ast {
 }
 
 impl Ast {
-    /// Whether `^`, `$` or look-ahead occurs inside.
+    /// Whether `^`, `$`, a word boundary or look-ahead occurs inside.
     pub(crate) fn asserts(&self) -> bool {
         match self {
-            Ast::Start | Ast::End | Ast::Look { .. } => true,
+            Ast::Start | Ast::End | Ast::Boundary { .. } | Ast::Look { .. } => true,
             Ast::Concat(list) | Ast::Alt(list) => list.iter().any(Ast::asserts),
             Ast::Repeat(inner, _, _) => inner.asserts(),
             Ast::Empty | Ast::Class(_) => false,
         }
     }
 
-    pub(crate) fn looks_ahead(&self) -> bool {
+    /// Whether only an automaton can tell what matches: llguidance takes neither look-ahead nor word
+    /// boundaries.
+    pub(crate) fn looks_around(&self) -> bool {
+        matches!(self, Ast::Look { .. }) || self.has_boundary() || self.children().any(Ast::looks_around)
+    }
+
+    pub(crate) fn has_boundary(&self) -> bool {
+        matches!(self, Ast::Boundary { .. }) || self.children().any(Ast::has_boundary)
+    }
+
+    fn children(&self) -> impl Iterator<Item = &Ast> {
         match self {
-            Ast::Look { .. } => true,
-            Ast::Concat(list) | Ast::Alt(list) => list.iter().any(Ast::looks_ahead),
-            Ast::Repeat(inner, _, _) => inner.looks_ahead(),
-            _ => false,
+            Ast::Concat(list) | Ast::Alt(list) => list.as_slice(),
+            Ast::Repeat(inner, _, _) | Ast::Look { inner, .. } => std::slice::from_ref(&**inner),
+            Ast::Empty | Ast::Class(_) | Ast::Start | Ast::End | Ast::Boundary { .. } => &[],
         }
+        .iter()
     }
 }
 
@@ -67,10 +81,11 @@ impl PatternError {
 /// Parses a pattern, or says what is wrong with it or not supported.
 pub(crate) fn parse(pattern: &str) -> Result<Ast, PatternError> {
     let chars = pattern.chars().collect();
-    let mut parser = Parser { chars, at: 0, nest: 0, ignore_case: false, is_unsupported: false };
-    let parsed = parser.pattern(pattern);
+    let mut parser = Parser { chars, at: 0, nest: 0, flags: Flags::default(), is_unsupported: false };
+    let parsed = parser.pattern();
     parsed.map_err(|message| PatternError { is_unsupported: parser.is_unsupported, message })
 }
+
 /// White space of ECMA-262.
 fn space() -> Chars {
     Chars::new(
@@ -81,7 +96,7 @@ fn space() -> Chars {
     )
 }
 
-fn word() -> Chars {
+pub(super) fn word() -> Chars {
     Chars::new([(48, 57), (65, 90), (95, 95), (97, 122)])
 }
 
@@ -91,21 +106,32 @@ fn dot() -> Chars {
     Chars::new([(10, 10), (13, 13)]).negate()
 }
 
+/// What `(?is)` switches on. No part of ECMA-262 before 2025, but of Python, Rust, Go and .NET, whose
+/// users write schemas.
+#[derive(Clone, Copy, Default)]
+struct Flags {
+    ignore_case: bool,
+    dot_all: bool,
+}
+
 struct Parser {
     chars: Vec<char>,
     at: usize,
     nest: usize,
-    ignore_case: bool,
+    flags: Flags,
     /// The error is about something that patterns may have, but not here.
     is_unsupported: bool,
 }
 
+/// What a character class lists.
+enum Item {
+    /// May start or end a range.
+    Char(u32),
+    Set(Chars),
+}
+
 impl Parser {
-    fn pattern(&mut self, source: &str) -> Result<Ast, String> {
-        if source.starts_with("(?i)") {
-            self.at = 4;
-            self.ignore_case = true;
-        }
+    fn pattern(&mut self) -> Result<Ast, String> {
         let ast = self.alternation()?;
         if self.at < self.chars.len() {
             return Err(format!("unopened group: `)` at character {}", self.at));
@@ -160,7 +186,7 @@ impl Parser {
         match c {
             '^' => Ok(Ast::Start),
             '$' => Ok(Ast::End),
-            '.' => Ok(Ast::Class(dot())),
+            '.' => Ok(Ast::Class(if self.flags.dot_all { Chars::any() } else { dot() })),
             '(' => self.group(),
             '[' => self.class(),
             '\\' => self.escape(),
@@ -172,11 +198,20 @@ impl Parser {
     }
 
     fn literal(&self, c: char) -> Chars {
-        if !self.ignore_case {
-            return Chars::one(c);
+        self.range(c as u32, c as u32)
+    }
+
+    /// The characters from one to another, with those that differ only in case where case is ignored.
+    fn range(&self, from: u32, to: u32) -> Chars {
+        let set = Chars::new([(from, to)]);
+        if self.flags.ignore_case { set.fold_case() } else { set }
+    }
+
+    fn item(&self, item: Item) -> Chars {
+        match item {
+            Item::Char(c) => self.range(c, c),
+            Item::Set(set) => set,
         }
-        let all = c.to_lowercase().chain(c.to_uppercase()).chain([c]);
-        Chars::new(all.map(|c| (c as u32, c as u32)))
     }
 
     fn group(&mut self) -> Result<Ast, String> {
@@ -184,6 +219,7 @@ impl Parser {
         if self.nest > MAX_NEST {
             return Err(format!("groups are nested too deeply; the limit is {MAX_NEST}"));
         }
+        let outer = self.flags;
         let look = if self.eat("?=") {
             Some(false)
         } else if self.eat("?!") {
@@ -198,8 +234,10 @@ impl Parser {
                     self.at += 1;
                 }
                 self.at += 1;
-            } else if self.peek() == Some('?') {
-                return Err(format!("unknown kind of group at character {}", self.at));
+            } else if self.eat("?") && self.switches()? {
+                // They hold until the group around them ends.
+                self.nest -= 1;
+                return Ok(Ast::Empty);
             }
             None
         };
@@ -207,11 +245,31 @@ impl Parser {
         if !self.eat(")") {
             return Err("unclosed group".to_owned());
         }
+        self.flags = outer;
         self.nest -= 1;
         Ok(match look {
             Some(negated) => Ast::Look { negated, inner: Box::new(inner) },
             None => inner,
         })
+    }
+
+    /// Flags behind `(?`, such as `i)` or `i-s:`. Whether the group ends with them.
+    fn switches(&mut self) -> Result<bool, String> {
+        let from = self.at;
+        let mut on = true;
+        while let Some(c) = self.peek() {
+            self.at += 1;
+            match c {
+                'i' => self.flags.ignore_case = on,
+                's' => self.flags.dot_all = on,
+                // ECMA-262 has the others in mind anyway: Unicode, and the first match is enough.
+                'u' | 'g' => {}
+                '-' if on => on = false,
+                ':' | ')' if self.at > from + 1 => return Ok(c == ')'),
+                _ => break,
+            }
+        }
+        Err(format!("unknown kind of group at character {from}"))
     }
 
     fn quantified(&mut self, item: Ast) -> Result<Ast, String> {
@@ -258,7 +316,10 @@ impl Parser {
 
     fn escape(&mut self) -> Result<Ast, String> {
         match self.peek() {
-            Some('b' | 'B') => self.unsupported("word boundaries (`\\b`)"),
+            Some(c @ ('b' | 'B')) => {
+                self.at += 1;
+                Ok(Ast::Boundary { negated: c == 'B' })
+            }
             Some('A') => {
                 self.at += 1;
                 Ok(Ast::Start)
@@ -268,27 +329,30 @@ impl Parser {
                 Ok(Ast::End)
             }
             Some('1'..='9' | 'k') => self.unsupported("back-references"),
-            _ => self.class_escape().map(Ast::Class),
+            _ => {
+                let item = self.class_escape()?;
+                Ok(Ast::Class(self.item(item)))
+            }
         }
     }
 
     /// What follows a backslash, as a set of characters.
-    fn class_escape(&mut self) -> Result<Chars, String> {
+    fn class_escape(&mut self) -> Result<Item, String> {
         let Some(c) = self.peek() else { return Err("the pattern ends in a backslash".to_owned()) };
         self.at += 1;
         Ok(match c {
-            'd' => Chars::new([(48, 57)]),
-            'D' => Chars::new([(48, 57)]).negate(),
-            'w' => word(),
-            'W' => word().negate(),
-            's' => space(),
-            'S' => space().negate(),
-            'n' => Chars::one('\n'),
-            'r' => Chars::one('\r'),
-            't' => Chars::one('\t'),
-            'f' => Chars::one('\u{c}'),
-            'v' => Chars::one('\u{b}'),
-            '0' => Chars::one('\0'),
+            'd' => Item::Set(Chars::new([(48, 57)])),
+            'D' => Item::Set(Chars::new([(48, 57)]).negate()),
+            'w' => Item::Set(word()),
+            'W' => Item::Set(word().negate()),
+            's' => Item::Set(space()),
+            'S' => Item::Set(space().negate()),
+            'n' => Item::Char(0xA),
+            'r' => Item::Char(0xD),
+            't' => Item::Char(0x9),
+            'f' => Item::Char(0xC),
+            'v' => Item::Char(0xB),
+            '0' => Item::Char(0),
             // Not ECMA-262, but what is written here must be readable here.
             'x' if self.peek() == Some('{') => self.unicode()?,
             'x' => self.hex(2)?,
@@ -298,29 +362,29 @@ impl Parser {
                     return Err("`\\c` needs a letter".to_owned());
                 };
                 self.at += 1;
-                Chars::new([(letter as u32 % 32, letter as u32 % 32)])
+                Item::Char(letter as u32 % 32)
             }
-            'p' | 'P' => self.property(c)?,
+            'p' | 'P' => Item::Set(self.property(c)?),
             c if c.is_ascii_alphabetic() => return Err(format!("unknown escape `\\{c}`")),
-            c => self.literal(c),
+            c => Item::Char(c as u32),
         })
     }
 
-    fn hex(&mut self, digits: usize) -> Result<Chars, String> {
+    fn hex(&mut self, digits: usize) -> Result<Item, String> {
         let text: String = self.chars[self.at..].iter().take(digits).collect();
         let code = u32::from_str_radix(&text, 16).ok().filter(|_| text.chars().count() == digits);
         let Some(code) = code else { return Err(format!("bad hexadecimal escape `{text}`")) };
         self.at += digits;
-        Ok(Chars::new([(code, code)]))
+        Ok(Item::Char(code))
     }
 
-    fn unicode(&mut self) -> Result<Chars, String> {
+    fn unicode(&mut self) -> Result<Item, String> {
         if self.peek() == Some('{') {
             let end = self.chars[self.at..].iter().position(|&c| c == '}').ok_or("unclosed `\\u{`")?;
             let text: String = self.chars[self.at + 1..self.at + end].iter().collect();
             let code = u32::from_str_radix(&text, 16).map_err(|_| format!("bad code point `{text}`"))?;
             self.at += end + 1;
-            return Ok(Chars::new([(code, code)]));
+            return Ok(Item::Char(code));
         }
         let text: String = self.chars[self.at..].iter().take(4).collect();
         let high = u32::from_str_radix(&text, 16).ok().filter(|_| text.len() == 4);
@@ -331,10 +395,10 @@ impl Parser {
             if let Some(low) = u32::from_str_radix(&text, 16).ok().filter(|c| (0xDC00..0xE000).contains(c)) {
                 self.at += 6;
                 let code = 0x1_0000 + ((high - 0xD800) << 10) + (low - 0xDC00);
-                return Ok(Chars::new([(code, code)]));
+                return Ok(Item::Char(code));
             }
         }
-        Ok(Chars::new([(high, high)]))
+        Ok(Item::Char(high))
     }
 
     fn property(&mut self, kind: char) -> Result<Chars, String> {
@@ -367,52 +431,38 @@ impl Parser {
             let from = self.class_item()?;
             let range = self.peek() == Some('-') && self.chars.get(self.at + 1).is_some_and(|&c| c != ']');
             if !range {
-                set = set.union(&from);
+                set = set.union(&self.item(from));
                 continue;
             }
             self.at += 1;
             let to = self.class_item()?;
-            match (single(&from), single(&to)) {
-                (Some(from), Some(to)) if from <= to => set = set.union(&self.range(from, to)),
-                (Some(_), Some(_)) => return Err("a range in a character class is backwards".to_owned()),
+            match (from, to) {
+                (Item::Char(from), Item::Char(to)) if from <= to => set = set.union(&self.range(from, to)),
+                (Item::Char(_), Item::Char(_)) => {
+                    return Err("a range in a character class is backwards".to_owned());
+                }
                 // `[\w-.]`: the hyphen is a literal.
-                _ => set = set.union(&from).union(&to).union(&Chars::one('-')),
+                (from, to) => {
+                    set = set.union(&self.item(from)).union(&self.item(to)).union(&Chars::one('-'));
+                }
             }
         }
         Ok(Ast::Class(if negated { set.negate() } else { set }))
     }
 
-    fn range(&self, from: u32, to: u32) -> Chars {
-        let mut set = Chars::new([(from, to)]);
-        if self.ignore_case {
-            for c in (from..=to.min(0x24F)).filter_map(char::from_u32) {
-                set = set.union(&self.literal(c));
-            }
-        }
-        set
-    }
-
-    fn class_item(&mut self) -> Result<Chars, String> {
+    fn class_item(&mut self) -> Result<Item, String> {
         let Some(c) = self.peek() else { return Err("unclosed character class".to_owned()) };
         self.at += 1;
         if c != '\\' {
-            return Ok(self.literal(c));
+            return Ok(Item::Char(c as u32));
         }
         match self.peek() {
             Some('b') => {
                 self.at += 1;
-                Ok(Chars::one('\u{8}'))
+                Ok(Item::Char(8))
             }
             Some('1'..='9') => self.unsupported("octal escapes"),
             _ => self.class_escape(),
         }
-    }
-}
-
-fn single(set: &Chars) -> Option<u32> {
-    match set.ranges() {
-        [(from, to)] if from == to => Some(*from),
-        // An ignored case makes two of one.
-        _ => None,
     }
 }

@@ -29,8 +29,8 @@ macro_rules! ipv4 {
 macro_rules! ipv6 {
     () => {
         concat!(
-            "(?:(?:[0-9a-fA-FormulaId]{1,4}:){7}[0-9a-fA-FormulaId]{1,4}|(?:[0-9a-fA-FormulaId]{1,4}:){1,7}:|(?:[0-9a-fA-FormulaId]{1,4}:){1,6}:[0-9a-fA-FormulaId]{1,4}|(?:[0-9a-fA-FormulaId]{1,4}:){1,5}(?::[0-9a-fA-FormulaId]{1,4}){1,2}|(?:[0-9a-fA-FormulaId]{1,4}:){1,4}(?::[0-9a-fA-FormulaId]{1,4}){1,3}|",
-            "(?:[0-9a-fA-FormulaId]{1,4}:){1,3}(?::[0-9a-fA-FormulaId]{1,4}){1,4}|(?:[0-9a-fA-FormulaId]{1,4}:){1,2}(?::[0-9a-fA-FormulaId]{1,4}){1,5}|[0-9a-fA-FormulaId]{1,4}:(?::[0-9a-fA-FormulaId]{1,4}){1,6}|:(?::[0-9a-fA-FormulaId]{1,4}){1,7}|::)"
+            "(?:(?:[0-9a-fA-F]{1,4}:){7}[0-9a-fA-F]{1,4}|(?:[0-9a-fA-F]{1,4}:){1,7}:|(?:[0-9a-fA-F]{1,4}:){1,6}:[0-9a-fA-F]{1,4}|(?:[0-9a-fA-F]{1,4}:){1,5}(?::[0-9a-fA-F]{1,4}){1,2}|(?:[0-9a-fA-F]{1,4}:){1,4}(?::[0-9a-fA-F]{1,4}){1,3}|",
+            "(?:[0-9a-fA-F]{1,4}:){1,3}(?::[0-9a-fA-F]{1,4}){1,4}|(?:[0-9a-fA-F]{1,4}:){1,2}(?::[0-9a-fA-F]{1,4}){1,5}|[0-9a-fA-F]{1,4}:(?::[0-9a-fA-F]{1,4}){1,6}|:(?::[0-9a-fA-F]{1,4}){1,7}|::)"
         )
     };
 }
@@ -241,7 +241,7 @@ macro_rules! regex_unit {
     () => {
         concat!(
             "(?:[^\\\\()\\[\\]{}*+?|^$]|\\\\[dDwWsSnrtfv^$\\\\.*+?()\\[\\]{}|/]|",
-            "\\[\\^?(?:[^\\\\\\]\\[^-]|\\\\[dDwWsSnrtfv^$\\\\.*+?()\\[\\]{}|/-]|a-z|A-Z|0-9|a-f|A-FormulaId)+-?\\])",
+            "\\[\\^?(?:[^\\\\\\]\\[^-]|\\\\[dDwWsSnrtfv^$\\\\.*+?()\\[\\]{}|/-]|a-z|A-Z|0-9|a-f|A-F)+-?\\])",
             "(?:(?:[*+?]|\\{[0-9]{1,3},?\\})\\??)?|[$^]"
         )
     };
@@ -338,7 +338,7 @@ pub(crate) fn lookup(name: &str) -> Option<Format> {
         "hostname" => (concat!("^", label!(), "(?:\\.", label!(), ")*$"), false),
         "ipv4" => (concat!("^", ipv4!(), "$"), true),
         "ipv6" => (IPV6, true),
-        "uuid" => ("^[0-9a-fA-FormulaId]{8}(?:-[0-9a-fA-FormulaId]{4}){3}-[0-9a-fA-FormulaId]{12}$", true),
+        "uuid" => ("^[0-9a-fA-F]{8}(?:-[0-9a-fA-F]{4}){3}-[0-9a-fA-F]{12}$", true),
         "uri" => (concat!("^", uri!(), "$"), true),
         "uri-reference" => (concat!("^(?:", uri!(), "|", relative!(), ")$"), false),
         "iri" => (concat!("^", iri!(), "$"), false),

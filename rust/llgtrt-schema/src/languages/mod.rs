@@ -3,6 +3,7 @@
 //!
 //! Pure; used by one normalisation on one thread.
 
+mod boundary;
 mod chars;
 mod dfa;
 mod ecma;
@@ -23,7 +24,8 @@ use self::expr::{EMPTY, Exprs};
 pub(crate) struct Pattern {
     /// All strings in which the pattern finds a match.
     pub(crate) language: LanguageId,
-    /// The pattern in llguidance's dialect; `None` where only the automaton can tell (look-ahead).
+    /// The pattern in llguidance's dialect; `None` where only the automaton can tell (look-ahead, word
+    /// boundaries).
     pub(crate) text: Option<String>,
 }
 
@@ -54,7 +56,7 @@ impl Languages {
         }
         let parsed = ecma::parse(source).and_then(|ast| {
             let language = self.search(&ast)?;
-            let text = (!ast.looks_ahead() && !anchors_inside(&ast, true, true))
+            let text = (!ast.looks_around() && !anchors_inside(&ast, true, true))
                 .then(|| print::rewrite(source, &ast));
             Ok(Pattern { language, text })
         });
@@ -64,6 +66,9 @@ impl Languages {
 
     /// Strings in which `ast` finds a match anywhere.
     fn search(&mut self, ast: &Ast) -> Result<LanguageId, PatternError> {
+        if ast.has_boundary() {
+            return self.search_boundaries(ast);
+        }
         let at_start = self.lang(ast, ALL, true)?;
         let inside = self.lang(ast, ALL, false)?;
         let later = if inside == NOTHING { NOTHING } else { self.exprs.concat(ALL, inside) };
@@ -87,6 +92,8 @@ impl Languages {
                 }
             }
             Ast::End => self.exprs.and([EMPTY, after]),
+            // Read by `search_boundaries`.
+            Ast::Boundary { .. } => NOTHING,
             Ast::Look { negated, inner } => {
                 let ahead = self.lang(inner, ALL, start)?;
                 let ahead = if *negated { self.exprs.not(ahead) } else { ahead };
@@ -218,7 +225,7 @@ enum Width {
 
 fn width(ast: &Ast) -> Width {
     match ast {
-        Ast::Empty | Ast::Start | Ast::End | Ast::Look { .. } => Width::None,
+        Ast::Empty | Ast::Start | Ast::End | Ast::Boundary { .. } | Ast::Look { .. } => Width::None,
         Ast::Class(_) => Width::Some,
         Ast::Concat(list) => {
             if list.iter().any(|x| matches!(width(x), Width::Some)) {
@@ -258,14 +265,14 @@ fn anchors_inside(ast: &Ast, first: bool, last: bool) -> bool {
             list.iter().enumerate().any(|(i, x)| anchors_inside(x, first && i <= head, last && i + 1 >= tail))
         }
         Ast::Repeat(inner, _, _) | Ast::Look { inner, .. } => inner.asserts(),
-        Ast::Empty | Ast::Class(_) => false,
+        Ast::Empty | Ast::Class(_) | Ast::Boundary { .. } => false,
     }
 }
 
 /// Whether `$` is the only assertion inside.
 fn only_end(ast: &Ast) -> bool {
     match ast {
-        Ast::Start | Ast::Look { .. } => false,
+        Ast::Start | Ast::Boundary { .. } | Ast::Look { .. } => false,
         Ast::Concat(list) | Ast::Alt(list) => list.iter().all(only_end),
         Ast::Repeat(inner, _, _) => only_end(inner),
         Ast::Empty | Ast::Class(_) | Ast::End => true,
@@ -288,7 +295,7 @@ fn has_start(ast: &Ast) -> bool {
         Ast::Start => true,
         Ast::Concat(list) | Ast::Alt(list) => list.iter().any(has_start),
         Ast::Repeat(inner, _, _) | Ast::Look { inner, .. } => has_start(inner),
-        Ast::Empty | Ast::Class(_) | Ast::End => false,
+        Ast::Empty | Ast::Class(_) | Ast::End | Ast::Boundary { .. } => false,
     }
 }
 
@@ -296,7 +303,7 @@ fn has_start(ast: &Ast) -> bool {
 /// if it cannot be written directly (look-ahead).
 pub(crate) fn translate(source: &str) -> Result<Option<String>, PatternError> {
     let ast = ecma::parse(source)?;
-    if ast.looks_ahead() || anchors_inside(&ast, true, true) {
+    if ast.looks_around() || anchors_inside(&ast, true, true) {
         return Err(PatternError::unsupported("look-ahead"));
     }
     let text = print::rewrite(source, &ast);

@@ -64,7 +64,7 @@ fn has_misquoted(ast: &Ast) -> bool {
         Ast::Class(set) => set.is_misquoted(),
         Ast::Concat(list) | Ast::Alt(list) => list.iter().any(has_misquoted),
         Ast::Repeat(inner, _, _) | Ast::Look { inner, .. } => has_misquoted(inner),
-        Ast::Empty | Ast::Start | Ast::End => false,
+        Ast::Empty | Ast::Start | Ast::End | Ast::Boundary { .. } => false,
     }
 }
 
@@ -79,14 +79,14 @@ fn write(ast: &Ast, out: &mut String, level: Level) {
     let group = match ast {
         Ast::Alt(_) => level != Level::Top,
         Ast::Concat(_) | Ast::Repeat(..) | Ast::Empty | Ast::Start | Ast::End => level == Level::Repeat,
-        Ast::Class(_) | Ast::Look { .. } => false,
+        Ast::Class(_) | Ast::Boundary { .. } | Ast::Look { .. } => false,
     };
     if group {
         out.push_str("(?:");
     }
     match ast {
-        // Look-ahead is not written: the caller checks.
-        Ast::Empty | Ast::Look { .. } => {}
+        // Look-ahead and word boundaries are not written: the caller checks.
+        Ast::Empty | Ast::Boundary { .. } | Ast::Look { .. } => {}
         Ast::Class(set) => set.write(out),
         Ast::Concat(list) => list.iter().for_each(|x| write(x, out, Level::Sequence)),
         Ast::Alt(list) => {
