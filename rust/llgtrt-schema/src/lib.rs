@@ -144,15 +144,17 @@ fn attempt(schema: &Value, limits: &NormalizeLimits, compose: bool) -> Result<No
     let mut normalizer = Normalizer::new(index, limits);
     normalizer.compose = compose;
     let f = normalizer.read(&root)?;
-    let mut written = normalizer.emit_root(f)?;
-    if let (Some(options), Value::Object(object)) = (schema.get("x-guidance"), &mut written) {
-        object.insert("x-guidance".to_owned(), options.clone());
-    }
+    let document = normalizer.write_root(f)?;
+    let options = schema.get("x-guidance");
     let residual = normalizer.residuals(f, schema);
-    let mut lark = None;
-    if compose {
-        lark = Some(write::compose::lark(&written).ok_or_else(|| too_long(&normalizer))?);
-        write::compose::strip(&mut written);
+    let lark = if compose {
+        Some(write::compose::lark(&document, options).ok_or_else(|| too_long(&normalizer))?)
+    } else {
+        None
+    };
+    let mut written = document.to_json();
+    if let (Some(options), Value::Object(object)) = (options, &mut written) {
+        object.insert("x-guidance".to_owned(), options.clone());
     }
     Ok(Normalized { schema: written, lark, rules: normalizer.rules, residual })
 }

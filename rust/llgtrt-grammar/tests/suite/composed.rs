@@ -264,3 +264,50 @@ fn random_objects_hold_with_keys_written_twice_as_well() {
     });
     assert!(dealt.get() > 80, "{}", dealt.get());
 }
+
+#[test]
+fn names_and_values_of_the_user_are_never_read_as_keywords() {
+    // Keys that the writer of automata once used for itself, inside of a value.
+    let value = json!({"x-rows": [1], "x-plain": true, "$ref": "#/$defs/s1"});
+    check(
+        &json!({
+            "type": "object",
+            "properties": {
+                "value": {"const": value},
+                "list": {"type": "array", "contains": {"const": 1}},
+            },
+            "required": ["value", "list"],
+            "additionalProperties": false,
+        }),
+        &[json!({"value": value, "list": [2, 1]})],
+        &[json!({"value": {}, "list": [1]}), json!({"value": {"$ref": "#/$defs/s1"}, "list": [1]})],
+    );
+    // Properties that are called like keywords, with schemas that need definitions.
+    let node = json!({
+        "type": "object",
+        "properties": {"id": {"type": "integer"}, "next": {"$ref": "#/$defs/node"}},
+        "required": ["id"],
+        "additionalProperties": false,
+    });
+    check(
+        &json!({
+            "type": "object",
+            "properties": {
+                "enum": {"$ref": "#/$defs/node"},
+                "const": {"$ref": "#/$defs/node"},
+                "x-rows": {"$ref": "#/$defs/node"},
+                "list": {"type": "array", "contains": {"const": 1}},
+            },
+            "required": ["enum", "const", "x-rows", "list"],
+            "additionalProperties": false,
+            "$defs": {"node": node},
+        }),
+        &[
+            json!({"enum": {"id": 1, "next": {"id": 2}}, "const": {"id": 3}, "x-rows": {"id": 4}, "list": [1]}),
+        ],
+        &[
+            json!({"enum": {}, "const": {"id": 3}, "x-rows": {"id": 4}, "list": [1]}),
+            json!({"enum": {"id": 1}, "const": {"id": 3}, "x-rows": {"id": 4}, "list": [2]}),
+        ],
+    );
+}

@@ -3,14 +3,13 @@
 
 use std::rc::Rc;
 
-use serde_json::{Value, json};
-
 use crate::expand::object::{Keys, Object};
 use crate::expand::string::MAX_PATTERN;
 use crate::formula::{FALSE, FormulaId, TRUE, Type};
 use crate::languages::LanguageId;
 use crate::write::refuse;
 use crate::write::rows::Class;
+use crate::write::tree::Key;
 use crate::{Normalizer, SchemaError};
 
 /// Languages that keys are told apart by.
@@ -119,6 +118,7 @@ impl Normalizer<'_> {
         };
         let Split { atoms, keys, rest, names } = split;
         check_atoms(&atoms, object)?;
+        let unnamed = self.unnamed_keys(object);
         if keys.len() > 1 {
             self.rule_path("overlapping-patterns", object.path.as_ref());
         }
@@ -126,7 +126,8 @@ impl Normalizer<'_> {
         let (mut all_inside, mut some_inside) = (true, false);
         let mut others = FALSE;
         for bits in 0..1_u32 << atoms.len() {
-            if bits != 0 && self.region_is_empty(&atoms, bits) {
+            let used_up = self.region_is_empty(&atoms, bits, unnamed);
+            if bits != 0 && used_up {
                 continue;
             }
             let mut parts = parts_at(&keys, &rest, &names, bits);
@@ -134,10 +135,7 @@ impl Normalizer<'_> {
                 parts.push(if inside(set, bits) { *f } else { FALSE });
             }
             let mut f = self.forms.and(parts);
-            if f != FALSE && self.is_empty(f)? {
-                f = FALSE;
-            }
-            if f != FALSE && bits == 0 && self.region_is_empty(&atoms, 0) {
+            if used_up || (f != FALSE && self.is_empty(f)?) {
                 f = FALSE;
             }
             if let (Some((set, wanted)), true) = (&about, f != FALSE) {
@@ -219,9 +217,10 @@ impl Normalizer<'_> {
         }
         let Split { atoms, keys, rest, names } = split;
         check_atoms(&atoms, object)?;
+        let unnamed = self.unnamed_keys(object);
         let mut groups: Vec<(FormulaId, u32, Vec<LanguageId>)> = Vec::new();
         for bits in 0..1_u32 << atoms.len() {
-            if !atoms.is_empty() && self.region_is_empty(&atoms, bits) {
+            if self.region_is_empty(&atoms, bits, unnamed) {
                 continue;
             }
             let parts = parts_at(&keys, &rest, &names, bits);
@@ -238,18 +237,15 @@ impl Normalizer<'_> {
             }
         }
         let named: Vec<Rc<str>> = object.named.keys().cloned().collect();
-        let words: Vec<LanguageId> = named.iter().map(|name| self.langs.literal(name)).collect();
-        let words = self.langs.or(words);
-        let unnamed = self.langs.not(words);
         let mut classes = Vec::new();
         for (f, inside, languages) in groups {
             let key = if atoms.is_empty() {
-                json!({ "except": named.iter().map(|name| Value::from(&**name)).collect::<Vec<_>>() })
+                Key::Except(named.clone())
             } else {
                 let union = self.langs.or(languages);
                 let union = self.langs.and([union, unnamed]);
                 let text = self.langs.print(union, MAX_PATTERN).ok_or_else(|| apart(object))?;
-                json!({ "pattern": text })
+                Key::Pattern(text)
             };
             classes.push(Class { key, f, inside });
         }
@@ -265,11 +261,21 @@ impl Normalizer<'_> {
         self.langs.and(parts)
     }
 
-    fn region_is_empty(&mut self, atoms: &[Atom], bits: u32) -> bool {
-        if atoms.len() == 1 && bits == 1 {
+    /// All keys that have no entry of their own.
+    fn unnamed_keys(&mut self, object: &Object) -> LanguageId {
+        let words: Vec<LanguageId> = object.named.keys().map(|name| self.langs.literal(name)).collect();
+        let words = self.langs.or(words);
+        self.langs.not(words)
+    }
+
+    /// Whether no unnamed key is in the region. Without this check the grammar would wait for a key that
+    /// nobody can write.
+    fn region_is_empty(&mut self, atoms: &[Atom], bits: u32, unnamed: LanguageId) -> bool {
+        if atoms.is_empty() {
             return false;
         }
-        let language = self.region(atoms, bits);
+        let region = self.region(atoms, bits);
+        let language = self.langs.and([region, unnamed]);
         self.langs.is_empty(language) == Some(true)
     }
 

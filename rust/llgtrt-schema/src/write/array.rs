@@ -2,13 +2,14 @@
 
 use std::rc::Rc;
 
-use serde_json::{Map, Value, json};
+use serde_json::{Value, json};
 
 use crate::expand::Shape;
 use crate::expand::array::{Array, Somewhere};
 use crate::formula::{FALSE, FormulaId, Node, TRUE, Type};
 use crate::residual::Segment;
 use crate::write::refuse;
+use crate::write::tree::{ArrayTree, Tree};
 use crate::{Normalizer, SchemaError};
 
 /// Positions at which an item may be required to occur.
@@ -22,7 +23,7 @@ const MAX_TUPLE: usize = 200;
 
 impl Normalizer<'_> {
     /// Writes an array as a list of alternatives.
-    pub(crate) fn write_array(&mut self, a: &Array) -> Result<Vec<Value>, SchemaError> {
+    pub(crate) fn write_array(&mut self, a: &Array) -> Result<Vec<Tree>, SchemaError> {
         let mut open = vec![a.clone()];
         let mut done = Vec::new();
         let mut composed = Vec::new();
@@ -115,7 +116,7 @@ impl Normalizer<'_> {
         Some(options)
     }
 
-    fn write_plain(&mut self, mut a: Array, out: &mut Vec<Value>) -> Result<(), SchemaError> {
+    fn write_plain(&mut self, mut a: Array, out: &mut Vec<Tree>) -> Result<(), SchemaError> {
         if a.unique && a.max.is_none_or(|max| max > 1) {
             if let Some(lists) = self.unique_lists(&a)? {
                 self.rule_path("unique-items", a.path.as_ref());
@@ -124,36 +125,19 @@ impl Normalizer<'_> {
             }
         }
         self.no_repetition(&mut a)?;
-        let sidecar = self.compose.then(|| a.clone());
-        let mut object = Map::new();
-        object.insert("type".to_owned(), json!("array"));
+        let automaton = self.compose.then(|| a.clone());
         let used = a.max.map_or(a.prefix.len(), |max| a.prefix.len().min(max as usize));
         a.prefix.truncate(used);
-        if !a.prefix.is_empty() {
-            let list: Result<Vec<Value>, SchemaError> =
-                a.prefix.iter().map(|&f| self.emit(f, Segment::AnyIndex)).collect();
-            object.insert("prefixItems".to_owned(), Value::Array(list?));
-        }
+        let prefix: Result<Vec<Tree>, SchemaError> =
+            a.prefix.iter().map(|&f| self.emit(f, Segment::AnyIndex)).collect();
         let closed = a.max.is_some_and(|max| max as usize <= a.prefix.len());
-        if closed || a.rest == FALSE {
-            object.insert("items".to_owned(), json!(false));
-        } else if a.rest != TRUE {
-            let rest = self.emit(a.rest, Segment::AnyIndex)?;
-            object.insert("items".to_owned(), rest);
-        }
-        if a.min > 0 {
-            object.insert("minItems".to_owned(), json!(a.min));
-        }
-        if let Some(max) = a.max {
-            object.insert("maxItems".to_owned(), json!(max));
-        }
-        let mut value = Value::Object(object);
-        if let Some(a) = sidecar {
-            if let Ok(Some(both)) = self.array_rows(&a, Some(value.clone())) {
-                value = both;
-            }
-        }
-        out.push(value);
+        let rest = if closed { Tree::Never } else { self.emit(a.rest, Segment::AnyIndex)? };
+        let tree = Tree::Array(Box::new(ArrayTree { prefix: prefix?, rest, min: a.min, max: a.max }));
+        let both = match automaton {
+            Some(a) => self.array_rows(&a, Some(tree.clone())).ok().flatten(),
+            None => None,
+        };
+        out.push(both.unwrap_or(tree));
         Ok(())
     }
 
@@ -175,7 +159,7 @@ impl Normalizer<'_> {
     }
 
     /// All lists without repetition, if the items are few known values.
-    fn unique_lists(&mut self, a: &Array) -> Result<Option<Vec<Value>>, SchemaError> {
+    fn unique_lists(&mut self, a: &Array) -> Result<Option<Vec<Tree>>, SchemaError> {
         let length = a.max.map_or(usize::MAX, |max| max as usize);
         // A tuple of items that cannot be equal is unique by itself.
         if a.rest == FALSE || length <= a.prefix.len() {
@@ -233,7 +217,7 @@ impl Normalizer<'_> {
                 }
             }
         }
-        Ok((!found.is_empty()).then(|| vec![json!({ "enum": found })]))
+        Ok((!found.is_empty()).then(|| vec![Tree::Values(found)]))
     }
 
     /// The values of a formula, if they are few and known.

@@ -1,15 +1,17 @@
-//! Turns a written schema with automata ([`emit_rows`](super::emit_rows)) into a grammar in llguidance's
-//! dialect of Lark. Whatever contains no automaton that is needed stays a schema, under `%json`.
+//! Turns a written schema with automata ([`rows`](super::rows)) into a grammar in llguidance's dialect of
+//! Lark. Whatever contains no automaton that is needed stays a schema, under `%json`.
 //!
 //! Pure functions. The grammar allows the same text as a schema does: keys in order, the separators and
 //! the whitespace of `x-guidance`.
 
 use std::collections::{HashMap, HashSet};
 use std::fmt::Write;
+use std::rc::Rc;
 
 use serde_json::{Map, Value, json};
 
-use crate::write::rows::{PLAIN, ROWS};
+use crate::formula::FormulaId;
+use crate::write::tree::{Automaton, Container, Document, Key, Tree, name};
 
 /// Longest grammar, in bytes.
 const MAX_BYTES: usize = 1 << 20;
@@ -18,20 +20,17 @@ const MAX_BYTES: usize = 1 << 20;
 const STRING: &str = r#"/"([^"\\\x00-\x1F\x7F]|\\[nrbtf\\"])*"/"#;
 
 /// The grammar; `None` if it gets too long.
-pub(crate) fn lark(root: &Value) -> Option<String> {
-    let empty = Map::new();
-    let defs = root.get("$defs").and_then(Value::as_object).unwrap_or(&empty);
-    let options = root.get("x-guidance").cloned();
+pub(crate) fn lark(document: &Document, options: Option<&Value>) -> Option<String> {
     let mut writer = Writer {
-        defs,
-        special: special_defs(defs),
-        options: options.unwrap_or_else(|| json!({})),
+        document,
+        special: special_definitions(document),
+        options: options.cloned().unwrap_or_else(|| json!({})),
         out: String::new(),
         leaves: HashMap::new(),
         keys: HashMap::new(),
         count: 0,
     };
-    let start = writer.node(root)?;
+    let start = writer.node(&document.root)?;
     let option = |name: &str| writer.options.get(name).and_then(Value::as_str).map(str::to_owned);
     let flexible = writer.options.get("whitespace_flexible").and_then(Value::as_bool).unwrap_or(true);
     let blank = option("whitespace_pattern").or(flexible.then(|| r"[\x20\x0A\x0D\x09]+".to_owned()));
@@ -42,73 +41,53 @@ pub(crate) fn lark(root: &Value) -> Option<String> {
     let _ = writeln!(text, "start: {start}\nSTRING: {STRING}");
     let _ = writeln!(text, "COMMA: {}", option("item_separator").map_or("\",\"".to_owned(), |r| regex(&r)));
     let _ = writeln!(text, "COLON: {}", option("key_separator").map_or("\":\"".to_owned(), |r| regex(&r)));
-    for (name, def) in defs {
-        if writer.special.contains(name.as_str()) {
-            let body = writer.node(def)?;
-            let _ = writeln!(writer.out, "d_{name}: {body}");
+    for (f, tree) in &document.definitions {
+        if writer.special.contains(f) {
+            let body = writer.node(tree)?;
+            let _ = writeln!(writer.out, "d_{}: {body}", name(*f));
         }
     }
     text.push_str(&writer.out);
     (text.len() <= MAX_BYTES).then_some(text)
 }
 
-/// Takes the automata out, which leaves a schema of more values.
-pub(crate) fn strip(value: &mut Value) {
-    match value {
-        Value::Object(members) => {
-            members.shift_remove(ROWS);
-            members.shift_remove(PLAIN);
-            members.values_mut().for_each(strip);
-        }
-        Value::Array(items) => items.iter_mut().for_each(strip),
-        _ => {}
-    }
-}
-
 /// The definitions that need rules: those with an automaton of their own, and those that refer to one.
-fn special_defs(defs: &Map<String, Value>) -> HashSet<&str> {
+fn special_definitions(document: &Document) -> HashSet<FormulaId> {
     let mut special = HashSet::new();
     loop {
-        let more: Vec<&str> = defs
-            .iter()
-            .filter(|(name, def)| !special.contains(name.as_str()) && is_special(def, &special))
-            .map(|(name, _)| name.as_str())
-            .collect();
-        if more.is_empty() {
+        let before = special.len();
+        for (f, tree) in &document.definitions {
+            if !special.contains(f) && is_special(tree, &special) {
+                special.insert(*f);
+            }
+        }
+        if special.len() == before {
             return special;
         }
-        special.extend(more);
     }
 }
 
-fn target(value: &Value) -> Option<&str> {
-    value.get("$ref")?.as_str()?.strip_prefix("#/$defs/")
-}
-
-fn is_special(value: &Value, special: &HashSet<&str>) -> bool {
-    match value {
-        Value::Object(object) => {
-            (object.contains_key(ROWS) && !object.contains_key(PLAIN))
-                || target(value).is_some_and(|name| special.contains(name))
-                || object
-                    .iter()
-                    .filter(|(key, _)| !matches!(key.as_str(), "$defs" | "const" | "enum"))
-                    .any(|(_, inner)| is_special(inner, special))
+fn is_special(tree: &Tree, special: &HashSet<FormulaId>) -> bool {
+    match tree {
+        Tree::Reference(f) => special.contains(f),
+        Tree::Automaton(automaton) if automaton.equivalent.is_none() => true,
+        tree => {
+            let mut found = false;
+            tree.children(|child| found = found || is_special(child, special));
+            found
         }
-        Value::Array(items) => items.iter().any(|item| is_special(item, special)),
-        _ => false,
     }
 }
 
 struct Writer<'a> {
-    defs: &'a Map<String, Value>,
-    special: HashSet<&'a str>,
+    document: &'a Document,
+    special: HashSet<FormulaId>,
     options: Value,
     out: String,
     /// Rules of schemas without automata, by their text.
     leaves: HashMap<String, String>,
-    /// Rules of keys, by their description.
-    keys: HashMap<String, String>,
+    /// Terminals of keys.
+    keys: HashMap<Key, String>,
     count: usize,
 }
 
@@ -119,41 +98,44 @@ impl Writer<'_> {
     }
 
     /// The name of a rule for the schema.
-    fn node(&mut self, value: &Value) -> Option<String> {
+    fn node(&mut self, tree: &Tree) -> Option<String> {
         if self.out.len() > MAX_BYTES {
             return None;
         }
-        if !is_special(value, &self.special) {
-            return self.leaf(value);
+        match tree {
+            tree if !is_special(tree, &self.special) => self.leaf(tree.to_json(), tree),
+            Tree::Reference(f) => Some(format!("d_{}", name(*f))),
+            Tree::AnyOf(list) => {
+                let names: Option<Vec<String>> = list.iter().map(|option| self.node(option)).collect();
+                let rule = self.name("a");
+                let _ = writeln!(self.out, "{rule}: {}", names?.join(" | "));
+                Some(rule)
+            }
+            Tree::Automaton(automaton) => self.automaton(automaton),
+            // Every array and object has an automaton where something inside needs one.
+            _ => None,
         }
-        if let Some(name) = target(value) {
-            return Some(format!("d_{name}"));
-        }
-        if let Some(options) = value.get("anyOf").and_then(Value::as_array) {
-            let names: Option<Vec<String>> = options.iter().map(|option| self.node(option)).collect();
-            let rule = self.name("a");
-            let _ = writeln!(self.out, "{rule}: {}", names?.join(" | "));
-            return Some(rule);
-        }
-        let rows = value.get(ROWS)?.as_array()?;
-        let object = value.get("type").and_then(Value::as_str) == Some("object");
+    }
+
+    fn automaton(&mut self, automaton: &Automaton) -> Option<String> {
+        let object = automaton.container == Container::Object;
         let rule = self.name("v");
         let (open, close) = if object { ('{', '}') } else { ('[', ']') };
         let _ = writeln!(self.out, "{rule}: \"{open}\" {rule}_0f \"{close}\"");
-        for (at, row) in rows.iter().enumerate() {
+        for (at, row) in automaton.rows.iter().enumerate() {
             let mut edges = Vec::new();
-            for edge in row["next"].as_array()? {
-                let value = self.node(&edge[1])?;
-                let key = if object { format!("{} COLON ", self.key(&edge[0])?) } else { String::new() };
-                edges.push(format!("{key}{value} {rule}_{}", edge[2].as_u64()?));
+            for edge in &row.edges {
+                let value = self.node(&edge.value)?;
+                let key = if object { format!("{} COLON ", self.key(&edge.key)?) } else { String::new() };
+                edges.push(format!("{key}{value} {rule}_{}", edge.to));
             }
             // Before the first item there is no comma.
             for (mark, comma) in [("", "COMMA "), ("f", "")] {
                 let mut options: Vec<String> = edges.iter().map(|edge| format!("{comma}{edge}")).collect();
-                if let Some(to) = row["skip"].as_u64() {
+                if let Some(to) = row.skip {
                     options.push(format!("{rule}_{to}{mark}"));
                 }
-                if row["end"] == Value::Bool(true) {
+                if row.end {
                     options.push("\"\"".to_owned());
                 }
                 // A row without a way on is one that nothing leads to.
@@ -165,18 +147,19 @@ impl Writer<'_> {
         Some(rule)
     }
 
-    fn leaf(&mut self, value: &Value) -> Option<String> {
-        let mut value = if value == &Value::Bool(true) { json!({}) } else { value.clone() };
-        strip(&mut value);
-        let object = value.as_object_mut()?;
-        object.shift_remove("x-guidance");
-        object.shift_remove("$defs");
-        let needed = self.needed(object);
+    /// A rule for a schema whose references are those of the tree.
+    fn leaf(&mut self, schema: Value, tree: &Tree) -> Option<String> {
+        let mut members = match schema {
+            Value::Object(members) => members,
+            Value::Bool(true) => Map::new(),
+            _ => return None,
+        };
+        let needed = self.needed(tree);
         if !needed.is_empty() {
-            object.insert("$defs".to_owned(), Value::Object(needed));
+            members.insert("$defs".to_owned(), Value::Object(needed));
         }
-        object.insert("x-guidance".to_owned(), self.options.clone());
-        let text = value.to_string();
+        members.insert("x-guidance".to_owned(), self.options.clone());
+        let text = Value::Object(members).to_string();
         if let Some(rule) = self.leaves.get(&text) {
             return Some(rule.clone());
         }
@@ -187,57 +170,45 @@ impl Writer<'_> {
     }
 
     /// The definitions that a schema refers to, and those that they refer to.
-    fn needed(&self, object: &Map<String, Value>) -> Map<String, Value> {
+    fn needed(&self, tree: &Tree) -> Map<String, Value> {
         let mut found = Map::new();
-        let mut open = Vec::new();
-        references(&Value::Object(object.clone()), &mut open);
-        while let Some(name) = open.pop() {
-            if let (Some(def), false) = (self.defs.get(&name), found.contains_key(&name)) {
-                references(def, &mut open);
-                let mut def = def.clone();
-                strip(&mut def);
-                found.insert(name, def);
+        let mut open = vec![tree];
+        while let Some(tree) = open.pop() {
+            if let Tree::Reference(f) = tree {
+                if let (Some(definition), false) =
+                    (self.document.definition(*f), found.contains_key(&name(*f)))
+                {
+                    found.insert(name(*f), definition.to_json());
+                    open.push(definition);
+                }
             }
+            tree.children(|child| open.push(child));
         }
         found
     }
 
-    /// The name of a rule or terminal for a key.
-    fn key(&mut self, key: &Value) -> Option<String> {
-        let quoted = |name: &Value| literal(&name.to_string());
-        if let Some(name) = key.get("name") {
-            return Some(quoted(name));
-        }
-        let text = key.to_string();
-        if let Some(rule) = self.keys.get(&text) {
+    /// The name of a rule or terminal for a key, or its text.
+    fn key(&mut self, key: &Key) -> Option<String> {
+        let quoted = |name: &Rc<str>| literal(&Value::from(&**name).to_string());
+        if let Some(rule) = self.keys.get(key) {
             return Some(rule.clone());
         }
-        if let Some(pattern) = key.get("pattern") {
-            return self.leaf(&json!({ "type": "string", "pattern": pattern }));
-        }
-        let names: Vec<String> = key.get("except")?.as_array()?.iter().map(quoted).collect();
-        if names.is_empty() {
-            return Some("STRING".to_owned());
-        }
-        let rule = self.name("KEY");
-        let _ = writeln!(self.out, "{rule}: STRING & ~({})", names.join(" | "));
-        self.keys.insert(text, rule.clone());
-        Some(rule)
-    }
-}
-
-fn references(value: &Value, found: &mut Vec<String>) {
-    match value {
-        Value::Object(members) => {
-            found.extend(target(value).map(str::to_owned));
-            for (key, inner) in members {
-                if !matches!(key.as_str(), "const" | "enum" | ROWS) {
-                    references(inner, found);
-                }
+        let rule = match key {
+            Key::None => return None,
+            Key::Name(name) => return Some(quoted(name)),
+            Key::Pattern(pattern) => {
+                self.leaf(json!({ "type": "string", "pattern": pattern }), &Tree::Any)?
             }
-        }
-        Value::Array(items) => items.iter().for_each(|item| references(item, found)),
-        _ => {}
+            Key::Except(names) if names.is_empty() => "STRING".to_owned(),
+            Key::Except(names) => {
+                let names: Vec<String> = names.iter().map(quoted).collect();
+                let rule = self.name("KEY");
+                let _ = writeln!(self.out, "{rule}: STRING & ~({})", names.join(" | "));
+                rule
+            }
+        };
+        self.keys.insert(key.clone(), rule.clone());
+        Some(rule)
     }
 }
 

@@ -3,18 +3,20 @@
 
 mod array;
 pub(crate) mod compose;
-mod inhabited;
 mod object;
+mod productive;
 pub(crate) mod rows;
+pub(crate) mod tree;
 
-use std::collections::HashMap;
+use std::collections::{HashMap, HashSet};
 use std::rc::Rc;
 
-use serde_json::{Map, Value, json};
+use serde_json::Value;
 
 use crate::expand::Shape;
 use crate::formula::{FALSE, FormulaId, TRUE, Type};
 use crate::residual::Segment;
+use crate::write::tree::{Document, Tree};
 use crate::{Normalizer, Reason, ResidualMode, SchemaError};
 
 /// Schemas up to this many nodes are repeated where they are used.
@@ -24,7 +26,7 @@ const INLINE_NODES: usize = 6;
 #[derive(Debug, Default)]
 pub(crate) struct Emitter {
     state: HashMap<FormulaId, State>,
-    defs: Vec<(FormulaId, Value)>,
+    definitions: Vec<(FormulaId, Tree)>,
     /// Formulas in the order in which they were started.
     log: Vec<FormulaId>,
     nodes: usize,
@@ -33,7 +35,7 @@ pub(crate) struct Emitter {
 /// A state of the emitter to go back to.
 #[derive(Debug, Clone, Copy)]
 struct Mark {
-    defs: usize,
+    definitions: usize,
     log: usize,
 }
 
@@ -41,95 +43,114 @@ struct Mark {
 enum State {
     /// Being written further up.
     Open,
-    Inline(Value),
-    Def,
+    Inline(Tree),
+    Definition,
 }
 
-fn name(f: FormulaId) -> String {
-    format!("s{}", f.index())
+/// The alternatives of one schema, while they are collected.
+#[derive(Debug, Default)]
+struct Alternatives {
+    /// Types of which every value is allowed.
+    types: Vec<Type>,
+    trees: Vec<Tree>,
+    values: Vec<Value>,
 }
 
-fn reference(f: FormulaId) -> Value {
-    json!({ "$ref": format!("#/$defs/{}", name(f)) })
-}
+impl Alternatives {
+    fn len(&self) -> usize {
+        self.types.len() + self.trees.len() + self.values.len()
+    }
 
-fn nodes(value: &Value) -> usize {
-    match value {
-        Value::Array(list) => 1 + list.iter().map(nodes).sum::<usize>(),
-        Value::Object(members) => 1 + members.values().map(nodes).sum::<usize>(),
-        _ => 1,
+    fn extend(&mut self, list: Vec<Tree>) {
+        for tree in list {
+            match tree {
+                // All listed values in one list.
+                Tree::Values(values) => self.values.extend(values),
+                tree if self.trees.contains(&tree) => {}
+                tree => self.trees.push(tree),
+            }
+        }
+    }
+
+    fn tree(self) -> Tree {
+        let Self { types, trees, values } = self;
+        if types.len() == Type::ALL.len() {
+            return Tree::Any;
+        }
+        let mut merged = Vec::new();
+        if !types.is_empty() {
+            merged.push(Tree::Types(types));
+        }
+        merged.extend(trees);
+        let mut seen = HashSet::new();
+        let distinct: Vec<Value> =
+            values.into_iter().filter(|value| seen.insert(crate::formula::canonical(value))).collect();
+        if !distinct.is_empty() {
+            merged.push(Tree::Values(distinct));
+        }
+        match merged.len() {
+            0 => Tree::Never,
+            1 => merged.swap_remove(0),
+            _ => Tree::AnyOf(merged),
+        }
     }
 }
 
 impl Normalizer<'_> {
-    /// The whole schema.
-    pub(crate) fn emit_root(&mut self, f: FormulaId) -> Result<Value, SchemaError> {
-        let mut body = match f {
-            TRUE => json!({}),
+    /// The whole schema. Everything in it has a finite value.
+    pub(crate) fn write_root(&mut self, f: FormulaId) -> Result<Document, SchemaError> {
+        let mut root = match f {
+            TRUE => Tree::Any,
             FALSE => return Err(nothing()),
             f => {
                 self.emitter.state.insert(f, State::Open);
                 self.write(f)?
             }
         };
-        if body == Value::Bool(false) {
+        let mut definitions = std::mem::take(&mut self.emitter.definitions);
+        let to_root = |tree: &Tree| tree.refers(&|g| g == f);
+        if to_root(&root) || definitions.iter().any(|(_, tree)| to_root(tree)) {
+            definitions.push((f, root));
+            root = Tree::Reference(f);
+        }
+        let mut document = Document { root, definitions };
+        document.prune();
+        if document.root == Tree::Never {
             return Err(nothing());
         }
-        if body == Value::Bool(true) {
-            body = json!({});
-        }
-        let mut defs = Map::new();
-        let list = std::mem::take(&mut self.emitter.defs);
-        for (g, value) in list {
-            defs.insert(name(g), value);
-        }
-        let text = body.to_string();
-        let recursive = format!("\"#/$defs/{}\"", name(f));
-        let mentioned =
-            text.contains(&recursive) || defs.values().any(|v| v.to_string().contains(&recursive));
-        if mentioned {
-            defs.insert(name(f), body);
-            body = reference(f);
-        }
-        if let (Value::Object(object), false) = (&mut body, defs.is_empty()) {
-            object.insert("$defs".to_owned(), Value::Object(defs));
-        }
-        if !crate::write::inhabited::inhabited(&body) {
-            return Err(nothing());
-        }
-        Ok(body)
+        Ok(document)
     }
 
     /// A schema inside another one, whose value it reaches by `segment`: written in place if small,
     /// otherwise by reference.
-    pub(crate) fn emit(&mut self, f: FormulaId, segment: Segment) -> Result<Value, SchemaError> {
+    pub(crate) fn emit(&mut self, f: FormulaId, segment: Segment) -> Result<Tree, SchemaError> {
         self.left.edge(f, segment);
         match f {
-            TRUE => return Ok(Value::Bool(true)),
-            FALSE => return Ok(Value::Bool(false)),
+            TRUE => return Ok(Tree::Any),
+            FALSE => return Ok(Tree::Never),
             _ => {}
         }
         match self.emitter.state.get(&f) {
-            Some(State::Open | State::Def) => return Ok(reference(f)),
-            Some(State::Inline(value)) => return Ok(value.clone()),
+            Some(State::Open | State::Definition) => return Ok(Tree::Reference(f)),
+            Some(State::Inline(tree)) => return Ok(tree.clone()),
             None => {}
         }
         self.emitter.state.insert(f, State::Open);
         self.emitter.log.push(f);
         self.enter()?;
-        let value = self.write(f);
+        let tree = self.write(f);
         self.leave();
-        let value = value?;
-        if nodes(&value) <= INLINE_NODES && !value.to_string().contains("$ref") {
-            self.emitter.state.insert(f, State::Inline(value.clone()));
-            return Ok(value);
+        let tree = tree?;
+        if tree.nodes() <= INLINE_NODES && !tree.refers(&|_| true) {
+            self.emitter.state.insert(f, State::Inline(tree.clone()));
+            return Ok(tree);
         }
-        self.emitter.state.insert(f, State::Def);
-        self.emitter.defs.push((f, value));
-        Ok(reference(f))
+        self.emitter.state.insert(f, State::Definition);
+        self.emitter.definitions.push((f, tree));
+        Ok(Tree::Reference(f))
     }
 
-    fn write(&mut self, f: FormulaId) -> Result<Value, SchemaError> {
+    fn write(&mut self, f: FormulaId) -> Result<Tree, SchemaError> {
         self.left.enter(f);
         let written = self.write_types(f);
         self.left.leave();
@@ -137,144 +158,109 @@ impl Normalizer<'_> {
         match written {
             Err(error) if error.is_beyond() && self.limits.residual == ResidualMode::Verify => {
                 self.left.note(f, &error);
-                Ok(Value::Bool(true))
+                Ok(Tree::Any)
             }
             written => written,
         }
     }
 
-    fn write_types(&mut self, f: FormulaId) -> Result<Value, SchemaError> {
-        let mut plain = Vec::new();
-        let mut options: Vec<Value> = Vec::new();
-        let mut points: Vec<Value> = Vec::new();
+    fn write_types(&mut self, f: FormulaId) -> Result<Tree, SchemaError> {
+        let mut all = Alternatives::default();
         for t in Type::ALL {
             let shapes = self.shapes(f, false, t)?;
             let shapes = self.absorb(&shapes)?;
             if shapes.iter().any(is_any) {
-                plain.push(t);
+                all.types.push(t);
                 continue;
             }
-            let from = (options.len(), points.len(), plain.len());
+            let before = all.len();
             let mut left_out = None;
             for shape in &shapes {
-                let mark = Mark { defs: self.emitter.defs.len(), log: self.emitter.log.len() };
-                match self.write_shape(f, shape, &mut points) {
-                    Ok(list) => options.extend(list),
-                    // Bounds and steps hold all the same.
-                    Err(error)
-                        if self.limits.residual == ResidualMode::Verify
-                            && with_multiples(shape).is_some() =>
-                    {
-                        self.go_back(mark);
-                        self.left.note(f, &error);
-                        let relaxed = with_multiples(shape).unwrap_or(Shape::any(t));
-                        options.extend(self.write_shape(f, &relaxed, &mut points)?);
-                    }
-                    // One way not to satisfy something; others may be enough.
-                    Err(error) if error.reason == Reason::UnsupportedComplement => {
-                        self.go_back(mark);
-                        left_out.get_or_insert(error);
-                    }
-                    Err(error) if error.is_beyond() && self.limits.residual == ResidualMode::Verify => {
-                        self.go_back(mark);
-                        self.left.note(f, &error);
-                        options.push(json!({ "type": t.name() }));
-                    }
-                    Err(error) => return Err(error),
-                }
-                if matches!(shape, Shape::Null) {
-                    plain.push(t);
+                if let Some(error) = self.write_alternative(f, t, shape, &mut all)? {
+                    left_out.get_or_insert(error);
                 }
             }
-            if let Some(error) = left_out {
-                if from != (options.len(), points.len(), plain.len()) {
-                    let path: Rc<str> = error.param().into();
-                    self.rule("narrowed", &path);
-                } else if self.limits.residual == ResidualMode::Verify {
-                    self.left.note(f, &error);
-                    plain.push(t);
-                } else {
-                    return Err(error);
-                }
+            let Some(error) = left_out else { continue };
+            if all.len() != before {
+                let path: Rc<str> = error.param().into();
+                self.rule("narrowed", &path);
+            } else if self.limits.residual == ResidualMode::Verify {
+                self.left.note(f, &error);
+                all.types.push(t);
+            } else {
+                return Err(error);
             }
         }
-        let mut merged: Vec<Value> = Vec::new();
-        match plain.len() {
-            0 => {}
-            6 => return Ok(Value::Bool(true)),
-            1 => merged.push(json!({ "type": plain[0].name() })),
-            _ => merged.push(json!({ "type": plain.iter().map(|t| t.name()).collect::<Vec<_>>() })),
-        }
-        for option in options {
-            // All listed values in one list.
-            match option.get("enum").and_then(Value::as_array) {
-                Some(list) => points.extend(list.iter().cloned()),
-                None if !merged.contains(&option) => merged.push(option),
-                None => {}
-            }
-        }
-        let mut distinct: Vec<Value> = Vec::new();
-        let mut seen = std::collections::HashSet::new();
-        for point in points {
-            if seen.insert(crate::formula::canonical(&point)) {
-                distinct.push(point);
-            }
-        }
-        match distinct.len() {
-            0 => {}
-            1 => merged.push(json!({ "const": distinct[0] })),
-            _ => merged.push(json!({ "enum": distinct })),
-        }
-        let value = match merged.len() {
-            0 => Value::Bool(false),
-            1 => merged.swap_remove(0),
-            _ => json!({ "anyOf": merged }),
-        };
-        self.emitter.nodes += nodes(&value);
+        let tree = all.tree();
+        self.emitter.nodes += tree.nodes();
         if self.emitter.nodes > self.limits.max_nodes {
             return Err(self.too_large(f));
         }
-        Ok(value)
+        Ok(tree)
     }
 
-    fn write_shape(
+    /// Writes one shape of several. Gives the reason if it is left out although others may be enough.
+    fn write_alternative(
         &mut self,
         f: FormulaId,
+        t: Type,
         shape: &Shape,
-        points: &mut Vec<Value>,
-    ) -> Result<Vec<Value>, SchemaError> {
+        all: &mut Alternatives,
+    ) -> Result<Option<SchemaError>, SchemaError> {
+        let verify = self.limits.residual == ResidualMode::Verify;
+        let mark = Mark { definitions: self.emitter.definitions.len(), log: self.emitter.log.len() };
+        match self.write_shape(f, shape) {
+            Ok(list) => all.extend(list),
+            // Bounds and steps hold all the same.
+            Err(error) if verify && with_multiples(shape).is_some() => {
+                self.go_back(mark);
+                self.left.note(f, &error);
+                let relaxed = with_multiples(shape).unwrap_or(Shape::any(t));
+                let list = self.write_shape(f, &relaxed)?;
+                all.extend(list);
+            }
+            // One way not to satisfy something; others may be enough.
+            Err(error) if error.reason == Reason::UnsupportedComplement => {
+                self.go_back(mark);
+                return Ok(Some(error));
+            }
+            Err(error) if error.is_beyond() && verify => {
+                self.go_back(mark);
+                self.left.note(f, &error);
+                all.extend(vec![Tree::Types(vec![t])]);
+            }
+            Err(error) => return Err(error),
+        }
+        Ok(None)
+    }
+
+    fn write_shape(&mut self, f: FormulaId, shape: &Shape) -> Result<Vec<Tree>, SchemaError> {
         let written = match shape {
-            Shape::Null => return Ok(Vec::new()),
-            Shape::Boolean { yes, .. } => {
-                points.push(Value::Bool(*yes));
-                return Ok(Vec::new());
-            }
-            Shape::Fixed(values) => {
-                points.extend(values.iter().cloned());
-                return Ok(Vec::new());
-            }
+            Shape::Null => return Ok(vec![Tree::Types(vec![Type::Null])]),
+            Shape::Boolean { yes, .. } => return Ok(vec![Tree::Values(vec![Value::Bool(*yes)])]),
+            Shape::Fixed(values) => return Ok(vec![Tree::Values((**values).clone())]),
             Shape::Array(array) => return self.write_array(array),
             Shape::Object(object) => return self.write_object(object),
             Shape::Number(number) => {
-                number.write().map_err(|why| (why, "number", "use ranges and `multipleOf`"))
+                number.write().map_err(|why| (why, Type::Number, "use ranges and `multipleOf`"))
             }
             Shape::Text(text) => text
                 .write(&mut self.langs)
-                .map_err(|why| (why, "string", "write a pattern that says what is allowed")),
+                .map_err(|why| (why, Type::String, "write a pattern that says what is allowed")),
         };
         match written {
-            Ok(value) => Ok(vec![value]),
-            Err(((keyword, why), name, hint)) => {
+            Ok(value) => Ok(vec![Tree::scalar(value)]),
+            Err(((keyword, why), t, hint)) => {
                 let path = self.forms.path(f).cloned();
                 self.residual(path.as_ref(), (keyword, keyword == "not"), why, hint)?;
-                Ok(vec![json!({ "type": name })])
+                Ok(vec![Tree::Types(vec![t])])
             }
         }
     }
 
     /// Forgets what was written since, and what was begun.
     fn go_back(&mut self, mark: Mark) {
-        self.emitter.defs.truncate(mark.defs);
+        self.emitter.definitions.truncate(mark.definitions);
         for f in self.emitter.log.drain(mark.log..) {
             self.emitter.state.remove(&f);
         }

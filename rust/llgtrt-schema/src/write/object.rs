@@ -3,14 +3,13 @@
 
 use std::rc::Rc;
 
-use serde_json::{Map, Value, json};
-
 use crate::expand::object::{Keys, Named, Object};
 use crate::expand::regions::Regions;
 use crate::formula::{FALSE, FormulaId, TRUE};
 use crate::residual::Segment;
 use crate::write::refuse;
 use crate::write::rows::{Class, Members};
+use crate::write::tree::{ObjectTree, Property, Tree};
 use crate::{Normalizer, SchemaError};
 
 /// Optional keys whose presence is written out, where a count or an unnamed key needs it.
@@ -41,7 +40,7 @@ struct Composed {
 }
 
 impl Normalizer<'_> {
-    pub(crate) fn write_object(&mut self, object: &Object) -> Result<Vec<Value>, SchemaError> {
+    pub(crate) fn write_object(&mut self, object: &Object) -> Result<Vec<Tree>, SchemaError> {
         let mut object = object.clone();
         let path = object.path.clone();
         let closed = self.name_keys(&mut object)?;
@@ -345,7 +344,7 @@ impl Normalizer<'_> {
         Ok(())
     }
 
-    fn write_flat(&mut self, flat: &Flat, path: Option<&Rc<str>>) -> Result<Option<Value>, SchemaError> {
+    fn write_flat(&mut self, flat: &Flat, path: Option<&Rc<str>>) -> Result<Option<Tree>, SchemaError> {
         let members = flat.composed.as_ref().map(|composed| Members {
             named: &flat.named,
             classes: &composed.classes,
@@ -355,58 +354,29 @@ impl Normalizer<'_> {
         if let Some(members) = members.as_ref().filter(|members| !members.wishes.is_empty()) {
             return self.object_rows(members, path, None);
         }
-        let mut object = Map::new();
-        object.insert("type".to_owned(), json!("object"));
-        let open = flat.regions.is_open();
-        let mut properties = Map::new();
-        let mut required = Vec::new();
-        for (key, f, needed) in &flat.named {
-            if *f == FALSE {
-                if open {
-                    properties.insert(key.to_string(), json!(false));
-                }
-                continue;
-            }
+        let mut properties = Vec::new();
+        for (key, f, required) in &flat.named {
             let value = self.emit(*f, Segment::Key(key.to_string()))?;
-            if *needed && value == Value::Bool(false) {
+            if *required && value == Tree::Never {
                 return Ok(None);
             }
-            properties.insert(key.to_string(), value);
-            if *needed {
-                required.push(Value::from(&**key));
+            // A key without a value is only named to keep it out of the others.
+            if value != Tree::Never || flat.regions.is_open() {
+                properties.push(Property { key: Rc::clone(key), value, required: *required });
             }
         }
-        if !properties.is_empty() {
-            object.insert("properties".to_owned(), Value::Object(properties));
+        let mut patterns = Vec::new();
+        for (text, f) in &flat.regions.patterns {
+            patterns.push((text.clone(), self.emit(*f, Segment::AnyKey)?));
         }
-        if !flat.regions.patterns.is_empty() {
-            let mut patterns = Map::new();
-            for (text, f) in &flat.regions.patterns {
-                let value = self.emit(*f, Segment::AnyKey)?;
-                patterns.insert(text.clone(), value);
-            }
-            object.insert("patternProperties".to_owned(), Value::Object(patterns));
-        }
-        if flat.regions.others != TRUE {
-            let value = self.emit(flat.regions.others, Segment::AnyKey)?;
-            object.insert("additionalProperties".to_owned(), value);
-        }
-        if !required.is_empty() {
-            object.insert("required".to_owned(), Value::Array(required));
-        }
-        if flat.native.0 > 0 {
-            object.insert("minProperties".to_owned(), json!(flat.native.0));
-        }
-        if let Some(max) = flat.native.1 {
-            object.insert("maxProperties".to_owned(), json!(max));
-        }
-        let value = Value::Object(object);
-        if let Some(members) = members {
-            if let Ok(Some(both)) = self.object_rows(&members, path, Some(value.clone())) {
-                return Ok(Some(both));
-            }
-        }
-        Ok(Some(value))
+        let others = self.emit(flat.regions.others, Segment::AnyKey)?;
+        let (min, max) = flat.native;
+        let tree = Tree::Object(Box::new(ObjectTree { properties, patterns, others, min, max }));
+        let both = match members {
+            Some(members) => self.object_rows(&members, path, Some(tree.clone())).ok().flatten(),
+            None => None,
+        };
+        Ok(Some(both.unwrap_or(tree)))
     }
 }
 

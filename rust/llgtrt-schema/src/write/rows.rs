@@ -2,26 +2,18 @@
 //! llguidance's subset cannot say: an item that occurs somewhere in a list of any length, a key without
 //! a name that has to be there. [`compose`](super::compose) turns them into rules of a grammar.
 //!
-//! A written schema holds its automaton under [`ROWS`]. Beside a plain schema of the same values it
-//! only serves where something inside of it needs one: then [`PLAIN`] is set.
+//! Beside a plain schema of the same values an automaton only serves where something inside of it needs
+//! one ([`Automaton::equivalent`]).
 
 use std::collections::HashMap;
 use std::rc::Rc;
-
-use serde_json::{Value, json};
 
 use crate::expand::array::{Array, Somewhere};
 use crate::formula::{FALSE, FormulaId};
 use crate::residual::Segment;
 use crate::write::refuse;
+use crate::write::tree::{Automaton, Container, Edge, Key, Row, Tree};
 use crate::{Normalizer, SchemaError};
-
-/// The automaton: a list of rows, the first one is the start. A row has `end` if the value may end
-/// there, `skip` to another row, and `next`: lists of key (or null), schema, row.
-pub(crate) const ROWS: &str = "x-rows";
-
-/// The schema beside the automaton says the same.
-pub(crate) const PLAIN: &str = "x-plain";
 
 /// Rows of one automaton.
 const MAX_ROWS: usize = 600;
@@ -29,47 +21,36 @@ const MAX_ROWS: usize = 600;
 /// Constraints of one value that need an automaton.
 const MAX_WISHES: usize = 4;
 
-/// An edge: the key, the value, the row it leads to.
-type Edge = (Value, FormulaId, usize);
-
-/// An automaton before it is written.
+/// An automaton before its values are written.
 #[derive(Default)]
-struct Rows {
-    ends: Vec<bool>,
-    skips: Vec<Option<usize>>,
-    next: Vec<Vec<Edge>>,
+struct Draft {
+    rows: Vec<DraftRow>,
 }
 
-impl Rows {
-    fn add(&mut self, end: bool) -> usize {
-        self.ends.push(end);
-        self.skips.push(None);
-        self.next.push(Vec::new());
-        self.ends.len() - 1
-    }
+#[derive(Default)]
+struct DraftRow {
+    end: bool,
+    skip: Option<usize>,
+    edges: Vec<DraftEdge>,
+}
 
-    /// Whether the value may be completed from each row.
-    fn live(&self) -> Vec<bool> {
-        let mut live = self.ends.clone();
-        loop {
-            let before = live.clone();
-            for row in 0..live.len() {
-                live[row] = live[row]
-                    || self.skips[row].is_some_and(|to| live[to])
-                    || self.next[row].iter().any(|edge| live[edge.2]);
-            }
-            if live == before {
-                return live;
-            }
-        }
+struct DraftEdge {
+    key: Key,
+    value: FormulaId,
+    to: usize,
+}
+
+impl Draft {
+    fn add(&mut self, end: bool) -> usize {
+        self.rows.push(DraftRow { end, ..DraftRow::default() });
+        self.rows.len() - 1
     }
 }
 
 /// What an automaton of unnamed keys knows of them.
 #[derive(Debug)]
 pub(crate) struct Class {
-    /// The key as [`compose`](super::compose) reads it.
-    pub(crate) key: Value,
+    pub(crate) key: Key,
     pub(crate) f: FormulaId,
     /// The wishes whose set of keys it belongs to.
     pub(crate) inside: u32,
@@ -91,8 +72,8 @@ impl Normalizer<'_> {
     pub(crate) fn array_rows(
         &mut self,
         a: &Array,
-        plain: Option<Value>,
-    ) -> Result<Option<Value>, SchemaError> {
+        equivalent: Option<Tree>,
+    ) -> Result<Option<Tree>, SchemaError> {
         let path = a.path.clone();
         let too_many =
             || refuse(path.as_ref(), "contains", "needs too many alternatives", "lower `maxItems`");
@@ -102,7 +83,7 @@ impl Normalizer<'_> {
         if a.somewhere.len() > MAX_WISHES || last > MAX_ROWS as u64 {
             return Err(too_many());
         }
-        let mut rows = Rows::default();
+        let mut rows = Draft::default();
         let mut known: HashMap<(u64, Vec<u64>), usize> = HashMap::new();
         let start = (0, vec![0; a.somewhere.len()]);
         let enough = |counts: &[u64]| a.somewhere.iter().zip(counts).all(|(some, n)| *n >= some.min);
@@ -125,13 +106,13 @@ impl Normalizer<'_> {
                     open.push(next.clone());
                     rows.add(next.0 >= a.min && enough(&next.1))
                 });
-                rows.next[row].push((Value::Null, f, to));
-                if rows.ends.len() > MAX_ROWS {
+                rows.rows[row].edges.push(DraftEdge { key: Key::None, value: f, to });
+                if rows.rows.len() > MAX_ROWS {
                     return Err(too_many());
                 }
             }
         }
-        self.write_rows(rows, "array", plain)
+        self.write_rows(rows, Container::Array, equivalent)
     }
 
     /// What an item may be, and what is counted after it.
@@ -178,8 +159,8 @@ impl Normalizer<'_> {
         &mut self,
         members: &Members,
         path: Option<&Rc<str>>,
-        plain: Option<Value>,
-    ) -> Result<Option<Value>, SchemaError> {
+        equivalent: Option<Tree>,
+    ) -> Result<Option<Tree>, SchemaError> {
         let too_many =
             || refuse(path, "minProperties", "needs too many alternatives", "name the keys in `required`");
         let (min, max) = members.count;
@@ -188,7 +169,7 @@ impl Normalizer<'_> {
             return Err(too_many());
         }
         let all = (1_u32 << members.wishes.len()) - 1;
-        let mut rows = Rows::default();
+        let mut rows = Draft::default();
         let mut known: HashMap<(usize, u32, u64), usize> = HashMap::new();
         let ends =
             |(at, wishes, n): (usize, u32, u64)| at == members.named.len() && wishes == all && n >= min;
@@ -199,7 +180,7 @@ impl Normalizer<'_> {
             let row = known[&state];
             let full = max.is_some_and(|max| n >= max);
             let more = (n + 1).min(most);
-            let mut reach = |rows: &mut Rows, next: (usize, u32, u64)| {
+            let mut reach = |rows: &mut Draft, next: (usize, u32, u64)| {
                 *known.entry(next).or_insert_with(|| {
                     open.push(next);
                     rows.add(ends(next))
@@ -208,10 +189,10 @@ impl Normalizer<'_> {
             if let Some((key, f, required)) = members.named.get(at) {
                 if *f != FALSE && !full {
                     let to = reach(&mut rows, (at + 1, wishes, more));
-                    rows.next[row].push((json!({ "name": &**key }), *f, to));
+                    rows.rows[row].edges.push(DraftEdge { key: Key::Name(Rc::clone(key)), value: *f, to });
                 }
                 if !required {
-                    rows.skips[row] = Some(reach(&mut rows, (at + 1, wishes, n)));
+                    rows.rows[row].skip = Some(reach(&mut rows, (at + 1, wishes, n)));
                 }
             } else if !full {
                 for class in members.classes.iter().filter(|class| class.f != FALSE) {
@@ -233,65 +214,37 @@ impl Normalizer<'_> {
                             continue;
                         }
                         let to = reach(&mut rows, (at, wishes | fulfilled, more));
-                        rows.next[row].push((class.key.clone(), f, to));
+                        rows.rows[row].edges.push(DraftEdge { key: class.key.clone(), value: f, to });
                     }
                 }
             }
-            if rows.ends.len() > MAX_ROWS {
+            if rows.rows.len() > MAX_ROWS {
                 return Err(too_many());
             }
         }
-        self.write_rows(rows, "object", plain)
+        self.write_rows(rows, Container::Object, equivalent)
     }
 
     fn write_rows(
         &mut self,
-        mut rows: Rows,
-        name: &str,
-        plain: Option<Value>,
-    ) -> Result<Option<Value>, SchemaError> {
-        if !rows.live()[0] {
-            return Ok(None);
-        }
-        // What turns out to have no value only when it is written makes no edge.
-        let mut written: Vec<Vec<Value>> = Vec::new();
-        for row in 0..rows.next.len() {
-            let mut values = Vec::new();
-            let mut kept = Vec::new();
-            for (key, f, to) in std::mem::take(&mut rows.next[row]) {
-                let segment = match key.get("name").and_then(Value::as_str) {
-                    Some(name) => Segment::Key(name.to_owned()),
-                    None if key.is_null() => Segment::AnyIndex,
-                    None => Segment::AnyKey,
+        draft: Draft,
+        container: Container,
+        equivalent: Option<Tree>,
+    ) -> Result<Option<Tree>, SchemaError> {
+        let mut rows = Vec::with_capacity(draft.rows.len());
+        for DraftRow { end, skip, edges } in draft.rows {
+            let mut row = Row { end, skip, edges: Vec::with_capacity(edges.len()) };
+            for DraftEdge { key, value, to } in edges {
+                let segment = match &key {
+                    Key::Name(name) => Segment::Key(name.to_string()),
+                    Key::None => Segment::AnyIndex,
+                    Key::Except(_) | Key::Pattern(_) => Segment::AnyKey,
                 };
-                let value = self.emit(f, segment)?;
-                if value != Value::Bool(false) {
-                    values.push(value);
-                    kept.push((key, f, to));
-                }
+                row.edges.push(Edge { key, value: self.emit(value, segment)?, to });
             }
-            rows.next[row] = kept;
-            written.push(values);
+            rows.push(row);
         }
-        let live = rows.live();
-        if !live[0] {
-            return Ok(None);
-        }
-        let mut list = Vec::new();
-        for (row, values) in written.into_iter().enumerate() {
-            let edges = rows.next[row].iter().zip(values).filter(|(edge, _)| live[edge.2]);
-            let next: Vec<Value> = edges.map(|((key, _, to), value)| json!([key, value, to])).collect();
-            let skip = rows.skips[row].filter(|&to| live[to]);
-            list.push(json!({ "end": rows.ends[row], "skip": skip, "next": next }));
-        }
-        let is_plain = plain.is_some();
-        let mut value = plain.unwrap_or_else(|| json!({ "type": name }));
-        if let Some(object) = value.as_object_mut() {
-            object.insert(ROWS.to_owned(), Value::Array(list));
-            if is_plain {
-                object.insert(PLAIN.to_owned(), Value::Bool(true));
-            }
-        }
-        Ok(Some(value))
+        let mut automaton = Automaton { container, rows, equivalent };
+        Ok(automaton.trim().then(|| Tree::Automaton(Box::new(automaton))))
     }
 }
