@@ -75,6 +75,9 @@ class GrammarSpec:
     def llguidance(grammar: str) -> GrammarSpec: ...
     @property
     def kind(self) -> str: ...
+    @property
+    def source(self) -> str:
+        """The text: of the schema, the expression or the grammar; of a choice, a JSON array."""
 
 OutputFormat = Literal["final", "deltas", "chat_sse", "completion_sse"]
 LogprobsForm = Literal["chat", "completion"]
@@ -106,6 +109,8 @@ class GenerateRequest:
             ``response_format.json_schema.schema``.
         output: ``final``: one delta per request, at its end. ``deltas``: structured deltas as they
             come. ``chat_sse``, ``completion_sse``: ready server-sent events.
+        control_text: show control tokens of the answer by name, between U+FDD0 and U+FDD1; otherwise they
+            are left out of the text.
         logprobs_form: OpenAI's form of ``ChoiceDelta.logprobs`` (the ``*_sse`` outputs imply their own).
         response_id, model, created: written into SSE chunks.
         include_usage: add the usage chunk (and ``usage: null`` before it).
@@ -165,6 +170,7 @@ class GenerateRequest:
         grammar: GrammarSpec | None = None,
         grammar_param: str | None = None,
         output: OutputFormat = "final",
+        control_text: bool = False,
         logprobs_form: LogprobsForm = "chat",
         response_id: str = "",
         model: str = "",

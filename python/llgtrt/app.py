@@ -17,7 +17,14 @@ from llgtrt.chat import ChatTemplate, load_chat_template
 from llgtrt.config import ConfigError, ServerConfig, Settings, native_config
 from llgtrt.engine import AsyncEngine, LlgtrtError, plugin_sources, process_rank, work_for_leader
 from llgtrt.hooks import ProcessorPool, load_processor_class, start_processor
-from llgtrt.serving import ChatPrompts, ChatService, CompletionService, ServedModel, ValidateService
+from llgtrt.serving import (
+    AnswerFormats,
+    ChatPrompts,
+    ChatService,
+    CompletionService,
+    ServedModel,
+    ValidateService,
+)
 
 logger = logging.getLogger("llgtrt")
 
@@ -77,6 +84,7 @@ def build_services(
             engine,
             model,
             ChatPrompts(engine, template, processor),
+            formats=AnswerFormats.of_model(engine, template.source, settings.config.tools.parser),
             max_n=server.max_n,
             default_max_tokens=server.default_max_tokens,
         ),

@@ -15,13 +15,13 @@ PACKAGE = Path(llgtrt.__path__[0])
 MAY_IMPORT = {
     "config": set(),
     "engine": set(),
-    "chat": {"config"},
+    "chat": {"config", "tools"},
     "tools": {"config"},
     "hooks": {"config", "engine", "chat"},
     "serving": {"engine", "chat", "tools", "hooks", "config"},
     "api": {"serving", "engine", "config"},
     "cli": {"app", "serving", "hooks", "config"},
-    "app": {"api", "serving", "hooks", "chat", "engine", "config"},
+    "app": {"api", "serving", "hooks", "chat", "tools", "engine", "config"},
 }
 """Layers of ``llgtrt`` and the layers below them that they use."""
 

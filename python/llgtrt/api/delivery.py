@@ -154,7 +154,7 @@ class JsonGenerationResponse(GenerationResponse):
         except StreamCancelledError:
             raise
         except Exception as error:
-            response = error_response(error)
+            response = error_response(self._generation.explain(error))
         else:
             response = Response(to_json(self._generation.response(delta)), media_type="application/json")
         start: Message = {
@@ -167,7 +167,7 @@ class JsonGenerationResponse(GenerationResponse):
 
 
 class SseGenerationResponse(GenerationResponse):
-    """Server-sent events, written as the core made them.
+    """Server-sent events: written as the core made them, or encoded from its structured output.
 
     The headers wait for the first payload, so that an error before it is an HTTP status. If the first payload
     takes longer than the ping interval, headers and a ping are sent: a proxy would cut the connection.
@@ -183,10 +183,21 @@ class SseGenerationResponse(GenerationResponse):
                     body = PING
                 elif isinstance(payload, bytes):
                     body = payload
+                elif self._generation.encode is not None:
+                    # What came before an error is delivered before it.
+                    body = self._generation.encode(payload, self._stream.finished and payload.error is None)
+                    if payload.error is not None:
+                        if body and started:
+                            await self._write(
+                                send, {"type": "http.response.body", "body": body, "more_body": True}
+                            )
+                        raise payload.error
+                    if not body:
+                        continue
                 elif payload.error is not None:
                     raise payload.error
                 else:
-                    continue
+                    raise TypeError("a stream without an encoder needs a request for server-sent events")
                 if not started:
                     started = True
                     await self._write(
@@ -201,7 +212,8 @@ class SseGenerationResponse(GenerationResponse):
                 )
         except StreamCancelledError:
             raise
-        except Exception as error:
+        except Exception as failure:
+            error = self._generation.explain(failure)
             if not started:
                 await error_response(error)(scope, receive, send)
             else:

@@ -7,7 +7,7 @@ from typing import Any, NoReturn
 
 from .errors import ChatError
 
-ROLES = ("system", "developer", "user", "assistant", "tool")
+ROLES = ("system", "developer", "user", "assistant", "tool", "function")
 
 _SURROGATE = re.compile("[\ud800-\udfff]")
 _TEXT_PARTS = {"text": "text", "refusal": "refusal"}
@@ -37,10 +37,20 @@ def _plain_message(message: Mapping[str, Any], where: str) -> dict[str, Any]:
     plain: dict[str, Any] = {"role": role, "content": _content(message.get("content"), f"{where}.content")}
     if plain["content"] is None and role not in ("assistant", "tool"):
         raise ChatError(f"{where}.content must be a text or a list of parts", f"{where}.content")
+    if role == "function":
+        # The older name of a tool's result; no template knows it.
+        role = plain["role"] = "tool"
     for member in ("name", "tool_call_id", "reasoning_content"):
         if message.get(member) is not None:
             plain[member] = _text(message[member], f"{where}.{member}")
-    if message.get("tool_calls"):
+    if message.get("reasoning_content") is None and message.get("reasoning") is not None:
+        plain["reasoning_content"] = _text(message["reasoning"], f"{where}.reasoning")
+    at = f"{where}.function_call"
+    if message.get("function_call") and not message.get("tool_calls"):
+        if role != "assistant":
+            raise ChatError(f"{at}: only assistant messages have it", at)
+        plain["tool_calls"] = [_function(message["function_call"], at)]
+    elif message.get("tool_calls"):
         if role != "assistant":
             raise ChatError(f"{where}.tool_calls: only assistant messages have them", f"{where}.tool_calls")
         plain["tool_calls"] = _tool_calls(message["tool_calls"], f"{where}.tool_calls")
@@ -82,18 +92,22 @@ def _tool_calls(calls: Any, where: str) -> list[dict[str, Any]]:
 
 def _tool_call(call: Any, where: str) -> dict[str, Any]:
     function = call.get("function") if isinstance(call, Mapping) else None
-    if not isinstance(function, Mapping):
-        raise ChatError(f"{where}.function must be an object", f"{where}.function")
-    plain: dict[str, Any] = {
-        "type": "function",
-        "function": {
-            "name": _text(function.get("name"), f"{where}.function.name"),
-            "arguments": _arguments(function.get("arguments"), f"{where}.function.arguments"),
-        },
-    }
+    plain = _function(function, f"{where}.function")
     if call.get("id") is not None:
         plain["id"] = _text(call["id"], f"{where}.id")
     return plain
+
+
+def _function(function: Any, where: str) -> dict[str, Any]:
+    if not isinstance(function, Mapping):
+        raise ChatError(f"{where} must be an object", where)
+    return {
+        "type": "function",
+        "function": {
+            "name": _text(function.get("name"), f"{where}.name"),
+            "arguments": _arguments(function.get("arguments"), f"{where}.arguments"),
+        },
+    }
 
 
 def _arguments(arguments: Any, where: str) -> dict[str, Any]:

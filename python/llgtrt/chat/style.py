@@ -8,8 +8,8 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
 
-Render = Callable[[list[dict[str, Any]]], str | None]
-"""The prompt for some messages, ``None`` if the template fails on them."""
+Render = Callable[..., "str | None"]
+"""The prompt for some messages and, maybe, tools; ``None`` if the template fails on them."""
 
 _NEEDLE = "needle1f3a"
 
@@ -29,6 +29,12 @@ class TemplateStyle:
 
     system_role: bool
     """There may be a system message."""
+
+    tools: bool
+    """The template shows definitions of tools."""
+
+    tool_calls: bool
+    """The template shows calls of tools."""
 
     developer_role: bool
     """The template knows developer messages; otherwise they are system messages."""
@@ -62,12 +68,19 @@ def find_style(render: Render, source: str) -> TemplateStyle:
     with_null = tool_call(arguments, None)
     null_content = _shows_arguments(with_null) and "None" not in (with_null or "")
 
+    definition = {
+        "type": "function",
+        "function": {"name": _NEEDLE, "description": "d", "parameters": {"type": "object", "properties": {}}},
+    }
+    with_tools = render([_user(form("Hello"))], [definition])
     system = render([{"role": "system", "content": form(_NEEDLE)}, _user(form("Hello"))])
     return TemplateStyle(
         content_parts=content_parts,
         text_arguments=text_arguments,
         null_content=null_content,
         system_role=_shows(system, _NEEDLE),
+        tools=_shows(with_tools, _NEEDLE),
+        tool_calls=as_object or as_text or null_content or _shows(tool_call(arguments, form("")), _NEEDLE),
         developer_role="developer" in source,
     )
 

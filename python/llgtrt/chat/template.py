@@ -11,6 +11,7 @@ import jinja2
 import jinja2.meta
 
 from llgtrt.config import ConfigError, Settings
+from llgtrt.tools.families import fallback
 
 from .environment import RefusedError, template_environment
 from .errors import ChatError
@@ -72,7 +73,7 @@ class ChatTemplate:
         name: where it comes from, for error messages.
         tokens: texts of named control tokens (``bos_token``, ``eos_token``, ...) that the template may print.
         special_tokens: the texts of all control tokens, which users cannot write.
-        allowed_kwargs: template variables that requests may set.
+        allowed_kwargs: template variables that requests may set, beside those that the template reads.
 
     Raises:
         ConfigError: the template has a syntax error, or cannot render a plain question.
@@ -88,6 +89,7 @@ class ChatTemplate:
         allowed_kwargs: Iterable[str] = (),
         max_prompt_chars: int = MAX_PROMPT_CHARS,
     ) -> None:
+        self.source = source
         environment = template_environment()
         try:
             syntax_tree = environment.parse(source)
@@ -99,9 +101,11 @@ class ChatTemplate:
         self._tokens = {key: text for key, text in (tokens or {}).items() if text is not None}
         self._bos_token = self._tokens.get("bos_token")
         self._guard = Guard(special_tokens)
-        self._allowed_kwargs = frozenset(allowed_kwargs) - _RESERVED - self._tokens.keys()
+        self.variables = frozenset(jinja2.meta.find_undeclared_variables(syntax_tree))
+        allowed = self.variables.union(allowed_kwargs)
+        self._allowed_kwargs = allowed - _RESERVED - self._tokens.keys() - environment.globals.keys()
         self._max_prompt_chars = max_prompt_chars
-        self.shows_json_schema = "json_schema" in jinja2.meta.find_undeclared_variables(syntax_tree)
+        self.shows_json_schema = "json_schema" in self.variables
         self.style = find_style(self._try, source)
         try:
             plain = self.render([{"role": "user", "content": "Hello"}])
@@ -140,6 +144,10 @@ class ChatTemplate:
             )
         try:
             plain = plain_messages(messages)
+            if not self.style.tool_calls:
+                plain = [_without_calls(message) for message in plain]
+            if tools and not self.style.tools:
+                self._add_instruction(plain, fallback.instruction(tools))
             if json_schema is not None and not self.shows_json_schema:
                 self._add_schema(plain, json_schema)
             context: dict[str, Any] = {
@@ -196,9 +204,9 @@ class ChatTemplate:
             raise ChatError(f"the chat template failed on the messages: {str(error)[:200]}") from error
         return "".join(pieces)
 
-    def _try(self, messages: list[dict[str, Any]]) -> str | None:
+    def _try(self, messages: list[dict[str, Any]], tools: list[dict[str, Any]] | None = None) -> str | None:
         try:
-            return self._run(messages, {"tools": None, "documents": None, "add_generation_prompt": True})
+            return self._run(messages, {"tools": tools, "documents": None, "add_generation_prompt": True})
         except (ChatError, RecursionError):
             return None
 
@@ -213,7 +221,9 @@ class ChatTemplate:
         return dict(self._guard.protect(dict(kwargs or {})))
 
     def _add_schema(self, messages: list[dict[str, Any]], schema: Any) -> None:
-        text = SCHEMA_INSTRUCTION + json.dumps(schema, ensure_ascii=False)
+        self._add_instruction(messages, SCHEMA_INSTRUCTION + json.dumps(schema, ensure_ascii=False))
+
+    def _add_instruction(self, messages: list[dict[str, Any]], text: str) -> None:
         if self.style.system_role:
             first = messages[0]
             if first["role"] in ("system", "developer"):
@@ -262,6 +272,18 @@ class ChatTemplate:
                 "continue_final_message",
             )
         return text[:end]
+
+
+def _without_calls(message: dict[str, Any]) -> dict[str, Any]:
+    """A message for a template that shows neither calls nor their results."""
+    if message["role"] == "tool":
+        return {"role": "user", "content": fallback.result(message["content"])}
+    calls = message.pop("tool_calls", None)
+    if calls:
+        texts = [message["content"]] if message["content"] else []
+        texts += [fallback.call(call["function"]["name"], call["function"]["arguments"]) for call in calls]
+        message["content"] = "\n".join(texts)
+    return message
 
 
 def load_chat_template(settings: Settings, model_info: Mapping[str, Any]) -> ChatTemplate:

@@ -10,6 +10,7 @@ from .section import Section
 from .server import ServerConfig
 from .sim import SimConfig
 from .tokenizer import TokenizerConfig
+from .tools import ToolsConfig
 from .trtllm import TrtllmConfig
 
 
@@ -27,5 +28,6 @@ class Config(Section):
     llamacpp: LlamaCppConfig = Field(default_factory=LlamaCppConfig)
     trtllm: TrtllmConfig = Field(default_factory=TrtllmConfig)
     sim: SimConfig = Field(default_factory=SimConfig)
+    tools: ToolsConfig = Field(default_factory=ToolsConfig)
     py: PyConfig = Field(default_factory=PyConfig)
     server: ServerConfig = Field(default_factory=ServerConfig)

@@ -1,5 +1,6 @@
 """Use cases, without a web framework: what a request asks for becomes a generation of the core."""
 
+from llgtrt.serving.answers import AnswerFormats
 from llgtrt.serving.chat import ChatService
 from llgtrt.serving.completion import CompletionService
 from llgtrt.serving.errors import ModelNotFoundError, RequestError
@@ -10,6 +11,7 @@ from llgtrt.serving.protocol import ChatRequest, CompletionRequest, ValidateRequ
 from llgtrt.serving.validate import ValidateService
 
 __all__ = [
+    "AnswerFormats",
     "ChatPrompts",
     "ChatRequest",
     "ChatService",

@@ -6,11 +6,14 @@ from functools import partial
 from typing import Any
 
 from llgtrt.engine import AsyncEngine, ChoiceDelta, GenerateRequest
+from llgtrt.serving.answers import AnswerFormats, plan_grammar
+from llgtrt.serving.chat_output import ChatAnswer, ChatResponse, ChatStream
 from llgtrt.serving.errors import RequestError
 from llgtrt.serving.generation import Generation, logprobs_object, response_object
 from llgtrt.serving.models import ServedModel, first_chunk_fields
 from llgtrt.serving.prompt import ChatPrompts
 from llgtrt.serving.protocol import ChatRequest, resolve_constraint
+from llgtrt.serving.protocol.tool_use import resolve_tools
 from llgtrt.serving.sampling import (
     check_choices,
     check_token_counts,
@@ -30,12 +33,14 @@ class ChatService:
         model: ServedModel,
         prompts: ChatPrompts,
         *,
+        formats: AnswerFormats | None = None,
         max_n: int,
         default_max_tokens: int | None = None,
     ) -> None:
         self._engine = engine
         self._model = model
         self._prompts = prompts
+        self._formats = formats or AnswerFormats()
         self._max_n = max_n
         self._default_max_tokens = default_max_tokens
 
@@ -63,6 +68,7 @@ class ChatService:
         check_token_counts(request, max_tokens, param)
         max_tokens = self._default_max_tokens if max_tokens is None else max_tokens
         constraint = resolve_constraint(request)
+        use = resolve_tools(request)
         logprobs = _logprobs(request)
         engine_options = engine_arguments(request, logprobs)
         streaming = bool(request.stream)
@@ -70,19 +76,30 @@ class ChatService:
         # Before any work that a full server would do in vain. An unused permit gives its place back.
         permit = self._engine.reserve(sequences)
         json_schema = None if constraint is None else constraint.json_schema
-        prompt = await self._prompts.make(request, json_schema, arguments["n"], max_tokens)
+        shown = () if use is None else use.shown
+        prompt = await self._prompts.make(request, json_schema, arguments["n"], max_tokens, shown)
         expanded = prompt.expanded if request.return_expanded_prompt else None
         response_id = new_response_id("chatcmpl")
         created = now()
+        grammar = None if constraint is None else constraint.grammar
+        grammar_param = None if constraint is None else constraint.param
+        plan = self._formats.plan(use, constraint, prompt.expanded)
+        explain = None
+        if plan is not None and plan.constrained:
+            param = use.param if use is not None else grammar_param or "messages"
+            grammar, explain = plan_grammar(plan, param)
+            grammar_param = None
+        structured = plan is not None and (bool(plan.tools) or plan.thinking is not None)
         stream = self._engine.submit(
             GenerateRequest(
                 prompts=[prompt.prompt],
                 add_special=prompt.add_special,
                 max_tokens=max_tokens,
                 logprobs=logprobs,
-                grammar=None if constraint is None else constraint.grammar,
-                grammar_param=None if constraint is None else constraint.param,
-                output="chat_sse" if streaming else "final",
+                grammar=grammar,
+                grammar_param=grammar_param,
+                output="final" if not streaming else "deltas" if structured else "chat_sse",
+                control_text=structured and plan is not None and plan.names_control,
                 response_id=response_id,
                 model=name,
                 created=created,
@@ -95,8 +112,30 @@ class ChatService:
             ),
             permit,
         )
-        build = partial(response_object, "chat.completion", response_id, created, name, expanded, chat_choice)
-        return Generation(stream, streaming, build)
+        generation = Generation(
+            stream,
+            streaming,
+            partial(response_object, "chat.completion", response_id, created, name, expanded, chat_choice),
+        )
+        if explain is not None:
+            generation.explain = explain
+        if structured and plan is not None:
+            answer = ChatAnswer(
+                plan,
+                response_id,
+                created,
+                name,
+                expanded,
+                legacy=use is not None and use.legacy,
+                count_tokens=self._count_tokens,
+                include_usage=arguments["include_usage"],
+            )
+            generation.response = ChatResponse(answer)
+            generation.encode = ChatStream(answer)
+        return generation
+
+    def _count_tokens(self, text: str) -> int:
+        return len(self._engine.encode(text, False))
 
 
 def chat_choice(delta: ChoiceDelta) -> dict[str, Any]:
@@ -118,13 +157,5 @@ def _logprobs(request: ChatRequest) -> int | None:
 
 
 def _refuse_unsupported(request: ChatRequest) -> None:
-    if request.tools:
-        raise RequestError("Tools are not supported yet.", "tools")
-    if request.functions:
-        raise RequestError("Tools are not supported yet, and functions neither.", "functions")
-    if request.tool_choice not in (None, "none"):
-        raise RequestError("Tools are not supported yet: tool_choice may only be 'none'.", "tool_choice")
-    if request.function_call not in (None, "none"):
-        raise RequestError("Tools are not supported yet: function_call may only be 'none'.", "function_call")
     if request.modalities is not None and request.modalities != ["text"]:
         raise RequestError("Only the modality 'text' is supported.", "modalities")

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+from collections.abc import Sequence
 from dataclasses import dataclass, field
 from functools import partial
 from typing import Any
@@ -50,7 +51,12 @@ class ChatPrompts:
         return self._processor is not None
 
     async def make(
-        self, request: ChatRequest, json_schema: Any, n: int, max_tokens: int | None
+        self,
+        request: ChatRequest,
+        json_schema: Any,
+        n: int,
+        max_tokens: int | None,
+        tools: Sequence[dict[str, Any]] = (),
     ) -> ChatPrompt:
         """The prompt of a conversation.
 
@@ -65,6 +71,7 @@ class ChatPrompts:
             "add_generation_prompt": not goes_on if add_generation_prompt is None else add_generation_prompt,
             "continue_final_message": goes_on,
             "template_kwargs": request.chat_template_kwargs,
+            "tools": list(tools) or None,
         }
         if self._processor is None:
             return await self._render(request, options)

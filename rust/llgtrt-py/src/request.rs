@@ -52,6 +52,16 @@ impl GrammarSpec {
         self.0.kind()
     }
 
+    #[getter]
+    fn source(&self) -> String {
+        use llgtrt_core::GrammarSpec as Spec;
+        match &self.0 {
+            Spec::JsonSchema(text) | Spec::Regex(text) | Spec::Lark(text) | Spec::Llguidance(text) => text.clone(),
+            Spec::JsonObject => r#"{"type":"object"}"#.to_owned(),
+            Spec::Choice(choices) => serde_json::Value::from(choices.as_slice()).to_string(),
+        }
+    }
+
     fn __repr__(&self) -> String {
         format!("GrammarSpec.{}(...)", self.0.kind())
     }
@@ -76,7 +86,7 @@ impl GenerateRequest {
         top_k=0, top_p=1.0, min_p=0.0, presence_penalty=0.0, frequency_penalty=0.0, repetition_penalty=1.0,
         logit_bias=Vec::new(), seed=None, ignore_eos=false, logprobs=None, prompt_logprobs=false, stop=Vec::new(),
         stop_token_ids=Vec::new(), include_stop=false, echo=false, grammar=None, grammar_param=None,
-        output="final", logprobs_form="chat", response_id="", model="", created=0,
+        output="final", control_text=false, logprobs_form="chat", response_id="", model="", created=0,
         include_usage=false, first_chunk_fields=None, lora_model=None, load_lora_weights="auto",
         bad_words=Vec::new(), priority=None, cache_salt=None, return_removed_mass=false, allotted_time_ms=None,
         no_repeat_ngram_size=None, top_p_decay=None, top_p_min=None, top_p_reset_ids=None,
@@ -117,6 +127,7 @@ impl GenerateRequest {
         grammar: Option<Bound<'_, GrammarSpec>>,
         grammar_param: Option<String>,
         output: &str,
+        control_text: bool,
         logprobs_form: &str,
         response_id: &str,
         model: &str,
@@ -236,6 +247,7 @@ impl GenerateRequest {
             grammar: grammar.map(|grammar| grammar.get().0.clone()),
             grammar_param,
             output,
+            control_text,
             completion_logprobs,
             response_id: response_id.to_owned(),
             model: model.to_owned(),

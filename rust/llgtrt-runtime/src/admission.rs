@@ -249,7 +249,8 @@ impl Admission {
                     counts_prompt: choice == 0,
                     stop: Arc::clone(&stop),
                     pipe: TextPipe::new(&stop, request.include_stop, request.sampling.logprobs.is_some())
-                        .search_after(request.sampling.min_tokens),
+                        .search_after(request.sampling.min_tokens)
+                        .naming_control(request.control_text),
                     permit,
                 });
                 specs.push(SequenceSpec {

@@ -73,6 +73,8 @@ pub struct GenerateRequest {
     pub grammar_param: Option<String>,
     /// Delivery.
     pub output: OutputFormat,
+    /// Show control tokens of the answer by name (see `llgtrt_text::CONTROL_MARKS`).
+    pub control_text: bool,
     /// Log-probabilities in the form of `/v1/completions` rather than chat; SSE outputs imply theirs.
     pub completion_logprobs: bool,
     /// `id` of SSE chunks.

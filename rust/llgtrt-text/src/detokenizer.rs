@@ -8,12 +8,17 @@ use std::str;
 
 use llgtrt_core::{TokenId, Vocabulary};
 
+/// Stand around the name of a control token in text that shows them: U+FDD0 and U+FDD1, which Unicode
+/// reserves for use inside a program.
+pub const CONTROL_MARKS: [char; 2] = ['\u{fdd0}', '\u{fdd1}'];
+
 /// Incremental UTF-8 decoder over the bytes of tokens.
 #[derive(Debug, Clone, Default)]
 pub struct Detokenizer {
     /// A character whose last bytes have not come: always a valid beginning, so 3 bytes at most.
     tail: [u8; 4],
     len: usize,
+    names_control: bool,
 }
 
 impl Detokenizer {
@@ -22,10 +27,25 @@ impl Detokenizer {
         Self::default()
     }
 
-    /// Appends the text that is complete with this token. Control tokens render nothing.
+    /// Control tokens render their name between [`CONTROL_MARKS`], for a reader that knows what they mean.
+    #[must_use]
+    pub fn naming_control(mut self, names: bool) -> Self {
+        self.names_control = names;
+        self
+    }
+
+    /// Appends the text that is complete with this token. Control tokens render nothing, or their name.
     pub fn push(&mut self, vocabulary: &Vocabulary, token: TokenId, out: &mut String) {
         if !vocabulary.is_special(token) {
             self.push_bytes(vocabulary.bytes(token), out);
+        } else if self.names_control {
+            // What comes after a name belongs to another text: a character does not go on behind it.
+            if self.finish() > 0 {
+                out.push(char::REPLACEMENT_CHARACTER);
+            }
+            out.push(CONTROL_MARKS[0]);
+            out.push_str(&String::from_utf8_lossy(vocabulary.bytes(token)));
+            out.push(CONTROL_MARKS[1]);
         }
     }
 
@@ -143,6 +163,17 @@ mod tests {
         let vocabulary = tokenizer.vocabulary();
         let tokens = [256, 0xC3, 258, 0xA9, 257, 9999];
         assert_eq!(decode_lossy(vocabulary, &tokens), "é");
+    }
+
+    #[test]
+    fn control_tokens_are_named_on_request() {
+        let tokenizer = ByteTokenizer::new();
+        let mut detokenizer = Detokenizer::new().naming_control(true);
+        let mut out = String::new();
+        for token in [0x61, 258, 0xC3, 259, 0x62] {
+            detokenizer.push(tokenizer.vocabulary(), token, &mut out);
+        }
+        assert_eq!(out, "a\u{fdd0}<|im_start|>\u{fdd1}\u{fffd}\u{fdd0}<|im_end|>\u{fdd1}b");
     }
 
     #[test]

@@ -16,7 +16,7 @@ mod sse;
 mod stop;
 
 pub use byte_tokenizer::ByteTokenizer;
-pub use detokenizer::{Detokenizer, decode_lossy};
+pub use detokenizer::{CONTROL_MARKS, Detokenizer, decode_lossy};
 pub use guard::{GUARD, GuardedEncoder};
 pub use hf::{HfTokenizer, TokenizerOptions};
 pub use logprobs::{LOGPROB_FLOOR, LogprobEntry, chat_logprobs, completion_logprobs, prompt_logprob_entries};

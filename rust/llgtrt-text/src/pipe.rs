@@ -70,6 +70,13 @@ impl TextPipe {
         }
     }
 
+    /// Control tokens are shown by name (see [`crate::CONTROL_MARKS`]).
+    #[must_use]
+    pub fn naming_control(mut self, names: bool) -> Self {
+        self.detokenizer = self.detokenizer.naming_control(names);
+        self
+    }
+
     /// The text of the first `tokens` tokens is not searched for stop strings (`min_tokens`).
     #[must_use]
     pub fn search_after(mut self, tokens: u32) -> Self {

@@ -19,6 +19,7 @@ from support.fake_engine import AppFactory, FakeNativeEngine
 
 KEY = "Secret-Key"
 CHAT: dict[str, Any] = {"messages": [{"role": "user", "content": "Hello"}]}
+TOOL = {"type": "function", "function": {"name": "f"}}
 ROUTE = "/v1/chat/completions"
 
 
@@ -296,11 +297,33 @@ async def test_the_request_log_holds_no_content(
 @pytest.mark.parametrize(
     ("fields", "param"),
     [
-        ({"tools": [{"type": "function", "function": {"name": "f"}}]}, "tools"),
-        ({"tool_choice": "auto"}, "tool_choice"),
+        ({"tools": [{"type": "magic"}]}, "tools[0].type"),
+        ({"tools": [{"type": "function", "function": {"name": "a b"}}]}, "tools[0].function.name"),
+        ({"tools": [TOOL, TOOL]}, "tools[1].function.name"),
+        (
+            {"tools": [{"type": "function", "function": {"name": "f", "parameters": {"type": "string"}}}]},
+            "tools[0].function.parameters.type",
+        ),
+        ({"tools": [TOOL], "functions": [{"name": "f"}]}, "functions"),
+        ({"tools": [TOOL], "tool_choice": "f"}, "tool_choice"),
+        ({"tools": [TOOL], "tool_choice": {"type": "function"}}, "tool_choice.function.name"),
+        (
+            {"tools": [TOOL], "tool_choice": {"type": "function", "function": {"name": "g"}}},
+            "tool_choice.function.name",
+        ),
+        (
+            {"tools": [TOOL], "tool_choice": {"type": "allowed_tools", "allowed_tools": {"mode": "x"}}},
+            "tool_choice.allowed_tools.mode",
+        ),
+        (
+            {"tools": [TOOL], "tool_choice": {"type": "allowed_tools", "allowed_tools": {"tools": [{}]}}},
+            "tool_choice.allowed_tools.tools[0].function.name",
+        ),
+        ({"tool_choice": "required"}, "tool_choice"),
         ({"tool_choice": {"type": "function", "function": {"name": "f"}}}, "tool_choice"),
-        ({"functions": [{"name": "f"}]}, "functions"),
-        ({"function_call": "auto"}, "function_call"),
+        ({"functions": [{"name": "f"}], "function_call": {"name": "g"}}, "function_call.name"),
+        ({"functions": [{"name": "f"}, {"name": "f"}]}, "functions[1].name"),
+        ({"function_call": {"name": "f"}}, "function_call"),
         ({"modalities": ["text", "audio"]}, "modalities"),
         ({"stream_options": {"include_usage": True}}, "stream_options"),
         ({"top_logprobs": 3}, "top_logprobs"),

@@ -103,9 +103,9 @@ def test_templates_are_sandboxed(source: str) -> None:
 
 
 def test_a_refusal_of_the_template_is_the_clients_error() -> None:
-    source = "{% if messages[0].role == 'tool' %}{{ raise_exception('tool comes first') }}{% endif %}x"
-    with pytest.raises(ChatError, match="refused the messages: tool comes first") as caught:
-        ChatTemplate(source).render([{"role": "tool", "content": "1"}])
+    source = "{% if messages[0].role == 'assistant' %}{{ raise_exception('I come first') }}{% endif %}x"
+    with pytest.raises(ChatError, match="refused the messages: I come first") as caught:
+        ChatTemplate(source).render([{"role": "assistant", "content": "1"}])
     assert caught.value.param == "messages"
 
 
@@ -141,17 +141,18 @@ def test_arguments_nested_too_deeply_are_an_error() -> None:
 class TestKwargs:
     SOURCE = "{{ messages[0].content }}{{ mode | default('off') }}"
 
-    def test_allowed(self) -> None:
-        template = ChatTemplate(self.SOURCE, allowed_kwargs=["mode"])
+    @pytest.mark.parametrize("allowed", [["mode"], []])
+    def test_what_the_template_reads_is_allowed(self, allowed: list[str]) -> None:
+        template = ChatTemplate(self.SOURCE, allowed_kwargs=allowed)
         assert template.render(HELLO).text == "Hellooff"
         assert template.render(HELLO, template_kwargs={"mode": "on"}).text == "Helloon"
 
-    @pytest.mark.parametrize("key", ["mode", "messages", "bos_token", "tojson", "x" * 1000])
+    @pytest.mark.parametrize("key", ["made", "messages", "bos_token", "tojson", "x" * 1000])
     def test_others_are_refused(self, key: str) -> None:
         template = ChatTemplate(
             self.SOURCE, tokens={"bos_token": "<s>"}, allowed_kwargs=["messages", "bos_token"]
         )
-        with pytest.raises(ChatError, match="may not be set; allowed: none") as caught:
+        with pytest.raises(ChatError, match="may not be set; allowed: mode") as caught:
             template.render(HELLO, template_kwargs={key: 1})
         assert caught.value.param == "chat_template_kwargs"
         assert len(caught.value.message) < 200

@@ -34,6 +34,7 @@ def test_defaults_are_comments() -> None:
         "llamacpp": {},
         "trtllm": {},
         "sim": {},
+        "tools": {},
         "py": {},
         "server": {},
     }

@@ -8,6 +8,7 @@ from pydantic import Field
 
 from llgtrt.serving.protocol.constraint import ConstraintFields
 from llgtrt.serving.protocol.fields import MAX_COUNT
+from llgtrt.serving.protocol.tools import FunctionDefinition, ToolDefinition
 
 MAX_MESSAGES = 16_384
 """Each takes a few tokens: more would not fit any context."""
@@ -44,11 +45,20 @@ class ChatRequest(ConstraintFields):
     continue_final_message: bool | None = Field(
         default=None, description="Go on with the final assistant message instead of beginning a new one."
     )
-    tools: list[Any] | None = Field(default=None, description="Not supported yet.")
-    tool_choice: Any = Field(default=None, description="Only 'none'.")
-    functions: list[Any] | None = Field(default=None, description="Not supported.")
-    function_call: Any = Field(default=None, description="Only 'none'.")
+    tools: list[ToolDefinition] | None = Field(
+        default=None, fail_fast=True, description="Functions that the model may call."
+    )
+    tool_choice: Any = Field(
+        default=None,
+        description="'auto' (default), 'none', 'required', or an object that names one or more.",
+    )
     parallel_tool_calls: bool | None = Field(
-        default=None, description="Accepted; without tools it has no meaning."
+        default=None, description="Whether an answer may call several tools; true if left out."
+    )
+    functions: list[FunctionDefinition] | None = Field(
+        default=None, fail_fast=True, description="The older name of tools."
+    )
+    function_call: Any = Field(
+        default=None, description="The older name of tool_choice: 'none', 'auto' or an object with a name."
     )
     modalities: list[str] | None = Field(default=None, fail_fast=True, description="Only ['text'].")

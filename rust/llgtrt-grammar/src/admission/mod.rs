@@ -22,8 +22,8 @@ use crate::text::grammar_error;
 use crate::verify::Plan;
 use llgtrt_schema::{NormalizeLimits, Residual, ResidualMode, RuleUse};
 
-/// Grammars in one llguidance grammar list.
-const MAX_GRAMMARS: usize = 128;
+/// Grammars in one llguidance grammar list: as many tools as OpenAI allows, an answer, and what joins them.
+const MAX_GRAMMARS: usize = 130;
 
 /// Letters after a backslash in JSON strings. Without `u`: llguidance would take `"\u0061"` for a key that
 /// `properties` and `patternProperties` say nothing about, although it is `"a"`.

@@ -56,6 +56,7 @@ pub fn request(prompt: &str, output: OutputFormat) -> GenerateRequest {
         echo: false,
         grammar: None,
         grammar_param: None,
+        control_text: false,
         output,
         completion_logprobs: false,
         response_id: "chatcmpl-test".to_owned(),

@@ -1,0 +1,167 @@
+"""What a chat answer may consist of on one model: its call format, its thinking tags, their grammar."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable
+from dataclasses import dataclass, field
+
+from llgtrt.engine import AsyncEngine, GrammarSpec, LlgtrtError, new_error
+from llgtrt.serving.errors import RequestError
+from llgtrt.serving.protocol.constraint import Constraint, json_text
+from llgtrt.serving.protocol.tool_use import ToolUse
+from llgtrt.tools import (
+    Answer,
+    AnswerPlan,
+    Markup,
+    ReasoningFormat,
+    Thinking,
+    ToolFormat,
+    UnsupportedSchemaError,
+    answer_grammar,
+    find_format,
+    find_reasoning,
+)
+from llgtrt.tools.families.fallback import FALLBACK
+from llgtrt.tools.grammar import quoted_choices
+
+
+@dataclass(frozen=True)
+class AnswerFormats:
+    """The formats of one model.
+
+    Attributes:
+        calls: how it writes calls.
+        reasoning: its thinking tags, if it has any.
+        markup: its control tokens, as far as the formats use them.
+    """
+
+    calls: ToolFormat = FALLBACK
+    reasoning: ReasoningFormat | None = None
+    markup: Markup = field(default_factory=lambda: Markup({}))
+
+    @classmethod
+    def of_model(cls, engine: AsyncEngine, template: str, parser: str | None = None) -> AnswerFormats:
+        """The formats that a chat template shows, or that the operator names.
+
+        Raises:
+            ConfigError: there is no format of that name.
+        """
+        calls, reasoning = find_format(template, parser), find_reasoning(template)
+        texts = [text for one in (calls, calls.marked) if one is not None for text in _texts(one)]
+        if reasoning is not None:
+            texts += [reasoning.begin, reasoning.end]
+        ids = {}
+        for name in engine.model_info.special_tokens:
+            if any(name in text for text in texts):
+                tokens = engine.encode(name, False)
+                if len(tokens) == 1:
+                    ids[name] = tokens[0]
+        return cls(calls, reasoning, Markup(ids))
+
+    def plan(self, use: ToolUse | None, constraint: Constraint | None, prompt: str) -> AnswerPlan | None:
+        """What the answer to a request may be; ``None`` where only the constraint counts, if any.
+
+        Args:
+            use: the request's tools.
+            constraint: its constraint.
+            prompt: the rendered prompt; it may end within the thinking.
+
+        Raises:
+            RequestError: tools and this constraint cannot be told apart.
+        """
+        thinking = self._thinking(prompt)
+        if use is None and thinking is None:
+            return None
+        calls = None if use is None else self.calls
+        if use is not None and constraint is not None:
+            if not use.callable:
+                calls = None
+            elif calls is not None and not calls.trigger and not use.required:
+                marked = calls.marked
+                calls = marked if marked and self.markup.has_control(marked.trigger) else FALLBACK
+        if calls is None and thinking is None:
+            return None
+        answer = None if constraint is None else _answer(constraint, use, calls, self.markup)
+        return AnswerPlan(
+            markup=self.markup,
+            format=calls,
+            tools=() if use is None else use.callable,
+            required=use is not None and use.required,
+            parallel=use is not None and use.parallel,
+            answer=answer,
+            thinking=thinking,
+        )
+
+    def _thinking(self, prompt: str) -> Thinking | None:
+        one = self.reasoning
+        if one is None:
+            return None
+        end = prompt.rstrip()
+        if end.endswith(one.end):
+            # The template closed it: the model is not to think.
+            return None
+        return Thinking(one, open=end.endswith(one.begin))
+
+
+def plan_grammar(plan: AnswerPlan, param: str) -> tuple[GrammarSpec, Callable[[Exception], Exception]]:
+    """The grammar of a plan, and what makes the core's errors about it name the request's fields.
+
+    Raises:
+        RequestError: a tool's schema does not fit the call format.
+    """
+    try:
+        grammar = answer_grammar(plan, param=param)
+    except UnsupportedSchemaError as error:
+        raise RequestError(f"{error.path}: {error.message}.", error.path, "invalid_grammar") from error
+
+    def explain(error: Exception) -> Exception:
+        if not isinstance(error, LlgtrtError) or error.kind != "grammar":
+            return error
+        at = error.param or ""
+        for prefix, place in grammar.places:
+            if not prefix or at == prefix or at.startswith((f"{prefix}.", f"{prefix}[")):
+                rest = at[len(prefix) :] if prefix else ""
+                return new_error(type(error), error.message, place + rest)
+        return error
+
+    return GrammarSpec.llguidance(json_text({"grammars": grammar.grammars}, param)), explain
+
+
+def _texts(one: ToolFormat) -> tuple[str, ...]:
+    return (one.section_begin, one.head, one.tail, one.separator, one.section_end, *one.openings)
+
+
+def _answer(constraint: Constraint, use: ToolUse | None, calls: ToolFormat | None, markup: Markup) -> Answer:
+    """A constraint as one of several ways to answer."""
+    kind, source = constraint.grammar.kind, constraint.grammar.source
+    if kind in ("json_schema", "json_object"):
+        return Answer({"json_schema": json.loads(source)}, "json_schema", constraint.param)
+    beside = use is not None and use.callable and not use.required
+    if beside and calls is not None and not markup.has_control(calls.trigger):
+        raise RequestError(
+            f"{constraint.param}: this model marks calls of tools by plain text, which this kind of grammar "
+            "could write too; use a JSON schema, or tool_choice 'required' or 'none'.",
+            constraint.param,
+        )
+    if kind == "lark" or (kind == "llguidance" and not source.lstrip().startswith("{")):
+        return Answer({"lark_grammar": source}, "lark_grammar", constraint.param)
+    if kind == "regex":
+        return Answer({"lark_grammar": f"start: /{_slashes(source)}/"}, "lark_grammar", constraint.param)
+    if kind == "choice":
+        texts: list[str] = json.loads(source)
+        return Answer({"lark_grammar": quoted_choices(texts)}, "lark_grammar", constraint.param)
+    raise RequestError(
+        f"{constraint.param}: a list of grammars cannot be combined with tools or thinking.", constraint.param
+    )
+
+
+def _slashes(pattern: str) -> str:
+    """A regular expression between slashes: those inside are escaped, unless they are already."""
+    result, escaped = "", False
+    for character in pattern:
+        if character == "/" and not escaped:
+            result += "\\"
+        result += {"\n": r"\n", "\r": r"\r"}.get(character, character)
+        escaped = character == "\\" and not escaped
+    return result

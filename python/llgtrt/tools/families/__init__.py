@@ -1,0 +1,1 @@
+"""The call formats of model families, one file each."""

@@ -1,0 +1,38 @@
+"""Thinking before the answer: the tags that a model family puts around it."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+
+@dataclass(frozen=True)
+class ReasoningFormat:
+    """Tags around the thinking.
+
+    Attributes:
+        name: what the configuration calls it.
+        begin: the opening tag, written by the model or by the template at the end of the prompt.
+        end: the closing tag.
+    """
+
+    name: str
+    begin: str
+    end: str
+
+
+FORMATS = (
+    ReasoningFormat("think", "<think>", "</think>"),
+    ReasoningFormat("magistral", "[THINK]", "[/THINK]"),
+    ReasoningFormat("seed", "<seed:think>", "</seed:think>"),
+)
+
+SCRATCH = ReasoningFormat("scratch", "", "\n</scratch>")
+"""Thinking of a model without tags of its own: it begins with the answer."""
+
+
+def find_reasoning(template: str) -> ReasoningFormat | None:
+    """The tags that a chat template speaks of."""
+    for one in FORMATS:
+        if one.end in template:
+            return one
+    return None

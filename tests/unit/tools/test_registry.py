@@ -1,0 +1,68 @@
+"""Which format a template asks for."""
+
+from __future__ import annotations
+
+from importlib.metadata import EntryPoint
+from typing import Any
+
+import pytest
+
+from llgtrt.config import ConfigError
+from llgtrt.tools import ToolFormat, find_format, registry
+
+TEMPLATES = {
+    "hermes": '{{- \'<tool_call>\\n{"name": "\' }}{{ tool_call.name }}',
+    "llama3": "{{ '<|start_header_id|>assistant' }}{{ '\"parameters\": ' }}",
+}
+OWN = ToolFormat("own", lambda template: "OWN" in template, head="@{name} ", tail="!", trigger="@")
+
+
+@pytest.mark.parametrize("name", TEMPLATES)
+def test_the_template_shows_the_format(name: str) -> None:
+    assert find_format(TEMPLATES[name]).name == name
+
+
+def test_templates_without_tools_get_the_fallback() -> None:
+    assert find_format("{{ messages }}").name == "hermes"
+
+
+def test_the_operator_has_the_last_word() -> None:
+    assert find_format(TEMPLATES["hermes"], "llama3").name == "llama3"
+    with pytest.raises(ConfigError, match=r"no format 'x'; known are .*hermes"):
+        find_format("", "x")
+
+
+def entry(monkeypatch: pytest.MonkeyPatch, value: str) -> None:
+    def entry_points(*, group: str) -> list[EntryPoint]:
+        assert group == "llgtrt.tool_parsers"
+        return [EntryPoint("own", value, group)]
+
+    monkeypatch.setattr(registry, "entry_points", entry_points)
+
+
+def test_formats_of_other_packages_go_first(monkeypatch: pytest.MonkeyPatch) -> None:
+    entry(monkeypatch, f"{__name__}:OWN")
+    assert find_format("OWN " + TEMPLATES["hermes"]) is OWN
+    assert find_format("", "own") is OWN
+    assert find_format(TEMPLATES["hermes"]).name == "hermes"
+
+
+@pytest.mark.parametrize("value", ["no_such_module:OWN", f"{__name__}:TEMPLATES"])
+def test_an_entry_point_that_is_no_format_ends_the_start(monkeypatch: pytest.MonkeyPatch, value: str) -> None:
+    entry(monkeypatch, value)
+    with pytest.raises(ConfigError, match="tool format own"):
+        find_format("")
+
+
+@pytest.mark.parametrize(
+    "fields",
+    [
+        {"head": "no name", "tail": ""},
+        {"head": "<{name}>", "tail": "", "trigger": "<c>"},
+        {"head": "<{name}>", "tail": "", "trigger": "<{name}"},
+        {"head": "<{name}>", "tail": ""},
+    ],
+)
+def test_a_format_that_cannot_work_is_an_error(fields: dict[str, Any]) -> None:
+    with pytest.raises(ValueError, match="bad"):
+        ToolFormat("bad", lambda _template: True, **fields)
