@@ -1,6 +1,6 @@
 """Chat messages to prompts: checks, templates and the guard of control tokens.
 
-Imports nothing else of this package but :mod:`llgtrt.config`.
+Imports nothing else of this package but :mod:`llgtrt.config` and :mod:`llgtrt.tools`.
 """
 
 from .errors import ChatError

@@ -56,7 +56,9 @@ impl GrammarSpec {
     fn source(&self) -> String {
         use llgtrt_core::GrammarSpec as Spec;
         match &self.0 {
-            Spec::JsonSchema(text) | Spec::Regex(text) | Spec::Lark(text) | Spec::Llguidance(text) => text.clone(),
+            Spec::JsonSchema(text) | Spec::Regex(text) | Spec::Lark(text) | Spec::Llguidance(text) => {
+                text.clone()
+            }
             Spec::JsonObject => r#"{"type":"object"}"#.to_owned(),
             Spec::Choice(choices) => serde_json::Value::from(choices.as_slice()).to_string(),
         }
