@@ -15,7 +15,7 @@ from support.api import CHAT, chat, chunks_of, error_of, ok
 from support.server import ServerProcess
 from support.sim import StartServer
 
-WEATHER: dict[str, Any] = {
+WEATHER: Any = {
     "type": "function",
     "function": {
         "name": "get_weather",
@@ -29,7 +29,7 @@ WEATHER: dict[str, Any] = {
         "strict": True,
     },
 }
-TIME: dict[str, Any] = {
+TIME: Any = {
     "type": "function",
     "function": {
         "name": "get_time",
@@ -41,8 +41,8 @@ TIME: dict[str, Any] = {
         },
     },
 }
-TOOLS = [WEATHER, TIME]
-ANSWER = {
+TOOLS: list[Any] = [WEATHER, TIME]
+ANSWER: Any = {
     "type": "json_schema",
     "json_schema": {"name": "a", "schema": {"type": "object", "properties": {"n": {"type": "integer"}}}},
 }
@@ -103,7 +103,7 @@ def without_ids(message: dict[str, Any]) -> Any:
 
 @pytest.mark.parametrize("choice", ["required", {"type": "function", "function": {"name": "get_time"}}])
 def test_a_call_is_made(openai: OpenAI, choice: Any) -> None:
-    completion = openai.chat.completions.create(**chat(), tools=TOOLS, tool_choice=choice)
+    completion: Any = openai.chat.completions.create(**chat(), tools=TOOLS, tool_choice=choice)
     (answer,) = completion.choices
     assert answer.finish_reason == "tool_calls"
     assert answer.message.content is None
@@ -160,12 +160,11 @@ def test_a_stream_gives_the_same_message(http: httpx.Client, fields: dict[str, A
 
 def test_a_cut_call_is_length_with_its_arguments_so_far(openai: OpenAI) -> None:
     choice: Any = {"type": "function", "function": {"name": "get_weather"}}
-    completion = openai.chat.completions.create(**chat(max_tokens=58), tools=TOOLS, tool_choice=choice)
+    completion: Any = openai.chat.completions.create(**chat(max_tokens=58), tools=TOOLS, tool_choice=choice)
     (answer,) = completion.choices
     assert answer.finish_reason == "length"
     assert answer.message.content is None
-    (call,) = answer.message.tool_calls or ()
-    assert call.type == "function"
+    (call,) = answer.message.tool_calls
     assert call.function.name == "get_weather"
     assert call.function.arguments.startswith('{"city')
     assert not call.function.arguments.endswith("}")
@@ -189,7 +188,7 @@ def script(tmp_path_factory: pytest.TempPathFactory) -> Any:
 
 def test_auto_gives_text_and_calls(script: ServerProcess) -> None:
     with OpenAI(base_url=f"{script.base_url}/v1", api_key="x", max_retries=0) as client:
-        completion = client.chat.completions.create(**chat(), tools=TOOLS)
+        completion: Any = client.chat.completions.create(**chat(), tools=TOOLS)
         (answer,) = completion.choices
         assert answer.finish_reason == "tool_calls"
         assert answer.message.content == "Let me < check."
@@ -202,9 +201,7 @@ def test_auto_gives_text_and_calls(script: ServerProcess) -> None:
         assert final.finish_reason == "tool_calls"
         assert final.message.content == answer.message.content
         assert [(call.function.name, call.function.arguments) for call in final.message.tool_calls or ()] == [
-            (call.function.name, call.function.arguments)
-            for call in answer.message.tool_calls or ()
-            if call.type == "function"
+            (call.function.name, call.function.arguments) for call in answer.message.tool_calls
         ]
 
 
@@ -318,7 +315,7 @@ def test_a_grammar_beside_tools_that_could_write_calls_is_refused(openai: OpenAI
     with pytest.raises(openai_package.BadRequestError) as caught:
         openai.chat.completions.create(**chat(), tools=TOOLS, extra_body={"guided_regex": ".*"})
     assert caught.value.param == "guided_regex"
-    completion = openai.chat.completions.create(
+    completion: Any = openai.chat.completions.create(
         **chat(), tools=TOOLS, tool_choice="none", extra_body={"guided_regex": "[ab]{3}"}
     )
     assert len(completion.choices[0].message.content or "") == 3
@@ -330,9 +327,8 @@ def test_128_tools(start_server: StartServer) -> None:
     tools: list[Any] = [{"type": "function", "function": function} for function in functions]
     choice: Any = {"type": "function", "function": {"name": "tool_77"}}
     with OpenAI(base_url=f"{server.base_url}/v1", api_key="x", max_retries=0) as client:
-        completion = client.chat.completions.create(**chat(), tools=tools, tool_choice=choice)
-        (call,) = completion.choices[0].message.tool_calls or ()
-        assert call.type == "function"
+        completion: Any = client.chat.completions.create(**chat(), tools=tools, tool_choice=choice)
+        (call,) = completion.choices[0].message.tool_calls
         assert call.function.name == "tool_77"
         auto = client.chat.completions.create(**chat(), tools=tools, response_format={"type": "json_object"})
         assert auto.choices[0].finish_reason in ("stop", "tool_calls")

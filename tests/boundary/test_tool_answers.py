@@ -107,7 +107,7 @@ def core() -> Iterator[Core]:
     core.engine.shutdown()
 
 
-def answer(core: Core, plan: AnswerPlan, seed: int, max_tokens: int = 900) -> tuple[str, str]:
+def answer(core: Core, plan: AnswerPlan, seed: int, max_tokens: int = 3500) -> tuple[str, str]:
     """The text of a random answer and its finish reason."""
     grammar = json.dumps({"grammars": answer_grammar(plan).grammars})
     handle = core.submit(
@@ -175,7 +175,7 @@ def check_calls(events: list[Event]) -> list[tuple[str, str]]:
 @pytest.mark.parametrize("one", FORMATS, ids=lambda one: one.name)
 def test_required_calls_are_valid_and_nothing_else(core: Core, one: ToolFormat) -> None:
     plan = AnswerPlan(CONTROL, one, TOOLS, required=True)
-    names = set()
+    names: set[str] = set()
     for seed in range(12):
         text, reason = answer(core, plan, seed)
         assert reason == "stop", text

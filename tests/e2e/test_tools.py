@@ -41,9 +41,10 @@ def test_required_then_the_answer(client: OpenAI, temperature: float) -> None:
     (call,) = message.tool_calls
     Draft202012Validator(PARAMETERS).validate(json.loads(call.function.arguments))
     result = {"role": "tool", "tool_call_id": call.id, "content": '{"temperature": 21}'}
+    messages: list[Any] = [*QUESTION, message.to_dict(), result]
     told = client.chat.completions.create(
         model="smollm2",
-        messages=[*QUESTION, message.to_dict(), result],
+        messages=messages,
         tools=TOOLS,
         tool_choice="none",
         max_tokens=24,
@@ -63,10 +64,10 @@ def test_a_stream_is_put_together_by_the_client(client: OpenAI) -> None:
         seed=3,
     ) as stream:
         names = {event.type for event in stream}
-        choice = stream.get_final_completion().choices[0]
+        choice: Any = stream.get_final_completion().choices[0]
     assert choice.finish_reason == "tool_calls"
     assert "tool_calls.function.arguments.delta" in names
-    (call,) = choice.message.tool_calls or ()
+    (call,) = choice.message.tool_calls
     arguments = json.loads(call.function.arguments)
     if call.function.name == "get_weather":
         Draft202012Validator(PARAMETERS).validate(arguments)

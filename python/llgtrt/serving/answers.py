@@ -24,6 +24,7 @@ from llgtrt.tools import (
 )
 from llgtrt.tools.families.fallback import FALLBACK
 from llgtrt.tools.grammar import quoted_choices
+from llgtrt.tools.reasoning import CHARS_PER_TOKEN, SCRATCH
 
 
 @dataclass(frozen=True)
@@ -59,19 +60,26 @@ class AnswerFormats:
                     ids[name] = tokens[0]
         return cls(calls, reasoning, Markup(ids))
 
-    def plan(self, use: ToolUse | None, constraint: Constraint | None, prompt: str) -> AnswerPlan | None:
+    def plan(
+        self,
+        use: ToolUse | None,
+        constraint: Constraint | None,
+        prompt: str,
+        budget_tokens: int | None = None,
+    ) -> AnswerPlan | None:
         """What the answer to a request may be; ``None`` where only the constraint counts, if any.
 
         Args:
             use: the request's tools.
             constraint: its constraint.
             prompt: the rendered prompt; it may end within the thinking.
+            budget_tokens: how long the thinking may be.
 
         Raises:
             RequestError: tools and this constraint cannot be told apart.
         """
-        thinking = self._thinking(prompt)
-        if use is None and thinking is None:
+        thinking = self._thinking(prompt, budget_tokens)
+        if use is None and (thinking is None or (not thinking.open and _is_verified(constraint))):
             return None
         calls = None if use is None else self.calls
         if use is not None and constraint is not None:
@@ -93,15 +101,31 @@ class AnswerFormats:
             thinking=thinking,
         )
 
-    def _thinking(self, prompt: str) -> Thinking | None:
-        one = self.reasoning
+    def opening(self, use: ToolUse | None, constraint: Constraint | None, budget: int | None) -> str:
+        """What to put behind the prompt, so that a model without thinking tags thinks before its answer.
+
+        Raises:
+            RequestError: there is nothing that the thinking would come before.
+        """
+        if budget is None or self.reasoning is not None:
+            return ""
+        if use is None and constraint is None:
+            raise RequestError(
+                "This model has no thinking tags: a budget needs tools or a constraint on the answer.",
+                "thinking.budget_tokens",
+            )
+        return SCRATCH.begin + "\n"
+
+    def _thinking(self, prompt: str, budget_tokens: int | None) -> Thinking | None:
+        one = self.reasoning or (None if budget_tokens is None else SCRATCH)
         if one is None:
             return None
+        most = None if budget_tokens is None else budget_tokens * CHARS_PER_TOKEN
         end = prompt.rstrip()
         if end.endswith(one.end):
             # The template closed it: the model is not to think.
             return None
-        return Thinking(one, open=end.endswith(one.begin))
+        return Thinking(one, end.endswith(one.begin), most)
 
 
 def plan_grammar(plan: AnswerPlan, param: str) -> tuple[GrammarSpec, Callable[[Exception], Exception]]:
@@ -126,6 +150,13 @@ def plan_grammar(plan: AnswerPlan, param: str) -> tuple[GrammarSpec, Callable[[E
         return error
 
     return GrammarSpec.llguidance(json_text({"grammars": grammar.grammars}, param)), explain
+
+
+def _is_verified(constraint: Constraint | None) -> bool:
+    """Whether a check beside the grammar follows the answer: that needs the schema to be all of it."""
+    schema = None if constraint is None else constraint.json_schema
+    options = schema.get("x-guidance") if isinstance(schema, dict) else None
+    return isinstance(options, dict) and options.get("residual") == "verify"
 
 
 def _texts(one: ToolFormat) -> tuple[str, ...]:

@@ -69,6 +69,8 @@ class ChatService:
         max_tokens = self._default_max_tokens if max_tokens is None else max_tokens
         constraint = resolve_constraint(request)
         use = resolve_tools(request)
+        budget = None if request.thinking is None else request.thinking.budget_tokens
+        opening = self._formats.opening(use, constraint, budget)
         logprobs = _logprobs(request)
         engine_options = engine_arguments(request, logprobs)
         streaming = bool(request.stream)
@@ -78,12 +80,14 @@ class ChatService:
         json_schema = None if constraint is None else constraint.json_schema
         shown = () if use is None else use.shown
         prompt = await self._prompts.make(request, json_schema, arguments["n"], max_tokens, shown)
+        if opening:
+            prompt = prompt.followed_by(opening)
         expanded = prompt.expanded if request.return_expanded_prompt else None
         response_id = new_response_id("chatcmpl")
         created = now()
         grammar = None if constraint is None else constraint.grammar
         grammar_param = None if constraint is None else constraint.param
-        plan = self._formats.plan(use, constraint, prompt.expanded)
+        plan = self._formats.plan(use, constraint, prompt.expanded, budget)
         explain = None
         if plan is not None and plan.constrained:
             param = use.param if use is not None else grammar_param or "messages"

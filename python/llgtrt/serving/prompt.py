@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from functools import partial
 from typing import Any
 
@@ -33,6 +33,19 @@ class ChatPrompt:
     expanded: str
     add_special: bool = True
     extras: dict[str, Any] = field(default_factory=dict)
+
+    def followed_by(self, text: str) -> ChatPrompt:
+        """The prompt with a text behind it.
+
+        Raises:
+            RequestError: the prompt is tokens.
+        """
+        if not isinstance(self.prompt, str):
+            raise RequestError(
+                "thinking: this server's input processor makes the prompt, which takes no scratch part.",
+                "thinking",
+            )
+        return replace(self, prompt=self.prompt + text, expanded=self.expanded + text)
 
 
 class ChatPrompts:
@@ -70,7 +83,7 @@ class ChatPrompts:
             "json_schema": json_schema if request.include_json_schema_in_prompt else None,
             "add_generation_prompt": not goes_on if add_generation_prompt is None else add_generation_prompt,
             "continue_final_message": goes_on,
-            "template_kwargs": request.chat_template_kwargs,
+            "template_kwargs": self._template_kwargs(request),
             "tools": list(tools) or None,
         }
         if self._processor is None:
@@ -88,6 +101,19 @@ class ChatPrompts:
         except InputError as error:
             raise RequestError(error.message, error.param) from error
         return self._from(prepared, bool(request.return_expanded_prompt))
+
+    def _template_kwargs(self, request: ChatRequest) -> dict[str, Any] | None:
+        """Variables for the template: the request's own, and what its other fields say of the thinking."""
+        said: dict[str, Any] = {}
+        off = request.thinking is not None and request.thinking.type == "disabled"
+        if request.reasoning_effort == "none":
+            off = True
+        elif request.reasoning_effort is not None:
+            said["reasoning_effort"] = request.reasoning_effort
+        if off or (request.thinking is not None and request.thinking.type == "enabled"):
+            said |= {"enable_thinking": not off, "thinking": not off}
+        known = {name: value for name, value in said.items() if name in self._template.variables}
+        return {**known, **(request.chat_template_kwargs or {})} or None
 
     async def _render(self, request: ChatRequest, options: dict[str, Any]) -> ChatPrompt:
         render = partial(self._template.render, request.messages, **options)

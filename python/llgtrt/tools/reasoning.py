@@ -26,8 +26,11 @@ FORMATS = (
     ReasoningFormat("seed", "<seed:think>", "</seed:think>"),
 )
 
-SCRATCH = ReasoningFormat("scratch", "", "\n</scratch>")
-"""Thinking of a model without tags of its own: it begins with the answer."""
+SCRATCH = ReasoningFormat("scratch", "<think>", "</think>")
+"""For models without tags of their own: the prompt opens it, the grammar closes it."""
+
+CHARS_PER_TOKEN = 4
+"""What a thinking budget counts with: the grammar counts characters."""
 
 
 def find_reasoning(template: str) -> ReasoningFormat | None:

@@ -6,9 +6,13 @@ import logging
 from importlib.metadata import entry_points
 
 from llgtrt.config import ConfigError
+from llgtrt.tools.families.deepseek import DEEPSEEK_V3, DEEPSEEK_V31
 from llgtrt.tools.families.fallback import FALLBACK
+from llgtrt.tools.families.granite import GRANITE3
 from llgtrt.tools.families.hermes import HERMES
+from llgtrt.tools.families.kimi import KIMI_K2
 from llgtrt.tools.families.llama3 import LLAMA3
+from llgtrt.tools.families.mistral import MISTRAL, MISTRAL_ARGS
 from llgtrt.tools.format import ToolFormat
 
 logger = logging.getLogger("llgtrt.tools")
@@ -16,7 +20,16 @@ logger = logging.getLogger("llgtrt.tools")
 ENTRY_POINTS = "llgtrt.tool_parsers"
 """Group of entry points: each names a :class:`ToolFormat`, which goes before those of this package."""
 
-FAMILIES: tuple[ToolFormat, ...] = (LLAMA3, HERMES)
+FAMILIES: tuple[ToolFormat, ...] = (
+    MISTRAL,
+    MISTRAL_ARGS,
+    DEEPSEEK_V3,
+    DEEPSEEK_V31,
+    KIMI_K2,
+    GRANITE3,
+    LLAMA3,
+    HERMES,
+)
 """The more special come first: the first whose marks are in the template counts."""
 
 

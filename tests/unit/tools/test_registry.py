@@ -11,6 +11,12 @@ from llgtrt.config import ConfigError
 from llgtrt.tools import ToolFormat, find_format, registry
 
 TEMPLATES = {
+    "mistral": "{{ '[TOOL_CALLS][' }}{{ '[AVAILABLE_TOOLS]' }}",
+    "mistral-args": "{{ '[TOOL_CALLS]' + name + '[ARGS]' }}",
+    "deepseek-v3": "{{ '<｜tool▁calls▁begin｜><｜tool▁call▁begin｜>' }}{{ '```json' }}",
+    "deepseek-v3.1": "{{ '<｜tool▁calls▁begin｜><｜tool▁call▁begin｜>' }}",
+    "kimi-k2": "<|tool_calls_section_begin|>{% for tool_call in m.tool_calls %}<|tool_call_begin|>",
+    "granite3": "{{ '<|tool_call|>' }}<|start_of_role|>",
     "hermes": '{{- \'<tool_call>\\n{"name": "\' }}{{ tool_call.name }}',
     "llama3": "{{ '<|start_header_id|>assistant' }}{{ '\"parameters\": ' }}",
 }

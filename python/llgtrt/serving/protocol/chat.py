@@ -2,16 +2,34 @@
 
 from __future__ import annotations
 
-from typing import Any
+from typing import Any, Literal
 
 from pydantic import Field
 
 from llgtrt.serving.protocol.constraint import ConstraintFields
-from llgtrt.serving.protocol.fields import MAX_COUNT
+from llgtrt.serving.protocol.fields import MAX_COUNT, RequestModel
 from llgtrt.serving.protocol.tools import FunctionDefinition, ToolDefinition
 
 MAX_MESSAGES = 16_384
 """Each takes a few tokens: more would not fit any context."""
+
+
+MAX_BUDGET = 16_384
+"""Tokens of a thinking budget: the grammar's states grow with it."""
+
+
+class ThinkingOptions(RequestModel):
+    """How long to think before the answer."""
+
+    type: Literal["enabled", "disabled", "adaptive"] | None = Field(
+        default=None, description="'disabled' asks the template for an answer without thinking."
+    )
+    budget_tokens: int | None = Field(
+        default=None,
+        ge=1,
+        le=MAX_BUDGET,
+        description="Thinking ends after about so many tokens (4 characters each).",
+    )
 
 
 class ChatRequest(ConstraintFields):
@@ -38,6 +56,16 @@ class ChatRequest(ConstraintFields):
     chat_template_kwargs: dict[str, Any] | None = Field(
         default=None,
         description="Variables for the chat template; the server's configuration lists the allowed.",
+    )
+    reasoning_effort: str | None = Field(
+        default=None,
+        max_length=40,
+        description="For the chat template, if it reads this; 'none' asks for no thinking.",
+    )
+    thinking: ThinkingOptions | None = Field(
+        default=None,
+        description="Thinking before the answer; with a budget also for models without thinking tags, before "
+        "a constraint.",
     )
     add_generation_prompt: bool | None = Field(
         default=None, description="End the prompt with the header of an answer; true if left out."
