@@ -62,8 +62,8 @@ class ToolFormat:
             raise ValueError(f"{self.name}: the trigger does not begin a call")
         if "{name}" in self.trigger or "{name}" not in self.head:
             raise ValueError(f"{self.name}: the name of the tool belongs into the head, behind the trigger")
-        if not self.trigger and (not self.openings or self.section_begin or self.parallel):
-            raise ValueError(f"{self.name}: without a trigger there are openings, and one call")
+        if not self.trigger and not self.openings:
+            raise ValueError(f"{self.name}: without a trigger there are openings")
 
     def call_head(self, name: str, index: int) -> str:
         """``head`` of one call."""

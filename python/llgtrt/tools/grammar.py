@@ -7,6 +7,7 @@ is a schema that goes through the same checks and rewritings as one of ``respons
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
 
@@ -122,26 +123,33 @@ def _section(plan: AnswerPlan, rules: RuleWriter, read: str) -> str:
         return " | ".join(heads)
 
     rules.rules.append(f"first: {calls(one.section_begin, 0)}")
+    return f"first {_rest(plan, rules, calls)}"
+
+
+def _rest(plan: AnswerPlan, rules: RuleWriter, calls: Callable[[str, int], str]) -> str:
+    """What comes behind the arguments of the first call."""
+    one, markup = plan.format, plan.markup
+    assert one is not None
     end = markup.lark(one.tail + one.section_end)
     if not (one.parallel and plan.parallel):
-        return f"first {end}"
+        return end
     between = one.tail + one.separator
     if "{index}" not in one.head:
         rules.rules.append(f"more: {calls(between, 1)}")
-        return f"first more* {end}"
+        return f"more* {end}"
     rules.rules += [f"more_{index}: {calls(between, index)}" for index in range(1, MOST_NUMBERED_CALLS)]
     more = ""
     for index in range(MOST_NUMBERED_CALLS - 1, 0, -1):
         rules.rules.append(f"rest_{index}: more_{index} {more}")
         more = f"rest_{index}?"
-    return f"first {more} {end}"
+    return f"{more} {end}"
 
 
 def _unmarked(plan: AnswerPlan, rules: RuleWriter) -> str:
-    """One call that nothing marks but the way it begins."""
+    """Calls that nothing marks but the way the first begins."""
     one, markup = plan.format, plan.markup
     assert one is not None
-    calls = []
+    first = []
     for number, tool in enumerate(plan.tools):
         arguments = one.arguments.grammar(rules, tool.schema, f"args_{number}", tool.param)
         heads = [filled(head, tool.name, 0) for head in one.openings]
@@ -150,8 +158,15 @@ def _unmarked(plan: AnswerPlan, rules: RuleWriter) -> str:
         rules.rules.append(f"plain_{number}[lazy]: /{plain}/")
         rules.rules.append(f"opening_{number}: {' | '.join([f'plain_{number}', *marked])}")
         rules.rules.append(f"arguments_{number}: {arguments}")
-        calls.append(f"opening_{number} arguments_{number}")
-    return f"({' | '.join(calls)}) {markup.lark(one.tail)}"
+        first.append(f"opening_{number} arguments_{number}")
+
+    def calls(before: str, index: int) -> str:
+        return " | ".join(
+            f"{markup.lark(before + one.call_head(tool.name, index))} arguments_{number}"
+            for number, tool in enumerate(plan.tools)
+        )
+
+    return f"({' | '.join(first)}) {_rest(plan, rules, calls)}"
 
 
 def quoted_choices(texts: list[str]) -> str:

@@ -75,3 +75,11 @@ def pattern(text: str) -> str:
 def without_control(text: str) -> str:
     """The text without names of control tokens."""
     return _CONTROL.sub("", text) if CONTROL_OPEN in text or CONTROL_CLOSE in text else text
+
+
+def overlap(text: str, mark: str) -> int:
+    """How many characters at the end of a text may be the beginning of a mark."""
+    for length in range(min(len(text), len(mark) - 1), 0, -1):
+        if mark.startswith(text[-length:]):
+            return length
+    return 0

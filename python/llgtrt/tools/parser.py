@@ -18,7 +18,7 @@ from llgtrt.tools.events import (
     Text,
     merged,
 )
-from llgtrt.tools.markup import CONTROL_CLOSE, CONTROL_OPEN, without_control
+from llgtrt.tools.markup import CONTROL_CLOSE, CONTROL_OPEN, overlap, without_control
 from llgtrt.tools.plan import AnswerPlan
 
 
@@ -64,7 +64,7 @@ class AnswerParser:
         if self._state == self._arguments and self._reader is not None:
             self._call_arguments(self._reader.finish())
         elif self._state in (self._thinking, self._free):
-            held = _overlap(rest, self._mark)
+            held = overlap(rest, self._mark)
             if cut and held:
                 rest = rest[:-held]
             if self._state == self._thinking:
@@ -169,7 +169,7 @@ class AnswerParser:
 
     def _release(self, kind: type[Text] | type[Reasoning]) -> None:
         """Shows what cannot be a part of the mark, or blanks before it."""
-        shown = min(len(self._buffer) - _overlap(self._buffer, self._mark), _closed(self._buffer))
+        shown = min(len(self._buffer) - overlap(self._buffer, self._mark), _closed(self._buffer))
         shown = len(self._buffer[:shown].rstrip())
         self._emit(kind(without_control(self._buffer[:shown])))
         self._buffer = self._buffer[shown:]
@@ -271,11 +271,3 @@ def _closed(text: str) -> int:
     """How many characters come before the name of a control token that is not complete yet."""
     begin = text.rfind(CONTROL_OPEN)
     return len(text) if begin < 0 or text.find(CONTROL_CLOSE, begin) >= 0 else begin
-
-
-def _overlap(text: str, mark: str) -> int:
-    """How many characters at the end of a text may be the beginning of a mark."""
-    for length in range(min(len(text), len(mark) - 1), 0, -1):
-        if mark.startswith(text[-length:]):
-            return length
-    return 0

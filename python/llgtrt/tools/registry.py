@@ -8,11 +8,15 @@ from importlib.metadata import entry_points
 from llgtrt.config import ConfigError
 from llgtrt.tools.families.deepseek import DEEPSEEK_V3, DEEPSEEK_V31
 from llgtrt.tools.families.fallback import FALLBACK
+from llgtrt.tools.families.glm import GLM4
 from llgtrt.tools.families.granite import GRANITE3
 from llgtrt.tools.families.hermes import HERMES
 from llgtrt.tools.families.kimi import KIMI_K2
 from llgtrt.tools.families.llama3 import LLAMA3
+from llgtrt.tools.families.minimax import MINIMAX_M2
 from llgtrt.tools.families.mistral import MISTRAL, MISTRAL_ARGS
+from llgtrt.tools.families.pythonic import PYTHONIC
+from llgtrt.tools.families.qwen3_coder import QWEN3_CODER
 from llgtrt.tools.format import ToolFormat
 
 logger = logging.getLogger("llgtrt.tools")
@@ -27,6 +31,10 @@ FAMILIES: tuple[ToolFormat, ...] = (
     DEEPSEEK_V31,
     KIMI_K2,
     GRANITE3,
+    QWEN3_CODER,
+    GLM4,
+    MINIMAX_M2,
+    PYTHONIC,
     LLAMA3,
     HERMES,
 )

@@ -11,6 +11,10 @@ from llgtrt.config import ConfigError
 from llgtrt.tools import ToolFormat, find_format, registry
 
 TEMPLATES = {
+    "qwen3-coder": "{{ '<tool_call>' }}{{ '<function=' + tool_call.name + '>' }}<tools>",
+    "glm4": "{{ '<tool_call>' + name }}<arg_key>{{ k }}</arg_key>",
+    "minimax-m2": "{{ '<minimax:tool_call>' }}<invoke name=",
+    "pythonic": "in the format of [func_name1(params_name1=params_value1, ...), func_name2(params)]",
     "mistral": "{{ '[TOOL_CALLS][' }}{{ '[AVAILABLE_TOOLS]' }}",
     "mistral-args": "{{ '[TOOL_CALLS]' + name + '[ARGS]' }}",
     "deepseek-v3": "{{ '<｜tool▁calls▁begin｜><｜tool▁call▁begin｜>' }}{{ '```json' }}",

@@ -1,0 +1,99 @@
+"""Arguments between tags and in Python's form, read and refused."""
+
+from __future__ import annotations
+
+import json
+from typing import Any
+
+import pytest
+
+from llgtrt.tools import AnswerPlan, Markup, Tool, UnsupportedSchemaError, answer_grammar
+from llgtrt.tools.families.glm import GLM4
+from llgtrt.tools.families.pythonic import PYTHONIC
+from llgtrt.tools.families.qwen3_coder import QWEN3_CODER
+from llgtrt.tools.format import ToolFormat
+
+SCHEMA: dict[str, Any] = {
+    "type": "object",
+    "properties": {
+        "text": {"type": "string", "description": "any"},
+        "unit": {"enum": ["a", "b c"]},
+        "on": {"type": "boolean"},
+        "list": {"type": "array", "items": {"type": "string"}},
+        "short": {"type": "string", "maxLength": 3},
+    },
+    "required": ["text"],
+}
+
+
+def read(one: ToolFormat, text: str) -> tuple[Any, str]:
+    """The arguments and what follows them, the same however the text is cut."""
+    results = set()
+    for size in (1, 2, 3, 7, len(text)):
+        reader = one.arguments.reader(SCHEMA)
+        out, rest = "", None
+        for at in range(0, len(text), size):
+            piece = text[at : at + size]
+            if rest is not None:
+                rest += piece
+                continue
+            more, rest = reader.feed(piece)
+            out += more
+        assert rest is not None
+        results.add((out, rest))
+    ((out, rest),) = results
+    return json.loads(out), rest
+
+
+def test_tags() -> None:
+    text = (
+        '<parameter=text>\na "quoted" \\ </parameter> x\n</parameter>\n'
+        "<parameter=unit>\nb c\n</parameter>\n"
+        '<parameter=list>\n["x", "</parameter>"]\n</parameter>\n'
+        '<parameter=short>\n"a"\n</parameter>\n'
+        "</function>\n</tool_call>"
+    )
+    assert read(QWEN3_CODER, text) == (
+        {"text": 'a "quoted" \\ </parameter> x', "unit": "b c", "list": ["x", "</parameter>"], "short": "a"},
+        "</function>\n</tool_call>",
+    )
+
+
+def test_names_and_values_by_turns() -> None:
+    text = (
+        "<arg_key>text</arg_key>\n<arg_value>1</arg_value>\n"
+        "<arg_key>on</arg_key>\n<arg_value>true</arg_value>\n</tool_call>"
+    )
+    assert read(GLM4, text) == ({"text": "1", "on": True}, "</tool_call>")
+    assert read(GLM4, "</tool_call>") == ({}, "</tool_call>")
+
+
+def test_python() -> None:
+    text = 'text="a), (b=", on=True, list=["x, y"], short="")]'
+    assert read(PYTHONIC, text) == ({"text": "a), (b=", "on": True, "list": ["x, y"], "short": ""}, ")]")
+    assert read(PYTHONIC, ")]") == ({}, ")]")
+
+
+@pytest.mark.parametrize(
+    ("change", "path"),
+    [
+        ({"minProperties": 2}, "p.minProperties"),
+        ({"anyOf": [{}]}, "p.anyOf"),
+        ({"required": ["else"]}, "p.required"),
+        ({"required": 1}, "p.required"),
+        ({"properties": {"a<b": {}}, "required": []}, "p.properties.a<b"),
+        ({"$ref": "#/nowhere"}, "p.$ref"),
+    ],
+)
+def test_what_cannot_be_written_is_refused_by_its_path(change: dict[str, Any], path: str) -> None:
+    tool = Tool("f", {**SCHEMA, **change}, "p")
+    with pytest.raises(UnsupportedSchemaError) as caught:
+        answer_grammar(AnswerPlan(Markup({}), QWEN3_CODER, (tool,), required=True))
+    assert caught.value.path == path
+
+
+def test_a_reference_at_the_top_is_followed() -> None:
+    tool = Tool("f", {"$ref": "#/$defs/a", "$defs": {"a": SCHEMA}}, "p")
+    grammar = answer_grammar(AnswerPlan(Markup({}), QWEN3_CODER, (tool,), required=True))
+    assert "<parameter=unit>" in grammar.grammars[0]["lark_grammar"]
+    assert {"json_schema", "name"} == set(grammar.grammars[1])
