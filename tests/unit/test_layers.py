@@ -20,6 +20,8 @@ MAY_IMPORT = {
     "hooks": {"config", "engine", "chat"},
     "serving": {"engine", "chat", "tools", "hooks", "config"},
     "api": {"serving", "engine", "config"},
+    # For users of other engines: no configuration, no server.
+    "schema": {"engine"},
     "cli": {"app", "serving", "hooks", "config"},
     "app": {"api", "serving", "hooks", "chat", "tools", "engine", "config"},
 }
