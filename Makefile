@@ -25,10 +25,10 @@ BUILD_ENV := build_env="$$($(BIN)/python build_backend/llgtrt_build.py --env)"; 
 UV_LOCK := $(BIN)/uv pip compile --quiet --universal --python-version 3.10 --generate-hashes \
 	--custom-compile-command 'make lock'
 
-.PHONY: help setup demo test lint format bench truth lock wheel clean
+.PHONY: help setup demo test lint format bench truth truth-fuzz lock wheel clean
 
 help: ## List the commands
-	@awk -F ':.*## ' '/^[a-z]+:.*## / { printf "  make %-8s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
+	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-10s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
 
 setup: $(PACKAGE_DONE) ## Make .venv with llgtrt, the development tools and the demo model
 
@@ -52,6 +52,12 @@ bench: setup ## Run the benches and print their tables (about 10 minutes)
 
 truth: ## Measure how true answers are to the schemas of SCHEMAS=FILE (JSON lines)
 	cargo run --release --locked -p llgtrt-grammar --example schema_truth -- $(SCHEMAS)
+
+PAIRS ?= 1000000
+SEED ?= 1
+truth-fuzz: ## Judge PAIRS=1000000 random pairs of schema and instance, from SEED=1 on
+	cargo run --release --locked -p llgtrt-grammar --example truth_fuzz -- \
+		--pairs $(PAIRS) --seed $(SEED) --threads $(shell nproc)
 
 lock: $(REQUIREMENTS_DONE) ## Write requirements/*.txt again, with the newest versions
 	$(UV_LOCK) --upgrade pyproject.toml -o requirements/runtime.txt

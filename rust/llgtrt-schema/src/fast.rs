@@ -250,7 +250,11 @@ impl Scan {
 /// Whether llguidance, which computes with doubles, writes the value as it is.
 fn exact(value: &Value) -> bool {
     match value {
-        Value::Number(number) => Num::new(number).is_some_and(Num::is_double),
+        // Of -0 the grammar would hold this spelling alone.
+        Value::Number(number) => {
+            Num::new(number).is_some_and(Num::is_double)
+                && !number.as_f64().is_some_and(|n| n == 0.0 && n.is_sign_negative())
+        }
         Value::Array(list) => list.iter().all(exact),
         Value::Object(members) => members.values().all(exact),
         _ => true,

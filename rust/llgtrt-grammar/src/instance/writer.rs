@@ -237,12 +237,17 @@ impl Writer {
         let text = value.to_string();
         let Value::Number(_) = value else { return self.put(&text) };
         let mut forms = vec![text.clone()];
-        // The same number with other zeros: some grammars hold only one of these.
-        if let Some(whole) = text.strip_suffix(".0").filter(|_| self.whole) {
-            forms.push(whole.to_owned());
-        }
-        if value.is_f64() && !text.contains(['e', 'E']) {
-            forms.extend([format!("{text}0"), format!("{text}00")]);
+        // The same number with other zeros, or without its exponent: some grammars hold only one of these.
+        if let Some(number) = value.as_f64().filter(|_| value.is_f64()) {
+            let whole = number.fract() == 0.0;
+            let spelled = if number == 0.0 { vec![number, 0.0] } else { vec![number] };
+            for number in spelled {
+                if whole && self.whole {
+                    forms.push(number.to_string());
+                }
+                let point = if whole { format!("{number:.1}") } else { number.to_string() };
+                forms.extend([format!("{point}0"), format!("{point}00"), point]);
+            }
         }
         let mark = self.mark();
         for form in &forms {

@@ -113,3 +113,16 @@ fn numbers_are_written_as_the_grammar_wants_them() {
     assert!(found[0].accepted, "{:?}", found[0]);
     assert!(!found[1].accepted && found[1].reason.contains("[0]"), "{:?}", found[1]);
 }
+
+#[test]
+fn a_number_is_judged_in_every_spelling() {
+    let accepted = |schema: Value, instances: Vec<Value>| {
+        for judgement in judge_all(&schema, instances, Vec::new()) {
+            assert!(judgement.accepted, "{schema}: {judgement:?}");
+        }
+    };
+    accepted(json!({"minimum": -1}), vec![json!(-0.0), json!(0), json!(0.0)]);
+    accepted(json!({"const": -0.0}), vec![json!(-0.0), json!(0), json!(0.0)]);
+    accepted(json!({"enum": [[-0.0], {"a": -0.0}]}), vec![json!([0]), json!({"a": 0})]);
+    accepted(json!({"type": "number", "minimum": 0, "maximum": 1e9}), vec![json!(1e-6), json!(1e8)]);
+}

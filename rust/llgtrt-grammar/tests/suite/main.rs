@@ -3,6 +3,7 @@
 mod bounds;
 mod compiler;
 mod composed;
+mod fuzz;
 mod hazards;
 mod instance;
 mod json_schema_test_suite;
@@ -14,5 +15,6 @@ mod report;
 mod residual;
 mod rules;
 mod support;
+mod truth_fuzz;
 mod values;
 mod verify;

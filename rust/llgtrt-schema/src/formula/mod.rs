@@ -81,13 +81,24 @@ pub(crate) struct Values {
 }
 
 impl Values {
-    pub(crate) fn new(list: Vec<Value>) -> Self {
+    pub(crate) fn new(mut list: Vec<Value>) -> Self {
+        list.iter_mut().for_each(drop_sign_of_zero);
         let mut key = String::new();
         for value in &list {
             key.push_str(&crate::formula::canonical(value));
             key.push('\n');
         }
         Self { key: key.into(), list: Rc::new(list) }
+    }
+}
+
+/// -0 is 0, and not every reader of JSON writes the sign back.
+fn drop_sign_of_zero(value: &mut Value) {
+    match value {
+        Value::Number(number) if number.as_f64() == Some(0.0) => *value = Value::from(0),
+        Value::Array(list) => list.iter_mut().for_each(drop_sign_of_zero),
+        Value::Object(members) => members.values_mut().for_each(drop_sign_of_zero),
+        _ => {}
     }
 }
 
