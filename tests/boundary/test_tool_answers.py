@@ -29,7 +29,9 @@ from llgtrt.tools import (
     answer_grammar,
     parse_answer,
 )
+from llgtrt.tools.families import harmony
 from llgtrt.tools.families.hermes import HERMES
+from llgtrt.tools.reasoning import HARMONY
 from llgtrt.tools.registry import FAMILIES
 from support.core import Core, engine_config
 
@@ -302,6 +304,39 @@ def test_thinking_then_a_call(core: Core, opened: bool, most_chars: int) -> None
             assert parse_answer(plan, pieces(text, cut)) == events
     if opened:
         assert thoughts
+
+
+@pytest.mark.parametrize("kind", ["auto", "required", "answer", "text"])
+def test_channels(core: Core, kind: str) -> None:
+    """gpt-oss: thinking, answer and call are messages of their own."""
+    plan = AnswerPlan(
+        CONTROL,
+        None if kind == "text" else harmony.HARMONY,
+        () if kind == "text" else TOOLS,
+        required=kind == "required",
+        answer=ANSWER if kind == "answer" else None,
+        thinking=Thinking(HARMONY, open=False, most_chars=30),
+    )
+    for seed in range(10):
+        text, reason = answer(core, plan, seed)
+        assert reason == "stop"
+        events = parse_answer(plan, [text])
+        calls = check_calls(events)
+        assert bool(calls) or kind != "required"
+        shown = text_of(events)
+        assert "<|channel|>" not in shown
+        assert not (calls and shown)
+        if kind == "answer" and not calls:
+            Draft202012Validator(ANSWER.entry["json_schema"]).validate(json.loads(shown))
+        for cut in range(4):
+            assert parse_answer(plan, pieces(text, cut)) == events
+    whole = (
+        "<|channel|>analysis<|message|>Hm.<|end|><|start|>assistant<|channel|>commentary to=functions.now "
+        "<|constrain|>json<|message|>{}"
+    )
+    if kind in ("auto", "required"):
+        assert accepted(core, plan, [whole]) == [True]
+        assert parse_answer(plan, [whole])[:2] == [Reasoning("Hm."), CallBegun(0, "now")]
 
 
 def test_errors_name_the_schema(core: Core) -> None:

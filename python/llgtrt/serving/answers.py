@@ -51,7 +51,7 @@ class AnswerFormats:
         calls, reasoning = find_format(template, parser), find_reasoning(template)
         texts = [text for one in (calls, calls.marked) if one is not None for text in _texts(one)]
         if reasoning is not None:
-            texts += [reasoning.begin, reasoning.end]
+            texts += [reasoning.begin, reasoning.end, reasoning.answer]
         ids = {}
         for name in engine.model_info.special_tokens:
             if any(name in text for text in texts):
@@ -85,7 +85,7 @@ class AnswerFormats:
         if use is not None and constraint is not None:
             if not use.callable:
                 calls = None
-            elif calls is not None and not calls.trigger and not use.required:
+            elif calls is not None and not (calls.trigger or use.required or self._marks_answers):
                 marked = calls.marked
                 calls = marked if marked and self.markup.has_control(marked.trigger) else FALLBACK
         if calls is None and thinking is None:
@@ -100,6 +100,11 @@ class AnswerFormats:
             answer=answer,
             thinking=thinking,
         )
+
+    @property
+    def _marks_answers(self) -> bool:
+        """Whether an answer that is no call has a mark of its own."""
+        return self.reasoning is not None and bool(self.reasoning.answer)
 
     def opening(self, use: ToolUse | None, constraint: Constraint | None, budget: int | None) -> str:
         """What to put behind the prompt, so that a model without thinking tags thinks before its answer.
@@ -122,7 +127,7 @@ class AnswerFormats:
             return None
         most = None if budget_tokens is None else budget_tokens * CHARS_PER_TOKEN
         end = prompt.rstrip()
-        if end.endswith(one.end):
+        if not one.answer and end.endswith(one.end):
             # The template closed it: the model is not to think.
             return None
         return Thinking(one, end.endswith(one.begin), most)
@@ -169,7 +174,7 @@ def _answer(constraint: Constraint, use: ToolUse | None, calls: ToolFormat | Non
     if kind in ("json_schema", "json_object"):
         return Answer({"json_schema": json.loads(source)}, "json_schema", constraint.param)
     beside = use is not None and use.callable and not use.required
-    if beside and calls is not None and not markup.has_control(calls.trigger):
+    if beside and calls is not None and calls.trigger and not markup.has_control(calls.trigger):
         raise RequestError(
             f"{constraint.param}: this model marks calls of tools by plain text, which this kind of grammar "
             "could write too; use a JSON schema, or tool_choice 'required' or 'none'.",

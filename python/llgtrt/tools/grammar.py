@@ -68,18 +68,19 @@ def _thinking(plan: AnswerPlan, thinking: Thinking, rules: RuleWriter) -> str:
 
 def _body(plan: AnswerPlan, rules: RuleWriter) -> str:
     answer = None
+    mark = f"{plan.markup.lark(plan.answer_mark)} " if plan.answer_mark else ""
     if plan.answer is not None:
-        answer = rules.grammar(plan.answer.entry, plan.answer.member, plan.answer.param)
+        answer = mark + rules.grammar(plan.answer.entry, plan.answer.member, plan.answer.param)
     if plan.format is None:
-        return answer or _text(rules)
+        return answer or mark + _text(rules)
     if not plan.tools:
-        return answer or _text_without_calls(plan, rules)
+        return answer or mark + _text_without_calls(plan, rules)
     if plan.required or answer is not None:
         section = _section(plan, rules, "")
         return section if plan.required else f"({section} | {answer})"
     trigger = plan.trigger
     if not trigger:
-        return f"({_unmarked(plan, rules)} | {_text(rules)})"
+        return f"({_unmarked(plan, rules)} | {mark}{_text(rules)})"
     section = _section(plan, rules, trigger)
     if plan.markup.has_control(trigger):
         return f"({_text(rules)} {plan.markup.lark(trigger)} {section} | {_text(rules)})"
@@ -155,8 +156,10 @@ def _unmarked(plan: AnswerPlan, rules: RuleWriter) -> str:
         heads = [filled(head, tool.name, 0) for head in one.openings]
         marked = [markup.lark(head) for head in heads if markup.has_control(head)]
         plain = "|".join(pattern(head) for head in heads if not markup.has_control(head))
-        rules.rules.append(f"plain_{number}[lazy]: /{plain}/")
-        rules.rules.append(f"opening_{number}: {' | '.join([f'plain_{number}', *marked])}")
+        if plain:
+            rules.rules.append(f"plain_{number}[lazy]: /{plain}/")
+            marked.append(f"plain_{number}")
+        rules.rules.append(f"opening_{number}: {' | '.join(marked)}")
         rules.rules.append(f"arguments_{number}: {arguments}")
         first.append(f"opening_{number} arguments_{number}")
 

@@ -122,6 +122,9 @@ class AnswerParser:
         plan = self._plan
         if plan.format is None or not plan.tools:
             self._state = self._text
+            if plan.answer_mark:
+                self._options = {self._show(plan.answer_mark): None}
+                self._state = self._opening
         elif plan.required:
             self._begin_section(0)
         elif plan.free and plan.trigger:
@@ -136,11 +139,14 @@ class AnswerParser:
         one = self._plan.format
         assert one is not None
         heads = one.openings or (one.section_begin + one.head,)
-        return {
+        options: dict[str, int | None] = {
             self._show(head.replace("{name}", tool.name).replace("{index}", "0")): number
             for head in heads
             for number, tool in enumerate(self._plan.tools)
         }
+        if self._plan.answer_mark:
+            options[self._show(self._plan.answer_mark)] = None
+        return options
 
     def _text(self) -> bool:
         shown = _closed(self._buffer)
@@ -162,10 +168,11 @@ class AnswerParser:
         found, waiting = self._match()
         if waiting:
             return False
-        if found is None:
-            self._state = self._text
-            return True
-        return self._head()
+        if found is not None and self._options[found] is not None:
+            return self._head()
+        self._buffer = self._buffer[len(found or "") :]
+        self._state = self._text
+        return True
 
     def _release(self, kind: type[Text] | type[Reasoning]) -> None:
         """Shows what cannot be a part of the mark, or blanks before it."""

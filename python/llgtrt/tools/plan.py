@@ -95,6 +95,11 @@ class AnswerPlan:
         return self.markup.segments(self.format.trigger)[0][0]
 
     @property
+    def answer_mark(self) -> str:
+        """What an answer that is no call begins with; mostly nothing."""
+        return "" if self.thinking is None else self.thinking.format.answer
+
+    @property
     def free(self) -> bool:
         """Whether there may be any text before calls."""
         return self.format is not None and not self.required and self.answer is None
@@ -107,5 +112,5 @@ class AnswerPlan:
             one = self.format
             texts += [one.section_begin, one.head, one.tail, one.separator, one.section_end, *one.openings]
         if self.thinking is not None:
-            texts += [self.thinking.format.begin, self.thinking.format.end]
+            texts += [self.thinking.format.begin, self.thinking.format.end, self.answer_mark]
         return any(self.markup.has_control(text) for text in texts)

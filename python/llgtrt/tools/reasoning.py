@@ -12,13 +12,23 @@ class ReasoningFormat:
     Attributes:
         name: what the configuration calls it.
         begin: the opening tag, written by the model or by the template at the end of the prompt.
-        end: the closing tag.
+        end: the closing tag, with all that comes between the thinking and what follows.
+        answer: what an answer that is no call begins with, where the format marks that too.
     """
 
     name: str
     begin: str
     end: str
+    answer: str = ""
 
+
+HARMONY = ReasoningFormat(
+    "harmony",
+    "<|channel|>analysis<|message|>",
+    "<|end|><|start|>assistant",
+    "<|channel|>final<|message|>",
+)
+"""gpt-oss: messages of one answer go to channels."""
 
 FORMATS = (
     ReasoningFormat("think", "<think>", "</think>"),
@@ -35,7 +45,6 @@ CHARS_PER_TOKEN = 4
 
 def find_reasoning(template: str) -> ReasoningFormat | None:
     """The tags that a chat template speaks of."""
-    for one in FORMATS:
-        if one.end in template:
-            return one
-    return None
+    if "<|channel|>" in template and "<|constrain|>" in template:
+        return HARMONY
+    return next((one for one in FORMATS if one.end in template), None)

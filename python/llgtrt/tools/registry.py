@@ -10,6 +10,7 @@ from llgtrt.tools.families.deepseek import DEEPSEEK_V3, DEEPSEEK_V31
 from llgtrt.tools.families.fallback import FALLBACK
 from llgtrt.tools.families.glm import GLM4
 from llgtrt.tools.families.granite import GRANITE3
+from llgtrt.tools.families.harmony import HARMONY
 from llgtrt.tools.families.hermes import HERMES
 from llgtrt.tools.families.kimi import KIMI_K2
 from llgtrt.tools.families.llama3 import LLAMA3
@@ -25,6 +26,7 @@ ENTRY_POINTS = "llgtrt.tool_parsers"
 """Group of entry points: each names a :class:`ToolFormat`, which goes before those of this package."""
 
 FAMILIES: tuple[ToolFormat, ...] = (
+    HARMONY,
     MISTRAL,
     MISTRAL_ARGS,
     DEEPSEEK_V3,

@@ -268,3 +268,45 @@ async def test_errors_of_the_core(
     assert call.status == status
     assert call.error["code"] == code
     assert "secret" not in call.error["message"]
+
+
+async def test_structured_output_is_encoded_and_nothing_of_it_is_lost(
+    make_app: AppFactory, native: FakeNativeEngine
+) -> None:
+    """Also what comes with an error is delivered before it."""
+    tools = [{"type": "function", "function": {"name": "f"}}]
+    body = {**STREAM, "tools": tools}
+    async with AsgiCall(make_app(), ROUTE, body) as call:
+        handle = await submitted(native)
+        handle.put(FakeDelta([FakeChoice(0, "Hello wor", None)]))
+        await call.until(2)
+        handle.put(FakeDelta([FakeChoice(0, "ld <tool_call>", None)]))
+        await call.until(3)
+        error = new_error(InternalError, "broken")
+        handle.put(
+            FakeDelta([FakeChoice(0, '\n{"name": "f", "arguments": {}', None)], error=error), last=True
+        )
+        await call.done()
+    *events, last = call.body.decode().strip().split("\n\n")
+    chunks = [json.loads(event.removeprefix("data: ")) for event in events]
+    deltas = [choice["delta"] for chunk in chunks for choice in chunk["choices"]]
+    assert "".join(delta.get("content") or "" for delta in deltas) == "Hello world"
+    assert [call["function"] for delta in deltas for call in delta.get("tool_calls", ())] == [
+        {"name": "f", "arguments": ""},
+        {"arguments": "{}"},
+    ]
+    assert json.loads(last.removeprefix("data: "))["error"]["code"] == "internal_error"
+
+
+@pytest.mark.parametrize("stream", [False, True])
+async def test_a_grammar_error_names_the_tool(
+    make_app: AppFactory, native: FakeNativeEngine, stream: bool
+) -> None:
+    tools = [{"type": "function", "function": {"name": name}} for name in ("f", "g")]
+    async with AsgiCall(make_app(), ROUTE, {**CHAT, "tools": tools, "stream": stream}) as call:
+        handle = await submitted(native)
+        error = new_error(GrammarError, "no", "grammars[2].json_schema.properties.a")
+        handle.put(FakeDelta(error=error), last=True)
+        await call.done()
+    assert call.status == 400
+    assert call.error["param"] == "tools[1].function.parameters.properties.a"

@@ -11,6 +11,7 @@ from llgtrt.config import ConfigError
 from llgtrt.tools import ToolFormat, find_format, registry
 
 TEMPLATES = {
+    "harmony": "{{ '<|start|>assistant<|channel|>commentary to=functions.' }}<|constrain|>",
     "qwen3-coder": "{{ '<tool_call>' }}{{ '<function=' + tool_call.name + '>' }}<tools>",
     "glm4": "{{ '<tool_call>' + name }}<arg_key>{{ k }}</arg_key>",
     "minimax-m2": "{{ '<minimax:tool_call>' }}<invoke name=",
