@@ -40,9 +40,9 @@ class ChatAnswer:
     count_tokens: Callable[[str], int]
     include_usage: bool = False
 
-    def finish_reason(self, reason: str | None, calls: int) -> str | None:
-        """OpenAI's reason: that of a cut answer wins."""
-        if reason != "stop" or not calls:
+    def finish_reason(self, reason: str | None, parser: AnswerParser) -> str | None:
+        """OpenAI's reason: that of an answer that was cut, by its length or by a stop string, wins."""
+        if reason != "stop" or not parser.complete:
             return reason
         return "function_call" if self.legacy else "tool_calls"
 
@@ -89,7 +89,7 @@ class ChatResponse:
             "index": choice.index,
             "message": message,
             "logprobs": logprobs_object(choice),
-            "finish_reason": self._answer.finish_reason(choice.finish_reason, parser.calls),
+            "finish_reason": self._answer.finish_reason(choice.finish_reason, parser),
         }
         if choice.stop_reason is not None:
             result["stop_reason"] = choice.stop_reason
@@ -165,7 +165,7 @@ class ChatStream:
         members = [member for event in events for member in self._members(event)]
         out = [self._chunk(delta.index, state, member) for member in members]
         if reason is not None:
-            finish = self._answer.finish_reason(reason, state.parser.calls)
+            finish = self._answer.finish_reason(reason, state.parser)
             out.append(self._chunk(delta.index, state, {}, finish, delta.stop_reason))
         return out
 

@@ -27,6 +27,7 @@ class AnswerParser:
 
     Attributes:
         calls: calls that were begun.
+        complete: the last of them has all of its arguments.
     """
 
     def __init__(self, plan: AnswerPlan) -> None:
@@ -38,6 +39,7 @@ class AnswerParser:
         self._reader: ArgumentReader | None = None
         self._mark = ""
         self.calls = 0
+        self.complete = False
         thinking = plan.thinking
         if thinking is None:
             self._begin_body()
@@ -212,6 +214,7 @@ class AnswerParser:
         self._reader = self._plan.format.arguments.reader(tool.schema)
         self._emit(CallBegun(self.calls, tool.name))
         self.calls += 1
+        self.complete = False
         self._state = self._arguments
         return True
 
@@ -223,6 +226,7 @@ class AnswerParser:
         if rest is None:
             return False
         self._emit(CallEnded(self.calls - 1))
+        self.complete = True
         self._buffer = rest
         one = self._plan.format
         assert one is not None
@@ -276,5 +280,5 @@ def parse_answer(plan: AnswerPlan, pieces: Iterable[str], *, cut: bool = False) 
 
 def _closed(text: str) -> int:
     """How many characters come before the name of a control token that is not complete yet."""
-    begin = text.rfind(CONTROL_OPEN)
-    return len(text) if begin < 0 or text.find(CONTROL_CLOSE, begin) >= 0 else begin
+    begin = text.find(CONTROL_OPEN, text.rfind(CONTROL_CLOSE) + 1)
+    return len(text) if begin < 0 else begin

@@ -298,6 +298,22 @@ async def test_structured_output_is_encoded_and_nothing_of_it_is_lost(
     assert json.loads(last.removeprefix("data: "))["error"]["code"] == "internal_error"
 
 
+async def test_a_call_that_a_stop_string_cut_is_not_complete(
+    make_app: AppFactory, native: FakeNativeEngine
+) -> None:
+    tools = [{"type": "function", "function": {"name": "f"}}]
+    text = '<tool_call>\n{"name": "f", "arguments": {"a": 1'
+    for ended, reason in (("", "stop"), ("}}\n</tool_call>", "tool_calls")):
+        async with AsgiCall(make_app(), ROUTE, {**CHAT, "tools": tools}) as call:
+            native.handles.clear()
+            handle = await submitted(native)
+            handle.put(FakeDelta([FakeChoice(0, text + ended)], FakeUsage()), last=True)
+            await call.done()
+        (choice,) = call.json()["choices"]
+        assert choice["finish_reason"] == reason
+        assert choice["message"]["tool_calls"][0]["function"]["arguments"].startswith('{"a": 1')
+
+
 @pytest.mark.parametrize("stream", [False, True])
 async def test_a_grammar_error_names_the_tool(
     make_app: AppFactory, native: FakeNativeEngine, stream: bool
