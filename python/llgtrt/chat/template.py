@@ -11,6 +11,7 @@ import jinja2
 import jinja2.meta
 
 from llgtrt.config import ConfigError, Settings
+from llgtrt.tools import ToolFormat, find_format
 from llgtrt.tools.families import fallback
 
 from .environment import RefusedError, template_environment
@@ -73,6 +74,7 @@ class ChatTemplate:
         name: where it comes from, for error messages.
         tokens: texts of named control tokens (``bos_token``, ``eos_token``, ...) that the template may print.
         special_tokens: the texts of all control tokens, which users cannot write.
+        calls: how the model writes calls, for a template that shows none; ``None``: as the template says.
         allowed_kwargs: template variables that requests may set, beside those that the template reads.
 
     Raises:
@@ -88,8 +90,10 @@ class ChatTemplate:
         special_tokens: Iterable[str] = (),
         allowed_kwargs: Iterable[str] = (),
         max_prompt_chars: int = MAX_PROMPT_CHARS,
+        calls: ToolFormat | None = None,
     ) -> None:
         self.source = source
+        self._calls = calls or find_format(source)
         environment = template_environment()
         try:
             syntax_tree = environment.parse(source)
@@ -145,9 +149,9 @@ class ChatTemplate:
         try:
             plain = plain_messages(messages)
             if not self.style.tool_calls:
-                plain = [_without_calls(message) for message in plain]
+                plain = [_without_calls(message, self._calls) for message in plain]
             if tools and not self.style.tools:
-                self._add_instruction(plain, fallback.instruction(tools))
+                self._add_instruction(plain, fallback.instruction(tools, self._calls))
             if json_schema is not None and not self.shows_json_schema:
                 self._add_schema(plain, json_schema)
             context: dict[str, Any] = {
@@ -274,14 +278,15 @@ class ChatTemplate:
         return text[:end]
 
 
-def _without_calls(message: dict[str, Any]) -> dict[str, Any]:
+def _without_calls(message: dict[str, Any], one: ToolFormat) -> dict[str, Any]:
     """A message for a template that shows neither calls nor their results."""
     if message["role"] == "tool":
         return {"role": "user", "content": fallback.result(message["content"])}
     calls = message.pop("tool_calls", None)
     if calls:
         texts = [message["content"]] if message["content"] else []
-        texts += [fallback.call(call["function"]["name"], call["function"]["arguments"]) for call in calls]
+        functions = [call["function"] for call in calls]
+        texts += [fallback.call(function["name"], function["arguments"], one) for function in functions]
         message["content"] = "\n".join(texts)
     return message
 
@@ -320,4 +325,5 @@ def load_chat_template(settings: Settings, model_info: Mapping[str, Any]) -> Cha
         tokens=tokens,
         special_tokens=model_info.get("special_tokens") or (),
         allowed_kwargs=settings.config.server.chat_template_kwargs,
+        calls=find_format(source, settings.config.tools.parser),
     )

@@ -13,11 +13,14 @@ from llgtrt.tools.families.granite import GRANITE3
 from llgtrt.tools.families.harmony import HARMONY
 from llgtrt.tools.families.hermes import HERMES
 from llgtrt.tools.families.kimi import KIMI_K2
+from llgtrt.tools.families.lfm2 import LFM2
 from llgtrt.tools.families.llama3 import LLAMA3
 from llgtrt.tools.families.minimax import MINIMAX_M2
 from llgtrt.tools.families.mistral import MISTRAL, MISTRAL_ARGS
+from llgtrt.tools.families.nemotron import NEMOTRON
 from llgtrt.tools.families.pythonic import PYTHONIC
 from llgtrt.tools.families.qwen3_coder import QWEN3_CODER
+from llgtrt.tools.families.seed_oss import SEED_OSS
 from llgtrt.tools.format import ToolFormat
 
 logger = logging.getLogger("llgtrt.tools")
@@ -33,6 +36,9 @@ FAMILIES: tuple[ToolFormat, ...] = (
     DEEPSEEK_V31,
     KIMI_K2,
     GRANITE3,
+    SEED_OSS,
+    NEMOTRON,
+    LFM2,
     QWEN3_CODER,
     GLM4,
     MINIMAX_M2,

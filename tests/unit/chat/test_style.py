@@ -64,6 +64,30 @@ def test_null_content_only_where_the_template_knows_it() -> None:
     assert not ChatTemplate(adds).style.null_content
 
 
+TOOL = {"type": "function", "function": {"name": "look", "parameters": {"type": "object"}}}
+
+
+def test_tools_go_into_the_system_message_where_the_template_shows_none() -> None:
+    plain = ChatTemplate(TEXT)
+    assert not plain.style.tools
+    assert not plain.style.tool_calls
+    prompt = plain.render([{"role": "system", "content": "Hi."}, *HISTORY], tools=[TOOL]).text
+    assert prompt.startswith("[system]Hi.\n\nYou may call")
+    assert '{"type": "function", "function": {"name": "look"' in prompt
+    call = '<tool_call>\n{"name": "f", "arguments": {"a": 1}}\n</tool_call>'
+    assert prompt.endswith(f"[user]hi[assistant]{call}[user]<tool_response>\n42\n</tool_response>")
+    shows = ChatTemplate(AS_OBJECT + "{{ tools | tojson if tools }}")
+    assert shows.style.tools
+    assert shows.render(HISTORY, tools=[TOOL]).text.count("look") == 1
+
+
+def test_the_instruction_names_the_form_that_the_grammar_holds_calls_to() -> None:
+    template = ChatTemplate(TEXT + "{# [TOOL_CALLS] #}")
+    prompt = template.render([{"role": "user", "content": "u"}], tools=[TOOL]).text
+    assert '[TOOL_CALLS][{"name": "<function-name>", "arguments": <arguments>}]' in prompt
+    assert "<tool_call>" not in prompt
+
+
 def test_roles() -> None:
     plain = ChatTemplate(TEXT)
     developer = [{"role": "developer", "content": "d"}, {"role": "user", "content": "u"}]

@@ -11,6 +11,9 @@ from llgtrt.config import ConfigError
 from llgtrt.tools import ToolFormat, find_format, registry
 
 TEMPLATES = {
+    "lfm2": "{{ '<|tool_list_start|>[' }}<|tool_call_start|>",
+    "nemotron": '{{ \'<|start_header_id|>\' }}<TOOLCALL>[{"name": ..., "parameters": ...}]</TOOLCALL>',
+    "seed-oss": "{{ '<seed:tool_call>' }}<function=name>",
     "harmony": "{{ '<|start|>assistant<|channel|>commentary to=functions.' }}<|constrain|>",
     "qwen3-coder": "{{ '<tool_call>' }}{{ '<function=' + tool_call.name + '>' }}<tools>",
     "glm4": "{{ '<tool_call>' + name }}<arg_key>{{ k }}</arg_key>",

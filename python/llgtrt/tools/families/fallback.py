@@ -1,4 +1,4 @@
-"""For templates that know no tools: the system message describes them, calls are as in Hermes'."""
+"""For templates that know no tools: the system message describes them and the format of a call."""
 
 from __future__ import annotations
 
@@ -7,28 +7,31 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from llgtrt.tools.families.hermes import HERMES
+from llgtrt.tools.format import ToolFormat
+from llgtrt.tools.json_arguments import JSON_ARGUMENTS
 
 FALLBACK = HERMES
-"""The format of such models: SmolLM2 was trained on much like it."""
+"""The format of models whose template shows none: SmolLM2 was trained on much like it."""
 
 
-def instruction(tools: Sequence[Mapping[str, Any]]) -> str:
-    """What tells the model of its tools."""
+def instruction(tools: Sequence[Mapping[str, Any]], one: ToolFormat = FALLBACK) -> str:
+    """What tells the model of its tools, and of the format in which it will have to call them."""
     lines = "\n".join(json.dumps(tool, ensure_ascii=False) for tool in tools)
+    example = one.section_begin + call("<function-name>", None, one) + one.section_end
     return (
         "You may call one or more functions to assist with the user query.\n"
         "These are the functions, each as one line of JSON:\n"
         f"<tools>\n{lines}\n</tools>\n"
-        "For each function call, return a JSON object with the function's name and arguments within "
-        "<tool_call></tool_call> tags:\n"
-        '<tool_call>\n{"name": "<function-name>", "arguments": <arguments>}\n</tool_call>'
+        f"To call a function, answer in this form:\n{example}"
     )
 
 
-def call(name: str, arguments: Any) -> str:
-    """A former call."""
-    head = FALLBACK.call_head(name, 0)
-    return head + json.dumps(arguments, ensure_ascii=False) + FALLBACK.tail
+def call(name: str, arguments: Any, one: ToolFormat = FALLBACK) -> str:
+    """A former call; without arguments, an example of one."""
+    if one.arguments is not JSON_ARGUMENTS:
+        one = FALLBACK
+    text = "<arguments>" if arguments is None else json.dumps(arguments, ensure_ascii=False)
+    return one.call_head(name, 0) + text + one.tail
 
 
 def result(content: str) -> str:

@@ -9,6 +9,8 @@ from llgtrt.tools.pair_arguments import PairSyntax
 
 _ASKS = re.compile(r"\[func_name1\(|\[func1\(|tool_call\.name \+ '\('|\(params_name1=")
 
+PYTHON_ARGUMENTS = PairSyntax("{key}=", "", join=", ", raw_strings=False, python=True).style()
+
 PYTHONIC = ToolFormat(
     name="pythonic",
     detects=lambda template: _ASKS.search(template) is not None,
@@ -18,5 +20,5 @@ PYTHONIC = ToolFormat(
     separator=", ",
     section_end="]",
     openings=("[{name}(",),
-    arguments=PairSyntax("{key}=", "", join=", ", raw_strings=False, python=True).style(),
+    arguments=PYTHON_ARGUMENTS,
 )
