@@ -86,6 +86,13 @@ class LlguidanceConfig(Section):
         "while the answer grows, and tokens that lead to no valid answer are taken back: this often, then\n"
         "the request fails.",
     )
+    standard: bool = Field(
+        default=False,
+        description="JSON schemas mean what the standard says, to the letter: an object that names\n"
+        "properties and says nothing of others takes any others. false: it takes none, because models\n"
+        "invent some, unless the schema says additionalProperties: true.\n"
+        "x-guidance: {standard: true} in a schema wins over this.",
+    )
     whitespace_pattern: str | None = Field(
         default=r"\x20",
         description="Regular expression of the whitespace between the tokens of JSON answers.\n"

@@ -88,7 +88,7 @@ struct Bench {
 impl Bench {
     fn new(vocabulary: &str, walks: &str) -> Self {
         let (tokenizer, vocab_size) = load_vocabulary(vocabulary);
-        let config = GrammarConfig::default();
+        let config = GrammarConfig { standard: true, ..GrammarConfig::default() };
         let registry = prometheus::Registry::new();
         let pool = MaskPool::new(vocab_size, &config, &registry);
         let compiler =

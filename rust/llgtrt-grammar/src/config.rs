@@ -93,6 +93,9 @@ pub struct GrammarConfig {
     pub max_properties: usize,
     /// Ways that an answer under `residual: verify` may give up before its request fails.
     pub residual_attempts: usize,
+    /// JSON schemas mean what the standard says to the letter: objects that name properties and say nothing
+    /// of others take any others. A schema's `x-guidance` wins.
+    pub standard: bool,
     /// Regular expression of the whitespace between JSON tokens. A request's `x-guidance` wins.
     pub whitespace_pattern: Option<String>,
     /// Allows whitespace between JSON tokens at all. A request's `x-guidance` wins.
@@ -119,6 +122,7 @@ impl Default for GrammarConfig {
             max_enum_values: 10_000,
             max_properties: 5000,
             residual_attempts: 200,
+            standard: false,
             whitespace_pattern: Some(DEFAULT_WHITESPACE_PATTERN.to_owned()),
             whitespace_flexible: true,
             item_separator: None,

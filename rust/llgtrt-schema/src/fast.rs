@@ -2,13 +2,15 @@
 //!
 //! The scan errs on the side of the formula: what it does not know well goes there.
 
+mod recursion;
+
 use serde_json::{Map, Value};
 
 use crate::formula::{Num, Ratio};
 use crate::languages::{self, formats};
 use crate::path::push_key;
 use crate::read::{Dialect, Draft};
-use crate::{Normalized, RuleUse};
+use crate::{NormalizeLimits, Normalized, RuleUse};
 
 /// Keywords that need the formula.
 const HARD: &[&str] = &[
@@ -41,19 +43,35 @@ struct Scan {
     path: String,
     depth: usize,
     dialect: Dialect,
+    /// Whether objects that name properties and say nothing of others are closed.
+    closes: bool,
+    closed: bool,
+    /// Several schemas may judge one object.
+    merges: bool,
+    refers: bool,
+    patterns: bool,
 }
 
 /// The schema with its leaves rewritten, if that is all it needs.
-pub(crate) fn scan(schema: &Value) -> Option<Normalized> {
+pub(crate) fn scan(schema: &Value, limits: &NormalizeLimits) -> Option<Normalized> {
     let mut copy = schema.clone();
     let dialect = Dialect::of(schema, Dialect::DEFAULT);
-    let mut scan = Scan { rules: Vec::new(), path: String::new(), depth: 0, dialect };
-    scan.schema(&mut copy).then(|| Normalized {
-        schema: copy,
-        lark: None,
-        rules: scan.rules,
-        residual: Vec::new(),
-    })
+    let mut scan = Scan {
+        rules: Vec::new(),
+        path: String::new(),
+        depth: 0,
+        dialect,
+        closes: limits.closes(),
+        closed: false,
+        merges: false,
+        refers: false,
+        patterns: false,
+    };
+    let fine = scan.schema(&mut copy)
+        // What is merged is closed only afterwards.
+        && !(scan.merges && (scan.closed || scan.patterns))
+        && (!scan.refers || recursion::ends(&copy));
+    fine.then(|| Normalized { schema: copy, lark: None, rules: scan.rules, residual: Vec::new() })
 }
 
 impl Scan {
@@ -110,7 +128,38 @@ impl Scan {
         for key in gone {
             object.shift_remove(key);
         }
-        fine && self.format(object)
+        fine && self.format(object) && self.close(object)
+    }
+
+    /// Closes an object that names properties and says nothing of others; false if that is not for this
+    /// schema alone to say.
+    fn close(&mut self, object: &mut Map<String, Value>) -> bool {
+        let has = |key: &&str| object.contains_key(*key);
+        let applicators = ["allOf", "anyOf", "$ref"].iter().filter(|key| has(key)).count();
+        let members = ["properties", "required", "additionalProperties", "patternProperties"]
+            .iter()
+            .any(|key| has(&key));
+        let parts = object.get("allOf").and_then(Value::as_array).map_or(0, Vec::len);
+        self.refers |= has(&"$ref");
+        self.patterns |= has(&"patternProperties");
+        self.merges |= applicators > 1 || parts > 1 || (applicators > 0 && members);
+        let Some(Value::Object(properties)) = object.get("properties") else { return true };
+        let speaks_of_others = has(&"additionalProperties") || has(&"patternProperties");
+        if !self.closes || properties.is_empty() || speaks_of_others {
+            return true;
+        }
+        let required = object.get("required").and_then(Value::as_array).map_or(&[][..], Vec::as_slice);
+        let named = |key: &Value| key.as_str().is_some_and(|key| properties.contains_key(key));
+        if applicators > 0
+            || !required.iter().all(named)
+            || properties.values().any(|schema| schema == &Value::Bool(false))
+        {
+            return false;
+        }
+        self.rule("closed");
+        self.closed = true;
+        object.insert("additionalProperties".to_owned(), Value::Bool(false));
+        true
     }
 
     /// Keywords that llguidance reads together, and whether it gets that right.
@@ -135,7 +184,8 @@ impl Scan {
         }
         if has("patternProperties") {
             let one = object["patternProperties"].as_object().is_some_and(|members| members.len() == 1);
-            if !one || applies {
+            // Keys that have a name may be all that a pattern matches; llguidance would wait for others.
+            if !one || applies || has("properties") || has("required") {
                 return false;
             }
         }

@@ -1,10 +1,11 @@
 //! Rewrites a JSON Schema into an equivalent one that llguidance can hold.
 //!
 //! A schema is read as a boolean formula over primitive constraints ([`formula`]), the formula is
-//! brought into alternatives of shapes, type by type ([`dnf`]), and these are written as a schema
-//! without `not`, `oneOf`, `if` and the like ([`emit`]). A schema that needs none of this only has its
-//! leaves checked ([`fast`]). Everything is bounded: what does not fit is refused with its path, or with
-//! [`ResidualMode::Verify`] left open and named ([`residual`]).
+//! brought into alternatives of shapes, type by type ([`expand`]), and these are written as a tree
+//! without `not`, `oneOf`, `if` and the like ([`write`]), which becomes a schema or rules of a grammar.
+//! A schema that needs none of this only has its leaves checked ([`fast`]). Everything is bounded: what
+//! does not fit is refused with its path, or with [`ResidualMode::Verify`] left open and named
+//! ([`residual`]). [`explain`](crate::explain()) shows all stages of a schema; the README walks through one.
 //!
 //! Pure functions; they recurse within [`NormalizeLimits::max_depth`] and need a big stack.
 
@@ -17,6 +18,7 @@
 
 mod error;
 mod expand;
+mod explain;
 mod fast;
 mod formula;
 mod languages;
@@ -34,6 +36,7 @@ use std::time::Duration;
 use serde_json::Value;
 
 pub use self::error::{Reason, SchemaError, Spending};
+pub use self::explain::explain;
 pub use self::read::is_draft_4;
 pub use self::reference::reference;
 pub use self::residual::{Residual, Segment};
@@ -69,6 +72,18 @@ pub struct NormalizeLimits {
     pub residual: ResidualMode,
     /// May give rules of a grammar ([`Normalized::lark`]) where no schema says it.
     pub compose: bool,
+    /// Keeps to the letter of the standard: an object that names `properties` and says nothing of others
+    /// takes any others. Without, the rule `closed` applies.
+    pub standard: bool,
+    /// The rule `closed` applies, whatever `standard` says.
+    pub strict: bool,
+}
+
+impl NormalizeLimits {
+    /// Whether objects that name properties and say nothing of others take no others.
+    pub(crate) fn closes(&self) -> bool {
+        self.strict || !self.standard
+    }
 }
 
 impl Default for NormalizeLimits {
@@ -81,6 +96,8 @@ impl Default for NormalizeLimits {
             max_depth: 300,
             residual: ResidualMode::Refuse,
             compose: false,
+            standard: false,
+            strict: false,
         }
     }
 }
@@ -114,7 +131,7 @@ pub struct Normalized {
 /// # Errors
 /// The schema is malformed, allows nothing, or needs more than the limits allow.
 pub fn normalize(schema: &Value, limits: &NormalizeLimits) -> Result<Normalized, SchemaError> {
-    match fast::scan(schema) {
+    match fast::scan(schema, limits) {
         Some(normalized) => Ok(normalized),
         None => rewrite(schema, limits),
     }

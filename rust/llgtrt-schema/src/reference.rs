@@ -105,8 +105,9 @@ pub fn reference() -> String {
         let _ = writeln!(out, "| `{name}` | {how} |");
     }
     out.push_str("\n## Rules\n");
-    let limits = NormalizeLimits { compose: true, ..NormalizeLimits::default() };
     for rule in RULES {
+        let standard = !rule.is_default_only();
+        let limits = NormalizeLimits { compose: true, standard, ..NormalizeLimits::default() };
         let _ = write!(out, "\n### {}\n\n{}\n\n", rule.name, rule.doc);
         let _ = write!(out, "```json\n{}\n```\n", rule.example);
         let Ok(schema) = serde_json::from_str(rule.example) else { continue };

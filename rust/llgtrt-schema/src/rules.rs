@@ -13,6 +13,15 @@ pub struct Rule {
     pub example: &'static str,
 }
 
+impl Rule {
+    /// Whether it leaves out what the standard allows, and [`NormalizeLimits::standard`] turns it off.
+    ///
+    /// [`NormalizeLimits::standard`]: crate::NormalizeLimits::standard
+    pub fn is_default_only(&self) -> bool {
+        self.name == "closed"
+    }
+}
+
 /// All rules.
 pub const RULES: &[Rule] = &[
     Rule {
@@ -45,6 +54,16 @@ pub const RULES: &[Rule] = &[
         keywords: &["uniqueItems", "minLength", "minItems", "minProperties", "contains"],
         doc: "A keyword that asks for nothing (`uniqueItems: false`, `minItems: 0`) is left out.",
         example: r#"{"type": "array", "items": {"type": "integer"}, "uniqueItems": false}"#,
+    },
+    Rule {
+        name: "closed",
+        keywords: &["properties"],
+        doc: "An object that names `properties` and says nothing of others (no `additionalProperties`, \
+              `patternProperties`, `propertyNames` or `unevaluatedProperties`, no larger `minProperties`) takes \
+              no others, because a model invents some where it may. It is decided where all schemas of one \
+              object are merged, so that `allOf` keeps the properties of each part. \
+              `additionalProperties: true` opens an object, `x-guidance: {\"standard\": true}` all of them.",
+        example: r#"{"type": "object", "properties": {"a": {"type": "integer"}}}"#,
     },
     Rule {
         name: "one-of",

@@ -9,6 +9,7 @@ import pytest
 
 from llgtrt.serving import ChatRequest, RequestError, parse_request
 from llgtrt.serving.protocol import Constraint, resolve_constraint
+from llgtrt.serving.protocol.constraint import with_own_options
 
 SCHEMA = {"type": "object", "properties": {"b": {"type": "string"}, "a": {"type": "integer"}}}
 
@@ -152,3 +153,13 @@ def test_p15_property_order_is_kept() -> None:
     constraint = resolve(guided_json=json.dumps(SCHEMA))
     assert constraint is not None
     assert list(constraint.json_schema["properties"]) == ["b", "a"]
+
+
+def test_what_the_request_says_beside_a_schema_wins_over_its_own_options() -> None:
+    own = {"x-guidance": {"residual": "refuse", "standard": True}}
+    assert with_own_options(own, None, strict=False) is own
+    assert with_own_options(own, "verify", strict=True) == {
+        "x-guidance": {"residual": "verify", "standard": True, "strict": True}
+    }
+    assert with_own_options({}, None, strict=True) == {"x-guidance": {"strict": True}}
+    assert with_own_options(True, "verify", strict=True) is True

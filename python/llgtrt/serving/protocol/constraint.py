@@ -61,7 +61,11 @@ class JsonSchemaFormat(ClosedModel):
     name: str | None = None
     description: str | None = None
     schema_: dict[str, Any] | bool | None = Field(default=None, alias="schema")
-    strict: bool | None = Field(default=None, description="The schema is enforced whatever this says.")
+    strict: bool | None = Field(
+        default=None,
+        description="The schema is enforced whatever this says. true: objects that name properties and say "
+        "nothing of others take no others, even if the server keeps to the letter of the standard.",
+    )
     residual: Residual | None = Field(
         default=None,
         description="What no grammar can hold: refuse the schema (the default), or check it while the "
@@ -221,7 +225,7 @@ def _response_format(given: ResponseFormat) -> Constraint | None:
     if isinstance(value, JsonSchemaFormat):
         if value.schema_ is None:
             return Constraint(GrammarSpec.json_object(), param)
-        return json_schema(value.schema_, f"{param}.schema", value.residual)
+        return json_schema(value.schema_, f"{param}.schema", value.residual, strict=value.strict is True)
     build: dict[str, Build] = {
         "regex": regex,
         "choice": choice,
@@ -231,10 +235,13 @@ def _response_format(given: ResponseFormat) -> Constraint | None:
     return build[given.type](value, param)
 
 
-def json_schema(schema: Any, param: str, residual: Residual | None = None) -> Constraint:
+def json_schema(
+    schema: Any, param: str, residual: Residual | None = None, *, strict: bool = False
+) -> Constraint:
     """A JSON schema: an object, ``true`` or ``false``, or the JSON text of one.
 
-    ``residual`` wins over what the schema's own ``x-guidance`` says of it.
+    ``residual`` wins over what the schema's own ``x-guidance`` says of it. ``strict`` closes objects that
+    name properties and say nothing of others.
     """
     if isinstance(schema, str):
         try:
@@ -243,12 +250,21 @@ def json_schema(schema: Any, param: str, residual: Residual | None = None) -> Co
             raise RequestError(f"{param} is not JSON: {error}.", param) from None
         if not isinstance(schema, dict | bool):
             raise RequestError(f"{param} must be a JSON schema: an object, true or false.", param)
-    compiled = schema
-    if residual is not None and isinstance(schema, dict):
-        options = schema.get("x-guidance", {})
-        if isinstance(options, dict):
-            compiled = {**schema, "x-guidance": {**options, "residual": residual}}
+    compiled = with_own_options(schema, residual, strict=strict)
     return Constraint(GrammarSpec.json_schema(json_text(compiled, param)), param, schema)
+
+
+def with_own_options(schema: Any, residual: Residual | None, *, strict: bool) -> Any:
+    """The schema with what the request says beside it in its ``x-guidance``, if it says something."""
+    own: dict[str, Any] = {}
+    if residual is not None:
+        own["residual"] = residual
+    if strict:
+        own["strict"] = True
+    if not own or not isinstance(schema, dict):
+        return schema
+    options = schema.get("x-guidance", {})
+    return {**schema, "x-guidance": {**options, **own}} if isinstance(options, dict) else schema
 
 
 def regex(pattern: str, param: str) -> Constraint:

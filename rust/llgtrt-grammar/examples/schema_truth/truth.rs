@@ -72,7 +72,7 @@ pub(crate) fn run(options: &Options) -> Result<bool, String> {
     let mut records = Vec::new();
     for case in &cases {
         if options.show {
-            let limits = NormalizeLimits { compose: true, ..NormalizeLimits::default() };
+            let limits = NormalizeLimits { compose: true, standard: true, ..NormalizeLimits::default() };
             println!("{}\n{}", case.id, case.schema);
             match normalize(&case.schema, &limits) {
                 Ok(found) => {
@@ -154,7 +154,7 @@ impl Bench {
         let vocab_size = vocabulary.len();
         let registry = prometheus::Registry::new();
         // No second mask threads: masks are timed.
-        let config = GrammarConfig { mask_threads: Some(1), ..GrammarConfig::default() };
+        let config = GrammarConfig { mask_threads: Some(1), standard: true, ..GrammarConfig::default() };
         let pool = MaskPool::new(vocab_size, &config, &registry);
         let tokenizer: Arc<dyn Tokenizer> = Arc::clone(words) as Arc<dyn Tokenizer>;
         let compiler =
@@ -221,7 +221,8 @@ impl Bench {
         if refused.refused.is_none() {
             return refused.without_times();
         }
-        let limits = NormalizeLimits { residual: ResidualMode::Verify, ..NormalizeLimits::default() };
+        let limits =
+            NormalizeLimits { residual: ResidualMode::Verify, standard: true, ..NormalizeLimits::default() };
         let fail =
             |why: String, path: Option<String>| Record { refused: Some(why), path, ..Record::default() };
         let superset = match normalize(&case.schema, &limits) {

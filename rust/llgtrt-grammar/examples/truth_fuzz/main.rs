@@ -48,7 +48,8 @@ impl Options {
 }
 
 fn bench() -> Bench {
-    let config = GrammarConfig { compile_slots: 1, mask_threads: Some(1), ..GrammarConfig::default() };
+    let config =
+        GrammarConfig { compile_slots: 1, mask_threads: Some(1), standard: true, ..GrammarConfig::default() };
     Bench::new(Greedy::new(&[], 1), config)
 }
 

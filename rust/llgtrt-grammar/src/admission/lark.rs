@@ -154,7 +154,7 @@ mod tests {
     use llgtrt_schema::ResidualMode;
 
     fn prepared(text: &str) -> Result<String, llgtrt_core::Error> {
-        Ok(prepare(text, &GrammarConfig::default(), &mut Notes::new(ResidualMode::Refuse))?)
+        Ok(prepare(text, &GrammarConfig::default(), &mut Notes::new(ResidualMode::Refuse, false))?)
     }
 
     fn check_text(text: &str) -> Result<(), llgtrt_core::Error> {

@@ -60,13 +60,13 @@ pub(crate) struct Notes {
 }
 
 impl Notes {
-    fn new(residual: ResidualMode) -> Self {
+    fn new(residual: ResidualMode, standard: bool) -> Self {
         Self {
             clues: Clues::default(),
             rules: Vec::new(),
             residual: Vec::new(),
             lark: None,
-            limits: NormalizeLimits { residual, ..NormalizeLimits::default() },
+            limits: NormalizeLimits { residual, standard, ..NormalizeLimits::default() },
         }
     }
 
@@ -119,14 +119,13 @@ pub(crate) fn admit(
     residual: ResidualMode,
 ) -> Result<Admitted, Refusal> {
     check_size(spec, config)?;
-    let mut notes = Notes::new(residual);
+    let mut notes = Notes::new(residual, config.standard);
     let mut plain = None;
     let grammar = match spec {
         GrammarSpec::JsonSchema(text) => {
             let mut schema = json::parse(text, config.max_depth, "the schema")?;
-            if let Some(mode) = take_residual(&mut schema, "")? {
-                notes.limits.residual = mode;
-            }
+            let own = OwnOptions::take(&mut schema, "")?;
+            own.apply(&mut notes.limits);
             let schema = with_server_options(schema, config, "")?;
             schema::check(&schema, config, "", &mut notes.clues)?;
             // Only a schema that is the whole grammar can become another kind of grammar.
@@ -201,7 +200,8 @@ fn admit_schema(
     at: &str,
     notes: &mut Notes,
 ) -> Result<Value, Refusal> {
-    if take_residual(&mut schema, at)? == Some(ResidualMode::Verify) {
+    let own = OwnOptions::take(&mut schema, at)?;
+    if own.residual == Some(ResidualMode::Verify) {
         let message = "`residual: verify` needs the schema to be the whole grammar";
         return Err(grammar_error(message)
             .with_param(llgtrt_schema::path::join(at, "x-guidance.residual"))
@@ -210,18 +210,54 @@ fn admit_schema(
     let mut schema = with_server_options(schema, config, at)?;
     schema::noops::remove(&mut schema);
     schema::check(&schema, config, at, &mut notes.clues)?;
-    rewrite(&schema, at, notes)
+    let limits = notes.limits.clone();
+    own.apply(&mut notes.limits);
+    let rewritten = rewrite(&schema, at, notes);
+    notes.limits = limits;
+    rewritten
 }
 
-/// Takes out what the schema itself says of constraints that no grammar can hold.
-fn take_residual(schema: &mut Value, at: &str) -> Result<Option<ResidualMode>, Error> {
-    let options = schema.get_mut("x-guidance").and_then(Value::as_object_mut);
-    let Some(mode) = options.and_then(|options| options.shift_remove("residual")) else { return Ok(None) };
-    match mode.as_str() {
-        Some("refuse") => Ok(Some(ResidualMode::Refuse)),
-        Some("verify") => Ok(Some(ResidualMode::Verify)),
-        _ => Err(grammar_error("`residual` is \"refuse\" or \"verify\"")
-            .with_param(llgtrt_schema::path::join(at, "x-guidance.residual"))),
+/// What the schema itself says of its rewriting, in `x-guidance`.
+#[derive(Default)]
+struct OwnOptions {
+    /// What to do with constraints that no grammar can hold.
+    residual: Option<ResidualMode>,
+    /// The letter of the standard.
+    standard: Option<bool>,
+    /// Objects are closed even so.
+    strict: bool,
+}
+
+impl OwnOptions {
+    /// Takes them out: llguidance does not know them.
+    fn take(schema: &mut Value, at: &str) -> Result<Self, Error> {
+        let Some(options) = schema.get_mut("x-guidance").and_then(Value::as_object_mut) else {
+            return Ok(Self::default());
+        };
+        let bad = |name: &str, expected: &str| {
+            grammar_error(format!("`{name}` is {expected}"))
+                .with_param(llgtrt_schema::path::join(at, &format!("x-guidance.{name}")))
+        };
+        let residual = match options.shift_remove("residual") {
+            None => None,
+            Some(mode) => Some(match mode.as_str() {
+                Some("refuse") => ResidualMode::Refuse,
+                Some("verify") => ResidualMode::Verify,
+                _ => return Err(bad("residual", "\"refuse\" or \"verify\"")),
+            }),
+        };
+        let mut flag = |name: &str| match options.shift_remove(name) {
+            None => Ok(None),
+            Some(Value::Bool(value)) => Ok(Some(value)),
+            Some(_) => Err(bad(name, "true or false")),
+        };
+        Ok(Self { residual, standard: flag("standard")?, strict: flag("strict")?.unwrap_or(false) })
+    }
+
+    fn apply(&self, limits: &mut NormalizeLimits) {
+        limits.residual = self.residual.unwrap_or(limits.residual);
+        limits.standard = self.standard.unwrap_or(limits.standard);
+        limits.strict = self.strict;
     }
 }
 

@@ -11,7 +11,7 @@ fn on_big_stack<T: Send + 'static>(work: impl FnOnce() -> T + Send + 'static) ->
 }
 
 fn limits() -> NormalizeLimits {
-    NormalizeLimits { max_time: Duration::from_millis(400), ..NormalizeLimits::default() }
+    NormalizeLimits { max_time: Duration::from_millis(400), standard: true, ..NormalizeLimits::default() }
 }
 
 fn nodes(value: &Value) -> usize {
@@ -208,7 +208,8 @@ fn plain_schemas_come_out_unchanged() {
         json!({"type": "object", "properties": {"a": {"type": "string", "pattern": "^[a-z]+$"}}, "required": ["a"]}),
         json!({"$ref": "#/$defs/a", "$defs": {"a": {"anyOf": [{"type": "null"}, {"enum": [1, "x"]}]}}, "title": "T"}),
     ] {
-        let normalized = normalize(&schema, &NormalizeLimits::default()).unwrap();
+        let normalized =
+            normalize(&schema, &NormalizeLimits { standard: true, ..NormalizeLimits::default() }).unwrap();
         assert_eq!(normalized.schema, schema);
         assert!(normalized.rules.is_empty() && normalized.residual.is_empty());
     }
@@ -235,7 +236,8 @@ fn refusals_name_path_keyword_and_hint() {
 fn residual_is_named_when_it_may_be_verified() {
     let schema =
         json!({"properties": {"a": {"type": "array", "items": {"type": "string"}, "uniqueItems": true}}});
-    let limits = NormalizeLimits { residual: ResidualMode::Verify, ..NormalizeLimits::default() };
+    let limits =
+        NormalizeLimits { residual: ResidualMode::Verify, standard: true, ..NormalizeLimits::default() };
     let normalized = on_big_stack(move || normalize(&schema, &limits)).unwrap();
     assert_eq!(normalized.residual.len(), 1);
     assert_eq!(

@@ -13,7 +13,7 @@ use serde_json::{Map, Value, json};
 
 fn normalized(schema: &Value) -> Normalized {
     let schema = schema.clone();
-    let limits = NormalizeLimits { compose: true, ..NormalizeLimits::default() };
+    let limits = NormalizeLimits { compose: true, standard: true, ..NormalizeLimits::default() };
     let run = move || normalize(&schema, &limits).unwrap_or_else(|error| panic!("{schema}: {error:?}"));
     llgtrt_grammar::spawn_big_stack("normalize", run).unwrap().join().unwrap()
 }

@@ -1,8 +1,10 @@
 //! Tests of admission, compilation and masks as a client of the crate meets them. One binary: it links once.
 
 mod bounds;
+mod closed;
 mod compiler;
 mod composed;
+mod dead_ends;
 mod fuzz;
 mod hazards;
 mod instance;

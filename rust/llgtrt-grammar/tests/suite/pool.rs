@@ -56,7 +56,10 @@ fn forced_tokens_are_those_that_masks_force() {
 
 #[test]
 fn nothing_is_forced_without_a_canonical_tokenizer() {
-    let bench = Bench::new(Greedy::new(&WORDS, 1).not_canonical(), GrammarConfig::default());
+    let bench = Bench::new(
+        Greedy::new(&WORDS, 1).not_canonical(),
+        GrammarConfig { standard: true, ..GrammarConfig::default() },
+    );
     let grammar = bench.compile(&schema(PERSON));
     bench.pool.register(SequenceId(1), &grammar);
     let (_, forced) = generate(&bench, 1, true, |allowed| allowed[0]);

@@ -6,7 +6,8 @@ use serde_json::{Value, json};
 
 fn verify(schema: &Value) -> Normalized {
     let schema = schema.clone();
-    let limits = NormalizeLimits { residual: ResidualMode::Verify, ..NormalizeLimits::default() };
+    let limits =
+        NormalizeLimits { residual: ResidualMode::Verify, standard: true, ..NormalizeLimits::default() };
     let run = move || normalize(&schema, &limits).unwrap_or_else(|error| panic!("{schema}: {error:?}"));
     llgtrt_grammar::spawn_big_stack("normalize", run).unwrap().join().unwrap()
 }
@@ -125,7 +126,8 @@ fn what_a_grammar_holds_has_no_residual() {
 
 #[test]
 fn mistakes_are_not_left_open() {
-    let limits = NormalizeLimits { residual: ResidualMode::Verify, ..NormalizeLimits::default() };
+    let limits =
+        NormalizeLimits { residual: ResidualMode::Verify, standard: true, ..NormalizeLimits::default() };
     for schema in [
         json!({"properties": {"a": {"type": "strin"}}}),
         json!({"oneOf": [{"pattern": "("}]}),

@@ -119,7 +119,7 @@ fn validator(schema: &Value) -> jsonschema::Validator {
 fn on_big_stack(schema: &Value) -> Result<Vec<&'static str>, String> {
     let schema = schema.clone();
     llgtrt_grammar::spawn_big_stack("normalize", move || {
-        let limits = NormalizeLimits { compose: true, ..NormalizeLimits::default() };
+        let limits = NormalizeLimits { compose: true, standard: true, ..NormalizeLimits::default() };
         normalize(&schema, &limits)
             .map(|normalized| normalized.rules.iter().map(|used| used.rule).collect())
             .map_err(|error| error.to_string())

@@ -108,7 +108,7 @@ fn schemas() -> Vec<Value> {
 }
 
 fn bench() -> Bench {
-    Bench::new(Greedy::new(&WORDS, 2), GrammarConfig::default())
+    Bench::new(Greedy::new(&WORDS, 2), GrammarConfig { standard: true, ..GrammarConfig::default() })
 }
 
 #[test]

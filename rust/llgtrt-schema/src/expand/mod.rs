@@ -234,7 +234,7 @@ impl Normalizer<'_> {
                 self.step(whole)?;
                 let Some(both) = self.meet(shape.clone(), option)? else { continue };
                 let Some(both) = self.prune(both)? else { continue };
-                if both == shape {
+                if both == shape && !self.loses_keys(&shape, options) {
                     // The option asks for nothing new: the others add nothing.
                     met.truncate(from);
                     met.push(both);
@@ -248,6 +248,18 @@ impl Normalizer<'_> {
             }
         }
         Ok(met)
+    }
+
+    /// Whether some option has keys that the shape, closed by default, would not take.
+    fn loses_keys(&self, shape: &Shape, options: &[Shape]) -> bool {
+        let Shape::Object(object) = shape else { return false };
+        let more = |option: &Shape| match option {
+            Shape::Object(other) => {
+                other.named.keys().any(|key| !object.named.contains_key(key)) || other.open
+            }
+            _ => false,
+        };
+        self.limits.closes() && object.is_closed_by_default() && options.iter().any(more)
     }
 
     fn exactly_one(&mut self, f: FormulaId, list: &[FormulaId], t: Type) -> Result<Shapes, SchemaError> {

@@ -16,6 +16,8 @@ pub(crate) struct Named {
     pub(crate) f: FormulaId,
     /// Whether `properties` gave it a place in the order.
     pub(crate) placed: bool,
+    /// Whether only a schema that is not satisfied speaks of it.
+    pub(crate) complement: bool,
 }
 
 /// A set of keys.
@@ -40,6 +42,8 @@ pub(crate) struct Object {
     pub(crate) max: Option<u64>,
     /// Some key of the set has a value that satisfies the formula.
     pub(crate) somewhere: Vec<(Keys, FormulaId)>,
+    /// The schema says something of keys that it does not name.
+    pub(crate) open: bool,
     /// Where one of the harder constraints was first asked for.
     pub(crate) path: Option<Rc<str>>,
 }
@@ -55,6 +59,7 @@ impl PartialEq for Object {
             && self.rest == other.rest
             && self.names == other.names
             && self.somewhere == other.somewhere
+            && self.open == other.open
     }
 }
 
@@ -68,9 +73,40 @@ impl Object {
         })
     }
 
+    /// Whether it takes no other keys by default: it names properties and says nothing of others.
+    pub(crate) fn is_closed_by_default(&self) -> bool {
+        let possible = || self.named.values().filter(|named| named.f != FALSE);
+        !self.open
+            && self.keys.is_empty()
+            && self.rest.is_empty()
+            && self.names.is_empty()
+            && possible().any(|named| named.placed)
+            && self.min <= possible().count() as u64
+    }
+
+    /// The same without other keys than those named.
+    pub(crate) fn closed(&self) -> Self {
+        let names: Vec<Rc<str>> = self.named.keys().cloned().collect();
+        let mut closed = self.clone();
+        closed.rest.push((Others { names: names.into(), languages: Rc::new([]) }, FALSE));
+        closed
+    }
+
+    /// Whether a key has to be there only because another schema must not be satisfied.
+    pub(crate) fn needs_complement(&self) -> bool {
+        self.required.iter().any(|key| self.named.get(key).is_some_and(|named| named.complement))
+    }
+
+    /// Whether the other one may have keys that this one, closed by default, would not take.
+    pub(crate) fn would_lose_keys_of(&self, other: &Object) -> bool {
+        self.is_closed_by_default()
+            && (!other.is_closed_by_default()
+                || other.named.iter().any(|(key, named)| named.f != FALSE && !self.named.contains_key(key)))
+    }
+
     pub(crate) fn is_any(&self) -> bool {
         self.named.values().all(|named| named.f == TRUE) && {
-            let bare = Object { named: IndexMap::new(), ..self.clone() };
+            let bare = Object { named: IndexMap::new(), open: false, ..self.clone() };
             bare == Object::default()
         }
     }
@@ -79,9 +115,10 @@ impl Object {
 impl Normalizer<'_> {
     pub(crate) fn object_shapes(&mut self, lit: &Lit, negated: bool, path: &Rc<str>) -> Vec<Object> {
         let any = Object { path: Some(Rc::clone(path)), ..Object::default() };
-        let named = |key: &Rc<str>, f: FormulaId, placed: bool| {
-            IndexMap::from([(Rc::clone(key), Named { f, placed })])
+        let entry = |key: &Rc<str>, f: FormulaId, placed: bool, complement: bool| {
+            IndexMap::from([(Rc::clone(key), Named { f, placed, complement })])
         };
+        let named = |key: &Rc<str>, f: FormulaId, placed: bool| entry(key, f, placed, false);
         let required = |key: &Rc<str>| BTreeSet::from([Rc::clone(key)]);
         match (lit, negated) {
             (Lit::Key(key, f), false) => vec![Object { named: named(key, *f, true), path: None, ..any }],
@@ -90,7 +127,7 @@ impl Normalizer<'_> {
                 if wrong == FALSE {
                     return Vec::new();
                 }
-                vec![Object { named: named(key, wrong, false), required: required(key), ..any }]
+                vec![Object { named: entry(key, wrong, false, true), required: required(key), ..any }]
             }
             (Lit::Required(key), false) => {
                 vec![Object { named: named(key, TRUE, false), required: required(key), ..any }]
@@ -115,6 +152,8 @@ impl Normalizer<'_> {
             (Lit::MaxProps(n), true) => {
                 n.checked_add(1).map(|min| Object { min, ..any }).into_iter().collect()
             }
+            (Lit::Open, false) => vec![Object { open: true, path: None, ..any }],
+            (Lit::Open, true) => Vec::new(),
             _ => vec![any],
         }
     }
@@ -124,12 +163,13 @@ impl Normalizer<'_> {
             match a.named.get_mut(key) {
                 Some(known) if known.placed || !named.placed => {
                     known.f = self.forms.and([known.f, named.f]);
+                    known.complement &= named.complement;
                 }
                 Some(known) => {
                     // Only now it gets its place in the order.
                     let f = self.forms.and([known.f, named.f]);
                     a.named.shift_remove(key);
-                    a.named.insert(Rc::clone(key), Named { f, placed: true });
+                    a.named.insert(Rc::clone(key), Named { f, placed: true, complement: false });
                 }
                 None => {
                     a.named.insert(Rc::clone(key), named.clone());
@@ -169,6 +209,7 @@ impl Normalizer<'_> {
             (Some(x), Some(y)) => Some(x.min(y)),
             (x, y) => x.or(y),
         };
+        a.open |= b.open;
         a.path = a.path.take().or_else(|| b.path.clone());
         let impossible = a.max.is_some_and(|max| a.min > max || a.required.len() as u64 > max);
         (!impossible).then_some(a)

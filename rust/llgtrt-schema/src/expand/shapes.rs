@@ -52,7 +52,8 @@ impl Normalizer<'_> {
                 | Lit::Names(_)
                 | Lit::Required(_)
                 | Lit::MinProps(_)
-                | Lit::MaxProps(_),
+                | Lit::MaxProps(_)
+                | Lit::Open,
                 Type::Object,
             ) => {
                 let path = self.forms.path(f).cloned().unwrap_or_else(|| "".into());

@@ -169,6 +169,7 @@ impl Normalizer<'_> {
             Lit::Required(key) => Ok(members.contains_key(&**key)),
             Lit::MinProps(n) => Ok(members.len() as u64 >= *n),
             Lit::MaxProps(n) => Ok(members.len() as u64 <= *n),
+            Lit::Open => Ok(true),
             _ => Ok(true),
         }
     }

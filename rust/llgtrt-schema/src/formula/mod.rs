@@ -159,6 +159,9 @@ pub(crate) enum Lit {
     Required(Rc<str>),
     MinProps(u64),
     MaxProps(u64),
+    /// Holds for everything: the schema says something of keys that it does not name, so that its objects
+    /// are not closed by default.
+    Open,
     /// Something about values of these types that cannot be told. The text is its path.
     Unknown(u8, Rc<str>),
 }

@@ -9,6 +9,10 @@ use crate::read::refs::Place;
 use crate::read::{Parts, bad, count};
 use crate::{Normalizer, SchemaError};
 
+/// Keywords that say something of keys that are not named.
+const SPEAKS_OF_OTHERS: [&str; 4] =
+    ["patternProperties", "additionalProperties", "propertyNames", "unevaluatedProperties"];
+
 impl<'a> Normalizer<'a> {
     pub(crate) fn read_array(
         &mut self,
@@ -77,6 +81,10 @@ impl<'a> Normalizer<'a> {
         value: &'a Value,
         parts: &mut Parts,
     ) -> Result<(), SchemaError> {
+        if self.limits.closes() && SPEAKS_OF_OTHERS.contains(&keyword) {
+            let open = self.forms.lit(Lit::Open);
+            parts.last.push(open);
+        }
         match keyword {
             "properties" => {
                 let members = value.as_object().ok_or_else(|| bad(place, keyword, "an object"))?;

@@ -28,7 +28,7 @@ pub(crate) struct Emitter {
     state: HashMap<FormulaId, State>,
     definitions: Vec<(FormulaId, Tree)>,
     /// Formulas in the order in which they were started.
-    log: Vec<FormulaId>,
+    pub(crate) log: Vec<FormulaId>,
     nodes: usize,
 }
 
@@ -169,6 +169,7 @@ impl Normalizer<'_> {
         for t in Type::ALL {
             let shapes = self.shapes(f, false, t)?;
             let shapes = self.absorb(&shapes)?;
+            let shapes = if self.limits.closes() { self.close(f, shapes)? } else { shapes };
             if shapes.iter().any(is_any) {
                 all.types.push(t);
                 continue;
@@ -266,6 +267,39 @@ impl Normalizer<'_> {
         }
     }
 
+    /// Objects that name properties and say nothing of others take no others.
+    fn close(&mut self, f: FormulaId, shapes: Vec<Shape>) -> Result<Vec<Shape>, SchemaError> {
+        let mut out = Vec::with_capacity(shapes.len());
+        // Ways to satisfy the schema that only exist because its objects are open.
+        let mut contrived = Vec::new();
+        for shape in shapes {
+            match shape {
+                Shape::Object(object) if object.is_closed_by_default() => {
+                    let path = object.path.clone().or_else(|| self.forms.path(f).cloned());
+                    self.rule_path("closed", path.as_ref());
+                    match self.prune_object(object.closed())? {
+                        Some(closed) if closed.needs_complement() => {
+                            contrived.push(Shape::Object(Box::new(closed)));
+                        }
+                        Some(closed) => out.push(Shape::Object(Box::new(closed))),
+                        None => contrived.push(Shape::Object(object)),
+                    }
+                }
+                shape => out.push(shape),
+            }
+        }
+        Ok(if out.is_empty() { contrived } else { out })
+    }
+
+    fn absorbing_loses_keys(&self, larger: &Shape, part: &Shape) -> bool {
+        match (larger, part) {
+            (Shape::Object(larger), Shape::Object(part)) => {
+                self.limits.closes() && larger.would_lose_keys_of(part)
+            }
+            _ => false,
+        }
+    }
+
     /// Drops shapes that are part of another one.
     fn absorb(&mut self, shapes: &Rc<Vec<Shape>>) -> Result<Vec<Shape>, SchemaError> {
         let mut kept: Vec<Shape> = (**shapes).clone();
@@ -276,7 +310,7 @@ impl Normalizer<'_> {
         while at < kept.len() {
             let mut part = false;
             for other in 0..kept.len() {
-                if other != at {
+                if other != at && !self.absorbing_loses_keys(&kept[other], &kept[at]) {
                     let both = self.meet(kept[at].clone(), &kept[other])?;
                     let both = match both {
                         Some(both) => self.prune(both)?,

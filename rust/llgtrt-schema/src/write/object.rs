@@ -98,7 +98,7 @@ impl Normalizer<'_> {
             }
         }
         for key in keys {
-            object.named.entry(key).or_insert(Named { f: TRUE, placed: false });
+            object.named.entry(key).or_insert(Named { f: TRUE, placed: false, complement: false });
         }
         Ok(closed)
     }

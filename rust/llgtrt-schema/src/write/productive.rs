@@ -193,3 +193,76 @@ impl Automaton {
         }
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use serde_json::{Value, json};
+
+    use crate::read::refs::Index;
+    use crate::write::tree::{Document, Tree};
+    use crate::{NormalizeLimits, Normalizer, Reason};
+
+    fn written(schema: &Value, compose: bool) -> Document {
+        let (index, root) = Index::new(schema);
+        let mut normalizer = Normalizer::new(index, &NormalizeLimits::default());
+        normalizer.compose = compose;
+        let f = normalizer.read(&root).unwrap();
+        normalizer.write_root(f).unwrap()
+    }
+
+    /// A definition whose values never end.
+    fn endless() -> Value {
+        json!({"type": "object", "properties": {"next": {"$ref": "#/$defs/endless"}}, "required": ["next"]})
+    }
+
+    #[test]
+    fn what_never_ends_is_not_written() {
+        let to_endless = json!({"$ref": "#/$defs/endless"});
+        for (schema, expected) in [
+            (
+                json!({"type": "object", "properties": {"a": {"type": "integer"}, "b": to_endless}}),
+                json!({"type": "object", "properties": {"a": {"type": "integer"}},
+                    "additionalProperties": false}),
+            ),
+            (
+                json!({"type": "object", "properties": {"b": to_endless}, "additionalProperties": true}),
+                json!({"type": "object", "properties": {"b": false}}),
+            ),
+            (
+                json!({"type": "object", "additionalProperties": to_endless}),
+                json!({"type": "object", "additionalProperties": false}),
+            ),
+            (
+                json!({"type": "array", "prefixItems": [{"type": "null"}, to_endless]}),
+                json!({"type": "array", "prefixItems": [{"type": "null"}], "items": false}),
+            ),
+            (json!({"anyOf": [to_endless, {"type": "null"}]}), json!({"type": "null"})),
+        ] {
+            let mut source = schema.clone();
+            source["$defs"] = json!({"endless": endless()});
+            let document = written(&source, false);
+            assert!(document.is_productive(), "{schema}");
+            assert_eq!(document.to_json(), expected, "{schema}");
+        }
+    }
+
+    #[test]
+    fn an_automaton_loses_what_never_ends() {
+        let schema = json!({
+            "type": "array",
+            "contains": {"anyOf": [{"const": 1}, {"$ref": "#/$defs/endless"}]},
+            "items": {"anyOf": [{"type": "integer"}, {"$ref": "#/$defs/endless"}]},
+            "$defs": {"endless": endless()},
+        });
+        let document = written(&schema, true);
+        assert!(document.is_productive());
+        assert!(matches!(document.root, Tree::Automaton(_)), "{document:?}");
+    }
+
+    #[test]
+    fn a_schema_of_nothing_finite_is_refused() {
+        let schema = json!({"$ref": "#/$defs/endless", "$defs": {"endless": endless()}});
+        let error = crate::normalize(&schema, &NormalizeLimits::default()).unwrap_err();
+        assert_eq!(error.reason, Reason::AllowsNothing);
+    }
+}

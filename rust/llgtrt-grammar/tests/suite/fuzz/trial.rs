@@ -96,7 +96,7 @@ pub fn validator(schema: &Value) -> Option<jsonschema::Validator> {
 /// The grammar, or why there is none.
 pub fn compile(bench: &Bench, schema: &Value, mode: &str) -> Result<CompiledGrammar, String> {
     let mut schema = schema.clone();
-    schema["x-guidance"] = json!({ "residual": mode });
+    schema["x-guidance"] = json!({ "residual": mode, "standard": true });
     bench.compiler.compile(&GrammarSpec::JsonSchema(schema.to_string())).map_err(|error| error.message)
 }
 
@@ -246,15 +246,19 @@ impl Trial {
 
 /// Why the schema is refused, if it is not the grammar engine that refuses it.
 fn reason(schema: &Value) -> Option<Reason> {
-    let limits =
-        NormalizeLimits { compose: true, residual: ResidualMode::Verify, ..NormalizeLimits::default() };
+    let limits = NormalizeLimits {
+        compose: true,
+        residual: ResidualMode::Verify,
+        standard: true,
+        ..NormalizeLimits::default()
+    };
     rewrite(schema, &limits).err().map(|error| error.reason)
 }
 
 /// Why a valid instance is not taken, as far as it is known.
 fn cause(schema: &Value, mode: &str, instance: &Value, exhaustive: bool) -> &'static str {
     let residual = if mode == "verify" { ResidualMode::Verify } else { ResidualMode::Refuse };
-    let limits = NormalizeLimits { compose: true, residual, ..NormalizeLimits::default() };
+    let limits = NormalizeLimits { compose: true, residual, standard: true, ..NormalizeLimits::default() };
     if normalize(schema, &limits).is_ok_and(|found| found.rules.iter().any(|used| used.rule == "narrowed")) {
         "narrowed"
     } else if has_key(schema, "format") {

@@ -93,12 +93,20 @@ impl Bench {
         Self { tokenizer, compiler, pool, registry, vocab_size }
     }
 
+    /// Single bytes, and schemas by the letter of the standard.
     pub fn bytes() -> Self {
-        Self::new(Greedy::new(&[], 1), GrammarConfig::default())
+        Self::with(GrammarConfig { standard: true, ..GrammarConfig::default() })
     }
 
+    /// Single bytes.
+    pub fn with(config: GrammarConfig) -> Self {
+        Self::new(Greedy::new(&[], 1), config)
+    }
+
+    /// Some longer tokens, and schemas by the letter of the standard.
     pub fn words() -> Self {
-        Self::new(Greedy::new(&WORDS, 2), GrammarConfig::default())
+        let config = GrammarConfig { standard: true, ..GrammarConfig::default() };
+        Self::new(Greedy::new(&WORDS, 2), config)
     }
 
     pub fn compile(&self, spec: &GrammarSpec) -> CompiledGrammar {
