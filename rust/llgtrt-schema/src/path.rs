@@ -92,8 +92,9 @@ pub fn find_mut<'a>(root: &'a mut Value, steps: &[Step]) -> Option<&'a mut Value
 /// Appends a key to a path: `a.b`, or `a["b c"]` where the key is not a plain word.
 pub fn push_key(path: &mut String, key: &str) {
     let plain = !key.is_empty() && key.chars().all(|c| c.is_alphanumeric() || matches!(c, '_' | '-' | '$'));
-    if !plain {
-        let key = match key.char_indices().nth(MAX_KEY_CHARS) {
+    let cut = key.char_indices().nth(MAX_KEY_CHARS);
+    if !plain || cut.is_some() {
+        let key = match cut {
             Some((end, _)) => format!("{}...", &key[..end]),
             None => key.to_owned(),
         };

@@ -3,7 +3,7 @@
 use serde_json::Value;
 
 /// A draft.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub(crate) enum Draft {
     D4,
     D6,
@@ -20,7 +20,7 @@ pub fn is_draft_4(schema: &Value) -> bool {
 
 /// The draft of a schema, and whether `$schema` named it. Without a name all keywords of all drafts
 /// count, as far as they do not contradict each other.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub(crate) struct Dialect {
     pub(crate) draft: Draft,
     pub(crate) named: bool,
