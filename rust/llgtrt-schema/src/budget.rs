@@ -80,7 +80,7 @@ impl Budget {
         }
     }
 
-    /// Counts steps before they are done.
+    /// Counts steps before they are done. Those that are refused are not counted.
     pub(crate) fn spend(&self, steps: u64) -> Result<(), Spent> {
         self.charge(steps);
         self.check()
@@ -95,10 +95,12 @@ impl Budget {
     /// As [`Budget::spend`], for functions that have no error to return.
     pub(crate) fn charge(&self, steps: u64) {
         let total = self.steps.get().saturating_add(steps.max(1));
-        self.steps.set(total);
         if total > self.until.get() {
             self.end(Spent::Steps);
-        } else if total >= self.next_look.get() {
+            return;
+        }
+        self.steps.set(total);
+        if total >= self.next_look.get() {
             self.next_look.set(total + STEPS_PER_LOOK);
             if Instant::now() > self.deadline {
                 self.end(Spent::Time);
@@ -109,11 +111,12 @@ impl Budget {
     /// As [`Budget::hold`], for functions that have no error to return.
     pub(crate) fn charge_bytes(&self, bytes: usize) {
         let total = self.bytes.get().saturating_add(bytes as u64);
-        self.bytes.set(total);
-        self.peak.set(self.peak.get().max(total));
         if total > self.max_bytes {
             self.end(Spent::Bytes);
+            return;
         }
+        self.bytes.set(total);
+        self.peak.set(self.peak.get().max(total));
     }
 
     fn end(&self, why: Spent) {
@@ -200,7 +203,7 @@ mod tests {
         budget.begin(1);
         assert_eq!(budget.hold(900), Ok(()));
         assert_eq!(budget.hold(101), Err(Spent::Bytes));
-        assert_eq!(budget.spending(), Spending { steps: 102, bytes: 5000 });
+        assert_eq!(budget.spending(), Spending { steps: 60, bytes: 900 });
     }
 
     #[test]

@@ -28,6 +28,7 @@ mod residual;
 mod rules;
 mod write;
 
+pub mod keyword;
 pub mod path;
 
 use std::rc::Rc;

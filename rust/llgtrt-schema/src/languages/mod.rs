@@ -330,7 +330,7 @@ fn parse_cost(source: &str) -> usize {
             b'[' if from.is_none() => from = Some(at),
             b']' => {
                 let length = from.take().map_or(0, |from| at - from);
-                cost += length * length / 8;
+                cost += length * length / 64;
             }
             // Every letter of the range is added on its own.
             b'-' if ignores_case && from.is_some() => cost += 4000,
@@ -339,7 +339,7 @@ fn parse_cost(source: &str) -> usize {
         escaped = byte == b'\\' && !escaped;
     }
     let open = from.map_or(0, |from| source.len() - from);
-    cost + open * open / 8 + source.len() / 2 + braces * source.len() / 32
+    cost + open * open / 64 + source.len() / 2 + braces * source.len() / 32
 }
 
 /// Rewrites a pattern into llguidance's dialect; `None` if it already means the same there, an error

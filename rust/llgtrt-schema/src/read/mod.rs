@@ -27,7 +27,12 @@ pub(crate) struct Parts {
 }
 
 pub(crate) fn bad(place: &Place, keyword: &str, expected: &str) -> SchemaError {
-    SchemaError::new(&place.path, keyword, format!("`{keyword}` must be {expected}"), "")
+    SchemaError::new(
+        &place.path,
+        keyword,
+        format!("`{keyword}` must be {expected}"),
+        format!("write {expected}"),
+    )
 }
 
 /// A count: a whole number, also if it is written with a fraction of zero.

@@ -9,8 +9,9 @@ use std::rc::Rc;
 use serde_json::Value;
 
 use crate::budget::Budget;
+use crate::keyword::{self, Keyword};
 use crate::normalizer::PlaceKey;
-use crate::path::percent_decode;
+use crate::path::{percent_decode, pointer_tokens};
 use crate::read::Dialect;
 
 /// A place in the document: a schema, the identifier that references in it are relative to, the
@@ -34,37 +35,6 @@ pub(crate) struct Index<'a> {
     dynamic: HashMap<&'a str, Vec<Place<'a>>>,
     recursive: Vec<Place<'a>>,
 }
-
-/// Keywords whose members are schemas.
-const NAMED: [&str; 6] =
-    ["properties", "patternProperties", "$defs", "definitions", "dependencies", "dependentSchemas"];
-
-/// Keywords that hold schemas.
-const SCHEMAS: [&str; 23] = [
-    "properties",
-    "patternProperties",
-    "$defs",
-    "definitions",
-    "dependencies",
-    "dependentSchemas",
-    "allOf",
-    "anyOf",
-    "oneOf",
-    "not",
-    "if",
-    "then",
-    "else",
-    "items",
-    "prefixItems",
-    "additionalItems",
-    "additionalProperties",
-    "contains",
-    "propertyNames",
-    "unevaluatedItems",
-    "unevaluatedProperties",
-    "components",
-    "schemas",
-];
 
 /// A schema to look at, without its path.
 struct Found<'a> {
@@ -143,12 +113,13 @@ impl<'a> Index<'a> {
             match place.schema {
                 Value::Object(object) => {
                     for (key, value) in object {
+                        let keyword = if is_schema { keyword::find(key) } else { None };
                         // Only where schemas are: an identifier in anything else is data.
-                        if is_schema && !SCHEMAS.contains(&key.as_str()) {
+                        if is_schema && !keyword.is_some_and(Keyword::holds_schemas) {
                             continue;
                         }
                         // Inside `properties` and the like, keys are names.
-                        let names = is_schema && NAMED.contains(&key.as_str());
+                        let names = keyword.is_some_and(Keyword::has_names);
                         if value.is_object() || value.is_array() {
                             push(value, Way::Key(key), value.is_object() && !names);
                         }
@@ -219,8 +190,7 @@ impl<'a> Index<'a> {
             return self.anchors.get(&(base, fragment.as_str())).cloned();
         };
         let mut place = resource.clone();
-        for token in pointer.split('/') {
-            let token = token.replace("~1", "/").replace("~0", "~");
+        for token in pointer_tokens(pointer) {
             place = match place.schema {
                 Value::Object(object) => {
                     let (key, value) = object.get_key_value(&token)?;
