@@ -6,6 +6,7 @@ use std::fmt::Write;
 
 use serde_json::Value;
 
+use crate::budget::Budget;
 use crate::expand::Shape;
 use crate::formula::{FALSE, FormulaId, Lit, Node, TRUE, Type};
 use crate::read::refs::Index;
@@ -26,8 +27,9 @@ pub fn explain(schema: &Value, limits: &NormalizeLimits) -> Result<String, Schem
     if found.residual.is_empty() {
         limits.residual = ResidualMode::Refuse;
     }
-    let (index, root) = Index::new(schema);
-    let mut normalizer = Normalizer::new(index, &limits);
+    let budget = Budget::new(&limits);
+    let (index, root) = Index::new(schema, &budget);
+    let mut normalizer = Normalizer::new(index, &limits, &budget);
     normalizer.compose = found.lark.is_some();
     let f = normalizer.read(&root)?;
     let document = normalizer.write_root(f)?;

@@ -4,8 +4,11 @@
 
 mod recursion;
 
+use std::rc::Rc;
+
 use serde_json::{Map, Value};
 
+use crate::budget::Budget;
 use crate::formula::{Num, Ratio};
 use crate::languages::{self, formats};
 use crate::path::push_key;
@@ -39,6 +42,7 @@ const HARD: &[&str] = &[
 const MAX_DEPTH: usize = 200;
 
 struct Scan {
+    budget: Rc<Budget>,
     rules: Vec<RuleUse>,
     path: String,
     depth: usize,
@@ -53,10 +57,11 @@ struct Scan {
 }
 
 /// The schema with its leaves rewritten, if that is all it needs.
-pub(crate) fn scan(schema: &Value, limits: &NormalizeLimits) -> Option<Normalized> {
+pub(crate) fn scan(schema: &Value, limits: &NormalizeLimits, budget: &Rc<Budget>) -> Option<Normalized> {
     let mut copy = schema.clone();
     let dialect = Dialect::of(schema, Dialect::DEFAULT);
     let mut scan = Scan {
+        budget: Rc::clone(budget),
         rules: Vec::new(),
         path: String::new(),
         depth: 0,
@@ -70,12 +75,19 @@ pub(crate) fn scan(schema: &Value, limits: &NormalizeLimits) -> Option<Normalize
     let fine = scan.schema(&mut copy)
         // What is merged is closed only afterwards.
         && !(scan.merges && (scan.closed || scan.patterns))
-        && (!scan.refers || recursion::ends(&copy));
-    fine.then(|| Normalized { schema: copy, lark: None, rules: scan.rules, residual: Vec::new() })
+        && (!scan.refers || recursion::ends(&copy, budget));
+    fine.then(|| Normalized {
+        schema: copy,
+        lark: None,
+        rules: scan.rules,
+        residual: Vec::new(),
+        spent: budget.spending(),
+    })
 }
 
 impl Scan {
     fn rule(&mut self, rule: &'static str) {
+        self.budget.charge_bytes(self.path.len() + 50);
         self.rules.push(RuleUse { rule, path: self.path.clone() });
     }
 
@@ -115,7 +127,9 @@ impl Scan {
             Value::Object(object) => object,
             _ => return false,
         };
-        if self.depth >= MAX_DEPTH || !self.combination(object) {
+        // What is left undone here is refused by the formula, for the same reason.
+        let is_spent = self.budget.spend(1 + object.len() as u64).is_err();
+        if is_spent || self.depth >= MAX_DEPTH || !self.combination(object) {
             return false;
         }
         self.depth += 1;
@@ -205,7 +219,7 @@ impl Scan {
             ("patternProperties", Value::Object(members)) => {
                 let mut renamed = Map::new();
                 for (source, schema) in std::mem::take(members) {
-                    let text = match languages::translate(&source) {
+                    let text = match languages::translate(&source, &self.budget) {
                         Ok(None) => source,
                         Ok(Some(text)) => {
                             self.rule("pattern-dialect");
@@ -222,7 +236,7 @@ impl Scan {
                 !list.is_empty() && self.list(key, list)
             }
             ("items" | "additionalProperties" | "additionalItems", schema) => self.child(key, schema),
-            ("pattern", Value::String(source)) => match languages::translate(source) {
+            ("pattern", Value::String(source)) => match languages::translate(source, &self.budget) {
                 Ok(None) => true,
                 Ok(Some(text)) => {
                     self.rule("pattern-dialect");
@@ -281,7 +295,7 @@ impl Scan {
                     }
                     object.insert("maxLength".to_owned(), Value::from(max));
                 }
-                let Ok(text) = languages::translate(format.pattern) else { return false };
+                let Ok(text) = languages::translate(format.pattern, &self.budget) else { return false };
                 let text = text.unwrap_or_else(|| format.pattern.to_owned());
                 self.rule("format-pattern");
                 object.shift_remove("format");

@@ -16,6 +16,7 @@
     reason = "the algebra names sets by letters, and its tables keep one line per case"
 )]
 
+mod budget;
 mod error;
 mod expand;
 mod explain;
@@ -29,8 +30,10 @@ mod residual;
 mod rules;
 mod write;
 
+pub mod keyword;
 pub mod path;
 
+use std::rc::Rc;
 use std::time::Duration;
 
 use serde_json::Value;
@@ -42,8 +45,9 @@ pub use self::reference::reference;
 pub use self::residual::{Residual, Segment};
 pub use self::rules::{RULES, Rule};
 
+use self::budget::Budget;
 use self::normalizer::Normalizer;
-use self::read::refs::Index;
+use self::read::refs::{Index, Place};
 
 /// What to do with a constraint that no grammar can hold.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -62,11 +66,14 @@ pub struct NormalizeLimits {
     pub max_nodes: usize,
     /// Alternatives of one schema.
     pub max_alternatives: usize,
-    /// Elementary steps, about a microsecond each.
+    /// Elementary steps, about 50 ns each.
     pub max_steps: u64,
-    /// Wall time.
+    /// Bytes that may be held until the end. The peak of what is allocated is at most about twice that.
+    pub max_bytes: u64,
+    /// Wall time, as a last resort: what it ends is [`Reason::TimedOut`], which says nothing about the schema.
+    /// All other limits give the same answer on any machine.
     pub max_time: Duration,
-    /// Nesting of schemas, references included.
+    /// Levels of recursion over schemas, references included.
     pub max_depth: usize,
     /// What to do with a constraint that no grammar can hold.
     pub residual: ResidualMode,
@@ -91,9 +98,10 @@ impl Default for NormalizeLimits {
         Self {
             max_nodes: 60_000,
             max_alternatives: 400,
-            max_steps: 2_000_000,
-            max_time: Duration::from_secs(2),
-            max_depth: 300,
+            max_steps: 12_000_000,
+            max_bytes: 96 << 20,
+            max_time: Duration::from_secs(60),
+            max_depth: 2000,
             residual: ResidualMode::Refuse,
             compose: false,
             standard: false,
@@ -124,6 +132,8 @@ pub struct Normalized {
     pub rules: Vec<RuleUse>,
     /// What has to be checked after the fact.
     pub residual: Vec<Residual>,
+    /// Steps and bytes that it took.
+    pub spent: Spending,
 }
 
 /// Rewrites `schema` so that llguidance accepts it, with the same meaning.
@@ -131,9 +141,10 @@ pub struct Normalized {
 /// # Errors
 /// The schema is malformed, allows nothing, or needs more than the limits allow.
 pub fn normalize(schema: &Value, limits: &NormalizeLimits) -> Result<Normalized, SchemaError> {
-    match fast::scan(schema, limits) {
+    let budget = Budget::new(limits);
+    match fast::scan(schema, limits, &budget) {
         Some(normalized) => Ok(normalized),
-        None => rewrite(schema, limits),
+        None => attempts(schema, limits, &budget),
     }
 }
 
@@ -143,39 +154,76 @@ pub fn normalize(schema: &Value, limits: &NormalizeLimits) -> Result<Normalized,
 /// # Errors
 /// As [`normalize`].
 pub fn rewrite(schema: &Value, limits: &NormalizeLimits) -> Result<Normalized, SchemaError> {
+    attempts(schema, limits, &Budget::new(limits))
+}
+
+/// As a schema; then with rules of a grammar, where they may be used; then with parts left open, where they
+/// may be. All attempts share one budget.
+fn attempts(
+    schema: &Value,
+    limits: &NormalizeLimits,
+    budget: &Rc<Budget>,
+) -> Result<Normalized, SchemaError> {
     let strict = NormalizeLimits { residual: ResidualMode::Refuse, ..limits.clone() };
-    let mut result = attempt(schema, &strict, false);
+    let may_verify = limits.residual == ResidualMode::Verify;
+    budget.begin(1);
+    let mut result = attempt(schema, &strict, false, budget);
     if limits.compose && result.as_ref().is_err_and(SchemaError::is_beyond) {
-        result = attempt(schema, &strict, true);
+        budget.begin(2);
+        let composed = attempt(schema, &strict, true, budget);
+        // Rules that take too much work say nothing of what can be done without them.
+        if !composed.as_ref().is_err_and(|error| error.reason == Reason::BudgetSpent) {
+            result = composed;
+        }
+    }
+    if may_verify && result.as_ref().is_err_and(SchemaError::is_beyond) {
+        budget.begin(1);
+        result = attempt(schema, limits, false, budget);
     }
     match result {
-        Err(error) if error.is_beyond() && limits.residual == ResidualMode::Verify => {
-            attempt(schema, limits, false)
-        }
-        result => result,
+        Ok(normalized) => Ok(Normalized { spent: budget.spending(), ..normalized }),
+        Err(error) => Err(SchemaError { spent: budget.spending(), ..error }),
     }
 }
 
-fn attempt(schema: &Value, limits: &NormalizeLimits, compose: bool) -> Result<Normalized, SchemaError> {
-    let (index, root) = Index::new(schema);
-    let mut normalizer = Normalizer::new(index, limits);
+fn attempt(
+    schema: &Value,
+    limits: &NormalizeLimits,
+    compose: bool,
+    budget: &Rc<Budget>,
+) -> Result<Normalized, SchemaError> {
+    let (index, root) = Index::new(schema, budget);
+    let mut normalizer = Normalizer::new(index, limits, budget);
     normalizer.compose = compose;
-    let f = normalizer.read(&root)?;
-    let document = normalizer.write_root(f)?;
-    let options = schema.get("x-guidance");
-    let residual = normalizer.residuals(f, schema);
-    let lark = if compose {
-        Some(write::compose::lark(&document, options).ok_or_else(|| too_long(&normalizer))?)
-    } else {
-        None
-    };
-    let mut written = document.to_json();
-    if let (Some(options), Value::Object(object)) = (options, &mut written) {
-        object.insert("x-guidance".to_owned(), options.clone());
+    let result = normalizer.run(&root, schema);
+    match budget.check() {
+        // Whatever came out was computed from what is not there.
+        Err(spent) => Err(match result {
+            Err(error) if error.reason == Reason::BudgetSpent || error.reason == Reason::TimedOut => error,
+            _ => normalizer.spent(formula::TRUE, spent),
+        }),
+        Ok(()) => result,
     }
-    Ok(Normalized { schema: written, lark, rules: normalizer.rules, residual })
 }
 
-fn too_long(normalizer: &Normalizer) -> SchemaError {
-    normalizer.too_large(formula::TRUE)
+impl<'a> Normalizer<'a> {
+    /// All stages, one after the other.
+    fn run(&mut self, root: &Place<'a>, schema: &Value) -> Result<Normalized, SchemaError> {
+        let f = self.read(root)?;
+        let document = self.write_root(f)?;
+        let options = schema.get("x-guidance");
+        let residual = self.residuals(f, schema)?;
+        let lark = if self.compose {
+            let lark = write::compose::lark(&document, options);
+            Some(lark.ok_or_else(|| self.too_large(formula::TRUE))?)
+        } else {
+            None
+        };
+        let mut written = document.to_json();
+        if let (Some(options), Value::Object(object)) = (options, &mut written) {
+            object.insert("x-guidance".to_owned(), options.clone());
+        }
+        let rules = std::mem::take(&mut self.rules);
+        Ok(Normalized { schema: written, lark, rules, residual, spent: Spending::default() })
+    }
 }

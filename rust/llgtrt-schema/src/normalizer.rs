@@ -2,14 +2,16 @@
 
 use std::collections::{HashMap, HashSet};
 use std::rc::Rc;
-use std::time::Instant;
 
 use serde_json::Value;
 
+use crate::budget::{Budget, Level, Spent};
 use crate::expand;
-use crate::formula::{FormulaId, Formulas, Type};
+use crate::formula::{FormulaId, Formulas, TRUE, Type};
 use crate::languages::Languages;
+use crate::read::Dialect;
 use crate::read::refs::{Index, Place};
+use crate::read::unevaluated::Cases;
 use crate::{NormalizeLimits, Reason, RuleUse, SchemaError, path, residual, write};
 
 /// A referenced schema.
@@ -19,15 +21,23 @@ pub(crate) struct Def<'a> {
     pub(crate) body: Option<FormulaId>,
 }
 
+/// What a schema means depends on where it is: its address, the identifier and the dialect around it.
+pub(crate) type PlaceKey = (*const Value, Rc<str>, Dialect);
+
 /// The state of one normalisation.
 #[derive(Debug)]
 pub(crate) struct Normalizer<'a> {
+    pub(crate) budget: Rc<Budget>,
     pub(crate) index: Index<'a>,
     pub(crate) forms: Formulas,
     pub(crate) langs: Languages,
     pub(crate) limits: NormalizeLimits,
     pub(crate) defs: Vec<Def<'a>>,
     pub(crate) def_ids: HashMap<(*const Value, Rc<str>), u32>,
+    /// Schemas that were read.
+    pub(crate) known: HashMap<PlaceKey, FormulaId>,
+    /// What schemas evaluate; `None` while that is found out.
+    pub(crate) evaluated: HashMap<PlaceKey, Option<Cases>>,
     pub(crate) shapes: HashMap<(FormulaId, bool, Type), Rc<Vec<expand::Shape>>>,
     /// References being followed without a step into a value, one set per step.
     pub(crate) following: Vec<HashSet<(u32, bool)>>,
@@ -41,21 +51,20 @@ pub(crate) struct Normalizer<'a> {
     pub(crate) left: residual::Left,
     /// Automata are written.
     pub(crate) compose: bool,
-    pub(crate) steps: u64,
-    pub(crate) depth: usize,
-    pub(crate) deadline: Instant,
 }
 
 impl<'a> Normalizer<'a> {
-    pub(crate) fn new(index: Index<'a>, limits: &NormalizeLimits) -> Self {
-        let deadline = Instant::now() + limits.max_time;
+    pub(crate) fn new(index: Index<'a>, limits: &NormalizeLimits, budget: &Rc<Budget>) -> Self {
         Self {
+            budget: Rc::clone(budget),
             index,
-            forms: Formulas::new(),
-            langs: Languages::new(deadline),
+            forms: Formulas::new(budget),
+            langs: Languages::new(budget),
             limits: limits.clone(),
             defs: Vec::new(),
             def_ids: HashMap::new(),
+            known: HashMap::new(),
+            evaluated: HashMap::new(),
             shapes: HashMap::new(),
             following: vec![HashSet::new()],
             empties: HashMap::new(),
@@ -66,15 +75,13 @@ impl<'a> Normalizer<'a> {
             used: HashSet::new(),
             left: residual::Left::default(),
             compose: false,
-            steps: 0,
-            depth: 0,
-            deadline,
         }
     }
 
     /// Notes the first use of a rule at a path.
     pub(crate) fn rule(&mut self, rule: &'static str, path: &Rc<str>) {
         if self.used.insert((rule, Rc::clone(path))) {
+            self.budget.charge_bytes(2 * path.len() + 100);
             self.rules.push(RuleUse { rule, path: path.to_string() });
         }
     }
@@ -82,42 +89,56 @@ impl<'a> Normalizer<'a> {
     /// Notes that the schema mentions a key.
     pub(crate) fn mention(&mut self, key: &str) {
         if !self.ranks.contains_key(key) {
+            self.budget.charge_bytes(key.len() + 50);
             self.ranks.insert(key.into(), self.ranks.len());
         }
     }
 
     /// Counts a step of work on `f`.
-    pub(crate) fn step(&mut self, f: FormulaId) -> Result<(), SchemaError> {
-        self.steps += 1;
-        let late = self.steps.is_multiple_of(64) && Instant::now() > self.deadline;
-        if self.steps > self.limits.max_steps || late {
-            return Err(self.too_large(f));
-        }
-        Ok(())
+    pub(crate) fn step(&self, f: FormulaId) -> Result<(), SchemaError> {
+        self.spend(f, 1)
     }
 
-    pub(crate) fn enter(&mut self) -> Result<(), SchemaError> {
-        self.depth += 1;
-        if self.depth > 40 * self.limits.max_depth {
-            return Err(SchemaError::new(
-                "",
-                "",
-                "the schema is nested too deeply, or a reference leads back to itself",
-                "",
-            )
-            .because(Reason::TooDeep));
-        }
-        Ok(())
+    /// Counts steps of work on `f`.
+    pub(crate) fn spend(&self, f: FormulaId, steps: u64) -> Result<(), SchemaError> {
+        self.budget.spend(steps).map_err(|spent| self.spent(f, spent))
     }
 
-    pub(crate) fn leave(&mut self) {
-        self.depth -= 1;
+    /// Counts bytes that are kept for `f`.
+    pub(crate) fn hold(&self, f: FormulaId, bytes: usize) -> Result<(), SchemaError> {
+        self.budget.hold(bytes).map_err(|spent| self.spent(f, spent))
+    }
+
+    /// Enters a level of recursion, which lasts as long as what is returned.
+    pub(crate) fn enter(&self) -> Result<Level, SchemaError> {
+        self.budget.enter().map_err(|spent| self.spent(TRUE, spent))
+    }
+
+    /// The error for a budget that is spent by work on `f`.
+    pub(crate) fn spent(&self, f: FormulaId, spent: Spent) -> SchemaError {
+        let (path, keyword) = self.near(f);
+        let (reason, message) = match spent {
+            Spent::Steps => {
+                (Reason::BudgetSpent, "rewriting the schema takes more steps than the limit allows")
+            }
+            Spent::Bytes => {
+                (Reason::BudgetSpent, "rewriting the schema takes more memory than the limit allows")
+            }
+            Spent::Depth => {
+                (Reason::TooDeep, "the schema is nested too deeply, or a reference leads back to itself")
+            }
+            Spent::Time => (Reason::TimedOut, "the schema was not rewritten within the time limit"),
+        };
+        SchemaError::new(path, keyword, message, "").because(reason)
     }
 
     pub(crate) fn too_large(&self, f: FormulaId) -> SchemaError {
-        let place = self.forms.path_near(f).map_or("", |path| path);
-        let (path, keyword) = path::split_keyword(place);
-        SchemaError::new(path, keyword, "rewriting this takes more alternatives than the limit allows", "")
-            .because(Reason::TooLarge)
+        let (path, keyword) = self.near(f);
+        let message = "rewriting this takes more alternatives than the limit allows";
+        SchemaError::new(path, keyword, message, "").because(Reason::TooLarge)
+    }
+
+    fn near(&self, f: FormulaId) -> (&str, &str) {
+        path::split_keyword(self.forms.path_near(f).map_or("", |path| path))
     }
 }

@@ -4,6 +4,8 @@ use std::fmt::Write;
 
 use serde_json::Value;
 
+use crate::keyword::Keyword;
+
 /// Longer keys are cut in paths.
 const MAX_KEY_CHARS: usize = 80;
 
@@ -15,10 +17,6 @@ pub enum Step {
     /// Into an item of an array.
     Index(usize),
 }
-
-/// Keywords whose members are named schemas.
-const NAMED: [&str; 6] =
-    ["properties", "patternProperties", "$defs", "definitions", "dependencies", "dependentSchemas"];
 
 /// The steps of a path; `None` if it is not one, for instance because a long key was shortened.
 pub fn steps(path: &str) -> Option<Vec<Step>> {
@@ -61,7 +59,7 @@ pub fn keyword(path: &str) -> String {
                 String::new()
             }
             Step::Key(key) => {
-                in_names = NAMED.contains(&key.as_str());
+                in_names = crate::keyword::find(&key).is_some_and(Keyword::has_names);
                 key
             }
             Step::Index(_) => {
@@ -92,8 +90,9 @@ pub fn find_mut<'a>(root: &'a mut Value, steps: &[Step]) -> Option<&'a mut Value
 /// Appends a key to a path: `a.b`, or `a["b c"]` where the key is not a plain word.
 pub fn push_key(path: &mut String, key: &str) {
     let plain = !key.is_empty() && key.chars().all(|c| c.is_alphanumeric() || matches!(c, '_' | '-' | '$'));
-    if !plain {
-        let key = match key.char_indices().nth(MAX_KEY_CHARS) {
+    let cut = key.char_indices().nth(MAX_KEY_CHARS);
+    if !plain || cut.is_some() {
+        let key = match cut {
             Some((end, _)) => format!("{}...", &key[..end]),
             None => key.to_owned(),
         };
@@ -114,6 +113,38 @@ pub fn join(path: &str, rest: &str) -> String {
         _ if rest.starts_with('[') => format!("{path}{rest}"),
         _ => format!("{path}.{rest}"),
     }
+}
+
+/// The tokens of a JSON pointer (RFC 6901) without its first slash.
+pub fn pointer_tokens(pointer: &str) -> impl Iterator<Item = String> {
+    pointer.split('/').map(|token| token.replace("~1", "/").replace("~0", "~"))
+}
+
+/// What the fragment of a URI leads to as a JSON pointer: nothing, or `/` and tokens. Gives the steps as well;
+/// `None` if it is no pointer, or if nothing is there.
+pub fn resolve_fragment<'a>(root: &'a Value, fragment: &str) -> Option<(&'a Value, Vec<Step>)> {
+    if fragment.is_empty() {
+        return Some((root, Vec::new()));
+    }
+    let pointer = percent_decode(fragment)?;
+    let mut value = root;
+    let mut steps = Vec::new();
+    for token in pointer_tokens(pointer.strip_prefix('/')?) {
+        value = match value {
+            Value::Object(members) => {
+                let child = members.get(&token)?;
+                steps.push(Step::Key(token));
+                child
+            }
+            Value::Array(items) => {
+                let index = token.parse().ok()?;
+                steps.push(Step::Index(index));
+                items.get(index)?
+            }
+            _ => return None,
+        };
+    }
+    Some((value, steps))
 }
 
 /// The text that a percent-encoded part of a URI stands for; `None` if it is not one.
@@ -164,6 +195,25 @@ mod tests {
         for wrong in ["a..b", "a[", "a[x]", "[\"a", "a]b[", ".a"] {
             assert!(steps(wrong).is_none_or(|steps| steps.len() == 1), "{wrong}");
         }
+    }
+
+    #[test]
+    fn pointers_are_decoded() {
+        let root = serde_json::json!({"a/b": {"c~d": [1, {"é x": 7}]}});
+        let (value, steps) = resolve_fragment(&root, "/a~1b/c~0d/1/%C3%A9%20x").unwrap();
+        assert_eq!(value, 7);
+        assert_eq!(steps.len(), 4);
+        assert_eq!(resolve_fragment(&root, "").unwrap().0, &root);
+        for bad in ["/a", "/a~1b/c~0d/9", "anchor", "/%zz", "/%"] {
+            assert!(resolve_fragment(&root, bad).is_none(), "{bad}");
+        }
+    }
+
+    #[test]
+    fn long_keys_are_cut() {
+        let mut path = String::new();
+        push_key(&mut path, &"k".repeat(100_000));
+        assert_eq!(path, format!("[\"{}...\"]", "k".repeat(80)));
     }
 
     #[test]

@@ -1,5 +1,7 @@
 //! The table of rewriting rules, from which the documentation is made.
 
+use crate::keyword::Role;
+
 /// A rewriting rule.
 #[derive(Debug, Clone, Copy)]
 pub struct Rule {
@@ -168,48 +170,7 @@ pub const RULES: &[Rule] = &[
     },
 ];
 
-/// Keywords that a path may end in.
-const KEYWORDS: &[&str] = &[
-    "allOf",
-    "anyOf",
-    "oneOf",
-    "not",
-    "if",
-    "enum",
-    "const",
-    "type",
-    "$ref",
-    "$dynamicRef",
-    "$recursiveRef",
-    "pattern",
-    "format",
-    "minLength",
-    "maxLength",
-    "minimum",
-    "maximum",
-    "exclusiveMinimum",
-    "exclusiveMaximum",
-    "multipleOf",
-    "items",
-    "prefixItems",
-    "minItems",
-    "maxItems",
-    "contains",
-    "uniqueItems",
-    "properties",
-    "patternProperties",
-    "additionalProperties",
-    "required",
-    "minProperties",
-    "maxProperties",
-    "propertyNames",
-    "dependencies",
-    "dependentRequired",
-    "dependentSchemas",
-    "unevaluatedProperties",
-    "unevaluatedItems",
-];
-
+/// Whether a path may end in it as a keyword that is not held.
 pub(crate) fn is_keyword(name: &str) -> bool {
-    KEYWORDS.contains(&name)
+    crate::keyword::find(name).is_some_and(|keyword| keyword.role == Role::Constraint)
 }

@@ -24,8 +24,7 @@ impl Refusal {
     /// For a schema at the path `at` of the grammar.
     pub(crate) fn of_schema(refused: &SchemaError, at: &str) -> Self {
         let param = llgtrt_schema::path::join(at, &refused.param());
-        let hint = if refused.hint.is_empty() { advice(&refused.message) } else { refused.hint.clone() };
-        Self::new(param, &refused.keyword, &refused.message, hint)
+        Self::new(param, &refused.keyword, &refused.message, refused.hint.clone())
     }
 
     fn new(param: String, keyword: &str, message: &str, hint: String) -> Self {

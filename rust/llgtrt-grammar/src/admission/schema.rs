@@ -6,11 +6,11 @@
 mod keywords;
 pub(super) mod noops;
 mod paths;
-mod refs;
 
 use std::collections::{HashMap, HashSet, VecDeque};
 
 use llgtrt_core::Error;
+use llgtrt_schema::path::resolve_fragment;
 use serde_json::{Map, Value};
 
 use self::paths::{Paths, Segment};
@@ -141,7 +141,8 @@ impl<'a> Walk<'a> {
         keyword: &'a str,
         value: &'a Value,
     ) -> Result<(), Error> {
-        if !keywords::applies(keyword, object.get("type")) {
+        let known = llgtrt_schema::keyword::find(keyword);
+        if known.is_some_and(|known| !known.applies_to(object.get("type"))) {
             return Ok(());
         }
         if let Some(expected) = keywords::wrong_type(keyword, value) {
@@ -261,11 +262,12 @@ impl<'a> Walk<'a> {
         let mut found = false;
         let roots = if std::ptr::eq(base, self.root) { vec![base] } else { vec![base, self.root] };
         for root in roots {
-            if let Some((target, segments)) = refs::resolve(root, reference) {
+            let target = reference.strip_prefix('#').and_then(|fragment| resolve_fragment(root, fragment));
+            if let Some((target, steps)) = target {
                 found = true;
                 let mut path = Paths::ROOT;
-                for segment in segments {
-                    path = self.paths.push(path, segment);
+                for step in steps {
+                    path = self.paths.push(path, step.into());
                 }
                 self.ref_targets.insert(std::ptr::from_ref(target), target);
                 self.push(Node { schema: target, base: root, path, depth: node.depth + 1 });

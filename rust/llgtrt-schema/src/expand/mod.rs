@@ -10,20 +10,25 @@ pub(crate) mod regions;
 mod shapes;
 pub(crate) mod string;
 
-use std::collections::HashSet;
+use std::collections::{HashMap, HashSet};
+use std::hash::{DefaultHasher, Hash, Hasher};
 use std::rc::Rc;
 
 use serde_json::Value;
 
+use crate::budget::weight;
 use crate::expand::array::Array;
 use crate::expand::number::Number;
 use crate::expand::object::Object;
 use crate::expand::string::Text;
-use crate::formula::{FormulaId, Lit, Node, Type};
+use crate::formula::{FormulaId, Lit, Node, TRUE, Type};
 use crate::{Normalizer, Reason, ResidualMode, SchemaError};
 
 /// Depth of values up to which emptiness is looked for.
 const EMPTY_DEPTH: usize = 40;
+
+/// Entries of all shapes of a list together. What is written of more would have too many nodes.
+const MAX_LIST_WEIGHT: u64 = 200_000;
 
 /// A conjunction of constraints on values of one type.
 #[derive(Debug, Clone, PartialEq)]
@@ -54,6 +59,42 @@ impl Shape {
     }
 }
 
+impl Shape {
+    /// Number of its entries: what it takes to copy it.
+    pub(crate) fn weight(&self) -> u64 {
+        match self {
+            Shape::Null | Shape::Boolean { .. } | Shape::Number(_) => 1,
+            Shape::Text(text) => 1 + text.len() as u64,
+            Shape::Array(array) => 4 + (array.prefix.len() / 8 + array.somewhere.len()) as u64,
+            Shape::Object(object) => 4 + object.len() as u64,
+            // Shared.
+            Shape::Fixed(_) => 1,
+        }
+    }
+
+    /// Bytes that it holds, roughly.
+    fn bytes(&self) -> usize {
+        let fixed = match self {
+            Shape::Fixed(values) => 96 * values.iter().map(weight).sum::<u64>() as usize,
+            _ => 0,
+        };
+        200 + 72 * self.weight() as usize + fixed
+    }
+
+    /// The same for shapes that are equal.
+    fn fingerprint(&self) -> u64 {
+        let mut hasher = DefaultHasher::new();
+        std::mem::discriminant(self).hash(&mut hasher);
+        match self {
+            Shape::Object(object) => object.fingerprint().hash(&mut hasher),
+            Shape::Array(array) => (&array.prefix, array.rest, array.min, array.max).hash(&mut hasher),
+            Shape::Text(text) => text.fingerprint().hash(&mut hasher),
+            _ => {}
+        }
+        hasher.finish()
+    }
+}
+
 pub(crate) type Shapes = Vec<Shape>;
 
 impl Normalizer<'_> {
@@ -63,11 +104,11 @@ impl Normalizer<'_> {
             return Ok(Rc::clone(known));
         }
         self.step(f)?;
-        self.enter()?;
+        let level = self.enter()?;
         let result = self.expand(f, negated, t);
-        self.leave();
+        drop(level);
         let result = result.and_then(|mut list| {
-            dedup(&mut list);
+            self.dedup(f, &mut list)?;
             if list.len() > self.limits.max_alternatives { Err(self.too_large(f)) } else { Ok(list) }
         });
         let list = match result {
@@ -78,6 +119,7 @@ impl Normalizer<'_> {
             }
             result => result?,
         };
+        self.hold(f, 150 + list.iter().map(Shape::bytes).sum::<usize>())?;
         let list = Rc::new(list);
         self.shapes.insert((f, negated, t), Rc::clone(&list));
         Ok(list)
@@ -101,8 +143,11 @@ impl Normalizer<'_> {
             }
             Node::And(list) | Node::Or(list) => {
                 let mut out = Vec::new();
+                let mut size = 0;
                 for &g in list.iter() {
-                    out.extend(self.shapes(g, negated, t)?.iter().cloned());
+                    let shapes = self.shapes(g, negated, t)?;
+                    size += self.room(f, size, &shapes)?;
+                    out.extend(shapes.iter().cloned());
                     if out.len() > 4 * self.limits.max_alternatives {
                         return Err(self.too_large(f));
                     }
@@ -113,6 +158,7 @@ impl Normalizer<'_> {
                 let none: Vec<FormulaId> = list.iter().map(|&g| self.forms.not(g)).collect();
                 let mut options = vec![self.forms.and(none)];
                 for (i, &a) in list.iter().enumerate() {
+                    self.spend(f, (list.len() - i) as u64)?;
                     for &b in &list[i + 1..] {
                         options.push(self.forms.and([a, b]));
                     }
@@ -191,7 +237,9 @@ impl Normalizer<'_> {
         let mut all = vec![Shape::any(t)];
         for &(part, negated) in parts {
             let options = self.shapes(part, negated, t)?;
-            let before = (self.limits.residual == ResidualMode::Verify).then(|| all.clone());
+            // A single option only fails where values are listed.
+            let may_fail = options.len() != 1 || matches!(options[0], Shape::Fixed(_));
+            let before = (may_fail && self.limits.residual == ResidualMode::Verify).then(|| all.clone());
             all = match (self.meet_lists(whole, all, &options), before) {
                 // This part is left open, and the others are not.
                 (Err(error), Some(before)) if error.is_beyond() => {
@@ -221,19 +269,25 @@ impl Normalizer<'_> {
     ) -> Result<Shapes, SchemaError> {
         if let [option] = options {
             let mut met = Vec::with_capacity(all.len());
+            let mut size = 0;
             for shape in all {
                 self.step(whole)?;
-                met.extend(self.meet(shape, option)?);
+                if let Some(both) = self.meet(shape, option)? {
+                    size += self.room(whole, size, std::slice::from_ref(&both))?;
+                    met.push(both);
+                }
             }
             return Ok(met);
         }
         let mut met = Vec::new();
+        let mut size = 0;
         for shape in all {
             let from = met.len();
             for option in options {
-                self.step(whole)?;
+                self.spend(whole, 1 + shape.weight() / 4)?;
                 let Some(both) = self.meet(shape.clone(), option)? else { continue };
                 let Some(both) = self.prune(both)? else { continue };
+                size += self.room(whole, size, std::slice::from_ref(&both))?;
                 if both == shape && !self.loses_keys(&shape, options) {
                     // The option asks for nothing new: the others add nothing.
                     met.truncate(from);
@@ -242,7 +296,7 @@ impl Normalizer<'_> {
                 }
                 met.push(both);
             }
-            dedup(&mut met);
+            self.dedup(whole, &mut met)?;
             if met.len() > self.limits.max_alternatives {
                 return Err(self.too_large(whole));
             }
@@ -270,6 +324,7 @@ impl Normalizer<'_> {
         let mut out = Vec::new();
         for (i, own) in options.iter().enumerate() {
             let mut exact = (**own).clone();
+            self.spend(f, options.len() as u64)?;
             for (j, other) in options.iter().enumerate() {
                 if i == j || exact.is_empty() || other.is_empty() {
                     continue;
@@ -295,7 +350,7 @@ impl Normalizer<'_> {
     fn overlap(&mut self, whole: FormulaId, a: &[Shape], b: &[Shape]) -> Result<bool, SchemaError> {
         for x in a {
             for y in b {
-                self.step(whole)?;
+                self.spend(whole, 1 + x.weight() / 4)?;
                 if let Some(both) = self.meet(x.clone(), y)? {
                     if self.prune(both)?.is_some() {
                         return Ok(true);
@@ -308,6 +363,7 @@ impl Normalizer<'_> {
 
     /// Both at once; `None` if that is impossible at first sight.
     pub(crate) fn meet(&mut self, a: Shape, b: &Shape) -> Result<Option<Shape>, SchemaError> {
+        self.spend(TRUE, b.weight() / 4)?;
         Ok(match (a, b) {
             (Shape::Null, Shape::Null) => Some(Shape::Null),
             (Shape::Boolean { yes, no }, Shape::Boolean { yes: y, no: n }) => {
@@ -328,14 +384,17 @@ impl Normalizer<'_> {
 
     fn filter(&mut self, values: &[Value], shape: &Shape) -> Result<Option<Shape>, SchemaError> {
         let mut kept = Vec::new();
+        let mut others = HashSet::new();
+        if let Shape::Fixed(values) = shape {
+            self.spend(TRUE, values.iter().map(weight).sum())?;
+            others.extend(values.iter().map(crate::formula::canonical));
+        }
         for value in values {
+            self.spend(TRUE, weight(value))?;
             let fits = match (shape, value) {
                 (Shape::Array(array), Value::Array(items)) => self.fits_array(array, items)?,
                 (Shape::Object(object), Value::Object(members)) => self.fits_object(object, members)?,
-                (Shape::Fixed(others), value) => {
-                    let text = crate::formula::canonical(value);
-                    others.iter().any(|other| crate::formula::canonical(other) == text)
-                }
+                (Shape::Fixed(_), value) => others.contains(&crate::formula::canonical(value)),
                 _ => false,
             };
             if fits {
@@ -354,6 +413,31 @@ impl Normalizer<'_> {
             Shape::Object(object) => self.prune_object(*object)?.map(|o| Shape::Object(Box::new(o))),
             other => Some(other),
         })
+    }
+
+    /// The size of shapes that are added to a list of size `size`, if there is room for them.
+    fn room(&self, whole: FormulaId, size: u64, shapes: &[Shape]) -> Result<u64, SchemaError> {
+        let more = shapes.iter().map(Shape::weight).sum();
+        if size + more > MAX_LIST_WEIGHT { Err(self.too_large(whole)) } else { Ok(more) }
+    }
+
+    /// Drops what is in the list already.
+    fn dedup(&self, whole: FormulaId, list: &mut Shapes) -> Result<(), SchemaError> {
+        if list.len() < 2 {
+            return Ok(());
+        }
+        let mut kept: HashMap<u64, Vec<usize>> = HashMap::new();
+        let mut out = Shapes::with_capacity(list.len());
+        for shape in list.drain(..) {
+            let same = kept.entry(shape.fingerprint()).or_default();
+            self.spend(whole, (1 + same.len() as u64) * (1 + shape.weight() / 4))?;
+            if !same.iter().any(|&at| out[at] == shape) {
+                same.push(out.len());
+                out.push(shape);
+            }
+        }
+        *list = out;
+        Ok(())
     }
 
     /// Whether no value satisfies the formula, as far as that is seen.
@@ -389,16 +473,5 @@ impl Normalizer<'_> {
         let empty = empty?;
         self.empties.insert(f, empty);
         Ok(empty)
-    }
-}
-
-fn dedup(list: &mut Shapes) {
-    let mut at = 1;
-    while at < list.len() {
-        if list[..at].contains(&list[at]) {
-            list.remove(at);
-        } else {
-            at += 1;
-        }
     }
 }

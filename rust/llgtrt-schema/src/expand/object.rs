@@ -1,6 +1,7 @@
 //! Objects: values by key, required keys, sets of keys, counts, and what has to occur somewhere.
 
 use std::collections::BTreeSet;
+use std::hash::{DefaultHasher, Hash, Hasher};
 use std::rc::Rc;
 
 use indexmap::IndexMap;
@@ -64,6 +65,28 @@ impl PartialEq for Object {
 }
 
 impl Object {
+    /// Number of entries.
+    pub(crate) fn len(&self) -> usize {
+        2 * self.named.len()
+            + self.required.len()
+            + self.keys.len()
+            + self.rest.len()
+            + self.names.len()
+            + self.somewhere.len()
+    }
+
+    /// The same for objects that are equal: the order of the keys does not count.
+    pub(crate) fn fingerprint(&self) -> u64 {
+        let hash = |entry: &dyn Fn(&mut DefaultHasher)| {
+            let mut hasher = DefaultHasher::new();
+            entry(&mut hasher);
+            hasher.finish()
+        };
+        let named = self.named.iter().map(|(key, named)| hash(&|h| (key, named.f).hash(h)));
+        let sum = named.fold(0_u64, u64::wrapping_add);
+        hash(&|h| (sum, &self.required, self.min, self.max, self.somewhere.len()).hash(h))
+    }
+
     /// Whether no key outside of those named may occur, at first sight.
     fn is_closed(&self) -> bool {
         self.rest.iter().any(|(others, f)| {

@@ -4,6 +4,7 @@ use std::rc::Rc;
 
 use serde_json::Value;
 
+use crate::budget::weight;
 use crate::expand::number::Number;
 use crate::expand::string::Text;
 use crate::expand::{Shape, Shapes};
@@ -28,6 +29,7 @@ impl Normalizer<'_> {
                 }
             }
             (Lit::Values(values), t) => {
+                self.spend(f, values.list.iter().map(weight).sum())?;
                 let list: Vec<Value> = values.list.iter().filter(|v| Type::of(v) == t).cloned().collect();
                 if negated { self.other_shapes(&list, t)? } else { value_shapes(&list, t) }
             }
@@ -41,6 +43,13 @@ impl Normalizer<'_> {
                 Lit::Items { .. } | Lit::MinItems(_) | Lit::MaxItems(_) | Lit::Contains(..) | Lit::Unique,
                 Type::Array,
             ) => {
+                // One alternative for each item of a tuple that may be wrong.
+                if let (Lit::Items { prefix, .. }, true) = (lit, negated) {
+                    self.spend(f, prefix.len() as u64)?;
+                    if prefix.len() > self.limits.max_alternatives {
+                        return Err(self.too_large(f));
+                    }
+                }
                 let path = self.forms.path(f).cloned().unwrap_or_else(|| "".into());
                 let list = self.array_shapes(lit, negated, &path);
                 list.into_iter().map(|a| Shape::Array(Box::new(a))).collect()
@@ -102,9 +111,7 @@ impl Normalizer<'_> {
 
     /// A formula that only this value satisfies, out of its parts.
     fn structure(&mut self, value: &Value) -> FormulaId {
-        let one = |this: &mut Self, value: &Value| {
-            this.forms.lit(Lit::Values(crate::formula::Values::new(vec![value.clone()])))
-        };
+        let one = |this: &mut Self, value: &Value| this.forms.values(vec![value.clone()]);
         match value {
             Value::Array(items) => {
                 let prefix: Vec<FormulaId> = items.iter().map(|item| one(self, item)).collect();

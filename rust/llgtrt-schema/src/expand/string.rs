@@ -1,6 +1,7 @@
 //! Strings: lengths, languages, and lists.
 
 use std::collections::BTreeSet;
+use std::hash::{DefaultHasher, Hash, Hasher};
 use std::rc::Rc;
 
 use serde_json::{Map, Value, json};
@@ -30,6 +31,18 @@ pub(crate) struct Text {
 impl Text {
     pub(crate) fn listed(set: BTreeSet<Rc<str>>) -> Self {
         Self { set: Some(set), ..Self::default() }
+    }
+
+    /// Number of entries.
+    pub(crate) fn len(&self) -> usize {
+        self.all.len() + self.none.len() + self.set.as_ref().map_or(0, BTreeSet::len)
+    }
+
+    /// The same for texts that are equal.
+    pub(crate) fn fingerprint(&self) -> u64 {
+        let mut hasher = DefaultHasher::new();
+        (self.min, self.max, &self.all, &self.none, &self.set).hash(&mut hasher);
+        hasher.finish()
     }
 
     pub(crate) fn outside(language: LanguageId) -> Self {

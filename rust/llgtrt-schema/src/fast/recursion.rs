@@ -5,8 +5,11 @@ use std::collections::HashSet;
 
 use serde_json::Value;
 
-/// Whether every schema that is referred to has a finite value, as far as is seen at once.
-pub(super) fn ends(root: &Value) -> bool {
+use crate::budget::{Budget, weight};
+
+/// Whether every schema that is referred to has a finite value, as far as is seen at once and within the budget.
+pub(super) fn ends(root: &Value, budget: &Budget) -> bool {
+    let size = weight(root);
     let mut references = HashSet::new();
     let mut open = vec![root];
     while let Some(value) = open.pop() {
@@ -23,6 +26,9 @@ pub(super) fn ends(root: &Value) -> bool {
     // Each round adds the references whose values need only those found before.
     loop {
         let before = known.len();
+        if budget.spend(size).is_err() {
+            return false;
+        }
         for &reference in &references {
             let target = reference.strip_prefix('#').and_then(|pointer| root.pointer(pointer));
             if !known.contains(reference) && target.is_some_and(|schema| has_value(schema, &known)) {

@@ -2,6 +2,8 @@
 
 use serde_json::Value;
 
+use crate::budget::weight;
+
 use crate::formula::Num;
 use crate::formula::{FormulaId, Lit, Node, Type};
 use crate::{Normalizer, SchemaError};
@@ -34,10 +36,8 @@ impl Normalizer<'_> {
     /// Whether the value satisfies the formula.
     pub(crate) fn eval(&mut self, f: FormulaId, value: &Value) -> Result<bool, SchemaError> {
         self.step(f)?;
-        self.enter()?;
-        let result = self.eval_node(f, value);
-        self.leave();
-        result
+        let _level = self.enter()?;
+        self.eval_node(f, value)
     }
 
     fn eval_node(&mut self, f: FormulaId, value: &Value) -> Result<bool, SchemaError> {
@@ -81,8 +81,8 @@ impl Normalizer<'_> {
             (Lit::Unknown(bits, path), value) if bits & Type::of(value).bit() != 0 => Err(self.unknown(path)),
             (Lit::Types(bits), value) => Ok(bits & Type::of(value).bit() != 0),
             (Lit::Values(values), value) => {
-                let text = canonical(value);
-                Ok(values.list.iter().any(|known| canonical(known) == text))
+                self.budget.charge(weight(value));
+                Ok(values.contains(&canonical(value)))
             }
             (_, Value::Number(number)) => {
                 let Some(num) = Num::new(number) else { return Ok(true) };
@@ -94,12 +94,15 @@ impl Normalizer<'_> {
                     _ => true,
                 })
             }
-            (_, Value::String(text)) => Ok(match lit {
-                Lit::MinLength(n) => text.chars().count() as u64 >= *n,
-                Lit::MaxLength(n) => text.chars().count() as u64 <= *n,
-                Lit::Match(language, _) => self.langs.matches(*language, text),
-                _ => true,
-            }),
+            (Lit::MinLength(_) | Lit::MaxLength(_) | Lit::Match(..), Value::String(text)) => {
+                self.budget.charge(text.len() as u64 / 64);
+                Ok(match lit {
+                    Lit::MinLength(n) => text.chars().count() as u64 >= *n,
+                    Lit::MaxLength(n) => text.chars().count() as u64 <= *n,
+                    Lit::Match(language, _) => self.langs.matches(*language, text),
+                    _ => true,
+                })
+            }
             (_, Value::Array(items)) => self.eval_array(lit, items),
             (_, Value::Object(members)) => self.eval_object(lit, members),
             _ => Ok(true),
@@ -127,6 +130,7 @@ impl Normalizer<'_> {
                 count >= *min && max.is_none_or(|max| count <= max)
             }
             Lit::Unique => {
+                self.budget.charge(items.iter().map(weight).sum());
                 let mut texts: Vec<String> = items.iter().map(canonical).collect();
                 texts.sort_unstable();
                 texts.windows(2).all(|pair| pair[0] != pair[1])
@@ -176,6 +180,7 @@ impl Normalizer<'_> {
 
     /// Whether a key is outside of the listed names and languages.
     pub(crate) fn is_other(&mut self, others: &crate::formula::Others, key: &str) -> bool {
+        self.budget.charge(others.names.len() as u64 / 16);
         !others.names.iter().any(|name| &**name == key)
             && !others.languages.iter().any(|&language| self.langs.matches(language, key))
     }

@@ -10,12 +10,16 @@ mod num;
 pub(crate) use self::eval::canonical;
 pub(crate) use self::num::{Num, Ratio};
 
-use std::collections::HashMap;
+use std::collections::{HashMap, HashSet};
 use std::rc::Rc;
 
 use serde_json::Value;
 
+use crate::budget::{Budget, weight};
 use crate::languages::LanguageId;
+
+/// Lists up to this length are searched from front to back.
+const SHORT: usize = 16;
 
 /// A formula in the arena.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord)]
@@ -72,23 +76,36 @@ impl Type {
     }
 }
 
-/// JSON values that compare as JSON Schema compares them.
+/// JSON values that compare as JSON Schema compares them. Made by [`Formulas::values`].
 #[derive(Debug, Clone)]
 pub(crate) struct Values {
-    /// Canonical text: object keys sorted, numbers by value.
+    /// Canonical texts, one after the other: object keys sorted, numbers by value.
     key: Rc<str>,
+    /// Where each text is in `key`, sorted by the texts.
+    texts: Rc<[(u32, u32)]>,
     pub(crate) list: Rc<Vec<Value>>,
 }
 
 impl Values {
-    pub(crate) fn new(mut list: Vec<Value>) -> Self {
+    fn new(mut list: Vec<Value>) -> Self {
         list.iter_mut().for_each(drop_sign_of_zero);
         let mut key = String::new();
+        let mut texts = Vec::with_capacity(list.len());
         for value in &list {
+            let from = key.len() as u32;
             key.push_str(&crate::formula::canonical(value));
+            texts.push((from, key.len() as u32));
             key.push('\n');
         }
-        Self { key: key.into(), list: Rc::new(list) }
+        let text = |&(from, to): &(u32, u32)| &key[from as usize..to as usize];
+        texts.sort_by(|a, b| text(a).cmp(text(b)));
+        Self { texts: texts.into(), key: key.into(), list: Rc::new(list) }
+    }
+
+    /// Whether one of them has this canonical text.
+    pub(crate) fn contains(&self, text: &str) -> bool {
+        let known = |&(from, to): &(u32, u32)| &self.key[from as usize..to as usize];
+        self.texts.binary_search_by(|range| known(range).cmp(text)).is_ok()
     }
 }
 
@@ -180,9 +197,11 @@ pub(crate) enum Node {
     Def(u32),
 }
 
-/// The arena.
+/// The arena. It grows in [`Formulas::intern`] only, which charges the budget; once that is spent, it does not
+/// grow any more, and what it answers means nothing.
 #[derive(Debug)]
 pub(crate) struct Formulas {
+    budget: Rc<Budget>,
     nodes: Vec<Node>,
     ids: HashMap<Node, FormulaId>,
     /// The source path that a formula was first made for.
@@ -190,8 +209,9 @@ pub(crate) struct Formulas {
 }
 
 impl Formulas {
-    pub(crate) fn new() -> Self {
-        let mut formulas = Self { nodes: Vec::new(), ids: HashMap::new(), paths: HashMap::new() };
+    pub(crate) fn new(budget: &Rc<Budget>) -> Self {
+        let mut formulas =
+            Self { budget: Rc::clone(budget), nodes: Vec::new(), ids: HashMap::new(), paths: HashMap::new() };
         formulas.intern(Node::True);
         formulas.intern(Node::False);
         formulas
@@ -202,8 +222,11 @@ impl Formulas {
     }
 
     pub(crate) fn set_path(&mut self, f: FormulaId, path: &str) {
-        if f > FALSE {
-            self.paths.entry(f).or_insert_with(|| path.into());
+        if f > FALSE && !self.budget.is_spent() {
+            self.paths.entry(f).or_insert_with(|| {
+                self.budget.charge_bytes(path.len() + 60);
+                path.into()
+            });
         }
     }
 
@@ -229,13 +252,32 @@ impl Formulas {
     }
 
     fn intern(&mut self, node: Node) -> FormulaId {
+        let size = node.size();
+        self.budget.charge(1 + size as u64 / 32);
         if let Some(&id) = self.ids.get(&node) {
             return id;
+        }
+        if self.nodes.len() > FALSE.index() {
+            self.budget.charge_bytes(240 + size);
+            if self.budget.is_spent() {
+                return FALSE;
+            }
         }
         let id = FormulaId(self.nodes.len() as u32);
         self.nodes.push(node.clone());
         self.ids.insert(node, id);
         id
+    }
+
+    /// One of the values.
+    pub(crate) fn values(&mut self, list: Vec<Value>) -> FormulaId {
+        let nodes = list.iter().map(weight).sum::<u64>();
+        self.budget.charge(nodes);
+        self.budget.charge_bytes(96 * nodes as usize);
+        if self.budget.is_spent() {
+            return FALSE;
+        }
+        self.lit(Lit::Values(Values::new(list)))
     }
 
     pub(crate) fn lit(&mut self, lit: Lit) -> FormulaId {
@@ -276,62 +318,42 @@ impl Formulas {
 
     /// All of them. The order stays: it decides the order of properties.
     pub(crate) fn and(&mut self, list: impl IntoIterator<Item = FormulaId>) -> FormulaId {
-        let mut flat = Vec::new();
+        let mut flat = Distinct::default();
         for f in list {
             match self.node(f) {
                 Node::True => {}
                 Node::False => return FALSE,
-                Node::And(inner) => {
-                    for &g in inner.iter() {
-                        if !flat.contains(&g) {
-                            flat.push(g);
-                        }
-                    }
-                }
-                _ => {
-                    if !flat.contains(&f) {
-                        flat.push(f);
-                    }
-                }
+                Node::And(inner) => flat.extend(inner),
+                _ => flat.push(f),
             }
         }
         if self.has_complements(&flat) {
             return FALSE;
         }
-        match flat.len() {
+        match flat.list.len() {
             0 => TRUE,
-            1 => flat[0],
-            _ => self.intern(Node::And(flat.into())),
+            1 => flat.list[0],
+            _ => self.intern(Node::And(flat.list.into())),
         }
     }
 
     pub(crate) fn or(&mut self, list: impl IntoIterator<Item = FormulaId>) -> FormulaId {
-        let mut flat = Vec::new();
+        let mut flat = Distinct::default();
         for f in list {
             match self.node(f) {
                 Node::False => {}
                 Node::True => return TRUE,
-                Node::Or(inner) => {
-                    for &g in inner.iter() {
-                        if !flat.contains(&g) {
-                            flat.push(g);
-                        }
-                    }
-                }
-                _ => {
-                    if !flat.contains(&f) {
-                        flat.push(f);
-                    }
-                }
+                Node::Or(inner) => flat.extend(inner),
+                _ => flat.push(f),
             }
         }
         if self.has_complements(&flat) {
             return TRUE;
         }
-        match flat.len() {
+        match flat.list.len() {
             0 => FALSE,
-            1 => flat[0],
-            _ => self.intern(Node::Or(flat.into())),
+            1 => flat.list[0],
+            _ => self.intern(Node::Or(flat.list.into())),
         }
     }
 
@@ -344,8 +366,54 @@ impl Formulas {
         }
     }
 
-    fn has_complements(&self, list: &[FormulaId]) -> bool {
-        list.iter().any(|&f| matches!(self.node(f), Node::Not(g) if list.contains(g)))
+    fn has_complements(&self, list: &Distinct) -> bool {
+        self.budget.charge(list.list.len() as u64 / 4);
+        list.list.iter().any(|&f| matches!(self.node(f), Node::Not(g) if list.contains(*g)))
+    }
+}
+
+/// Formulas in the order in which they first came.
+#[derive(Default)]
+struct Distinct {
+    list: Vec<FormulaId>,
+    /// The same, once the list is long.
+    set: HashSet<FormulaId>,
+}
+
+impl Distinct {
+    fn contains(&self, f: FormulaId) -> bool {
+        if self.set.is_empty() { self.list.contains(&f) } else { self.set.contains(&f) }
+    }
+
+    fn push(&mut self, f: FormulaId) {
+        if self.contains(f) {
+            return;
+        }
+        self.list.push(f);
+        if self.list.len() == SHORT {
+            self.set.extend(self.list.iter().copied());
+        } else if self.list.len() > SHORT {
+            self.set.insert(f);
+        }
+    }
+
+    fn extend(&mut self, list: &[FormulaId]) {
+        list.iter().for_each(|&f| self.push(f));
+    }
+}
+
+impl Node {
+    /// Bytes that the node holds beside itself.
+    fn size(&self) -> usize {
+        match self {
+            Node::And(list) | Node::Or(list) | Node::One(list) => 4 * list.len(),
+            Node::Lit(Lit::Items { prefix, .. }) => 4 * prefix.len(),
+            Node::Lit(Lit::Values(values)) => 8 * values.texts.len() + values.key.len(),
+            Node::Lit(Lit::Rest(others, _)) => 16 * others.names.len() + 4 * others.languages.len(),
+            Node::Lit(Lit::Key(key, _) | Lit::Required(key) | Lit::Unknown(_, key)) => key.len(),
+            Node::Lit(Lit::Match(_, Some(text)) | Lit::Keys(_, Some(text), _)) => text.len(),
+            _ => 0,
+        }
     }
 }
 

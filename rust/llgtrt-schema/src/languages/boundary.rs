@@ -43,6 +43,7 @@ impl Languages {
 
     /// As `ast`, then as `after`.
     fn before(&mut self, ast: &Ast, after: After) -> Result<After, PatternError> {
+        self.go_on()?;
         if !ast.asserts() {
             let language = self.lang(ast, EMPTY, false)?;
             let some = self.ending_in(language, after);

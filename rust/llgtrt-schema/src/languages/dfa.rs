@@ -1,7 +1,7 @@
 //! Deterministic automata of expressions: emptiness, and the way back to a regular expression.
 //! Bounded in states and in the length of what is written.
 
-use std::collections::{BTreeMap, HashMap, HashSet};
+use std::collections::{BTreeMap, BTreeSet, HashMap, HashSet};
 use std::rc::Rc;
 
 use super::chars::Chars;
@@ -13,36 +13,47 @@ const SEARCH_STATES: usize = 1500;
 /// States of an automaton that is written as a regular expression.
 const PRINT_STATES: usize = 300;
 
-fn successors(exprs: &mut Exprs, x: LanguageId) -> Vec<(Chars, LanguageId)> {
-    let mut heads = Vec::new();
-    exprs.heads(x, &mut heads);
+/// Where each set of characters leads; `None` if that is too much to find out.
+fn successors(exprs: &mut Exprs, x: LanguageId) -> Option<Vec<(Chars, LanguageId)>> {
+    let heads = exprs.heads(x);
+    // Every set is looked at for every cut between characters.
+    let cuts: usize = heads.iter().map(|set| 2 * set.ranges().len()).sum();
+    exprs.look(cuts * heads.len() / 8)?;
     let mut by_target: Vec<(LanguageId, Chars)> = Vec::new();
     for class in classes(&heads) {
+        exprs.look(1 + (by_target.len() + class.ranges().len()) / 8)?;
         let Some(&(first, _)) = class.ranges().first() else { continue };
         let next = exprs.derivative(x, first);
         if next == NOTHING {
             continue;
         }
         match by_target.iter_mut().find(|(target, _)| *target == next) {
-            Some((_, set)) => *set = set.union(&class),
+            Some((_, set)) => {
+                exprs.look(set.ranges().len() / 4)?;
+                *set = set.union(&class);
+            }
             None => by_target.push((next, class)),
         }
     }
-    by_target.into_iter().map(|(target, set)| (set, target)).collect()
+    Some(by_target.into_iter().map(|(target, set)| (set, target)).collect())
 }
 
 /// Whether no string is in the language; `None` if the search was too long.
 pub(crate) fn is_empty(exprs: &mut Exprs, start: LanguageId) -> Option<bool> {
+    exprs.search(|exprs| find_empty(exprs, start))
+}
+
+fn find_empty(exprs: &mut Exprs, start: LanguageId) -> Option<bool> {
     let mut seen = HashSet::from([start]);
     let mut open = vec![start];
     while let Some(x) = open.pop() {
         if exprs.nullable(x) {
             return Some(false);
         }
-        if seen.len() > SEARCH_STATES || exprs.is_spent() {
+        if seen.len() > SEARCH_STATES {
             return None;
         }
-        for (_, next) in successors(exprs, x) {
+        for (_, next) in successors(exprs, x)? {
             if seen.insert(next) {
                 open.push(next);
             }
@@ -63,7 +74,7 @@ fn build(exprs: &mut Exprs, start: LanguageId) -> Option<Dfa> {
     let mut at = 0;
     while at < states.len() {
         let mut out = Vec::new();
-        for (set, next) in successors(exprs, states[at]) {
+        for (set, next) in successors(exprs, states[at])? {
             let id = *ids.entry(next).or_insert_with(|| {
                 states.push(next);
                 states.len() - 1
@@ -72,7 +83,7 @@ fn build(exprs: &mut Exprs, start: LanguageId) -> Option<Dfa> {
         }
         edges.push(out);
         at += 1;
-        if states.len() > SEARCH_STATES || exprs.is_spent() {
+        if states.len() > SEARCH_STATES {
             return None;
         }
     }
@@ -86,13 +97,11 @@ fn minimal(exprs: &Exprs, dfa: &Dfa) -> Option<Dfa> {
     let mut group: Vec<usize> = dfa.accepting.iter().map(|&a| usize::from(a)).collect();
     let mut count = 0;
     loop {
-        if exprs.is_spent() {
-            return None;
-        }
         let mut ids: BTreeMap<(usize, Vec<(usize, Chars)>), usize> = BTreeMap::new();
         let mut next = vec![0; n];
         for state in 0..n {
             let mut out: BTreeMap<usize, Chars> = BTreeMap::new();
+            exprs.look(1 + dfa.edges[state].iter().map(|(set, _)| 1 + set.ranges().len()).sum::<usize>())?;
             for (set, target) in &dfa.edges[state] {
                 let merged = out.get(&group[*target]).map_or_else(|| set.clone(), |known| known.union(set));
                 out.insert(group[*target], merged);
@@ -184,9 +193,53 @@ fn star(inner: Option<&Rc<Rx>>) -> Rc<Rx> {
     }
 }
 
+/// An edge of the graph, with the size of its expression.
+#[derive(Clone)]
+struct Edge {
+    rx: Rc<Rx>,
+    size: usize,
+}
+
+/// An automaton whose edges are expressions.
+struct Graph {
+    out: Vec<BTreeMap<usize, Edge>>,
+    /// The states with an edge to each state.
+    sources: Vec<BTreeSet<usize>>,
+}
+
+impl Graph {
+    /// Adds an edge, or another way along one.
+    fn connect(&mut self, from: usize, to: usize, rx: Rc<Rx>) {
+        let old = self.out[from].remove(&to).map(|edge| edge.rx);
+        let rx = or(old, rx);
+        self.out[from].insert(to, Edge { size: size(&rx), rx });
+        self.sources[to].insert(from);
+    }
+
+    fn degree(&self, state: usize) -> usize {
+        1 + self.out[state].len() + self.sources[state].len()
+    }
+
+    /// What it adds to the text to do without a state.
+    fn cost(&self, state: usize) -> usize {
+        let sources = self.sources[state].iter().filter(|&&from| from != state);
+        let ins = sources.clone().count();
+        let into: usize = sources.filter_map(|&from| self.out[from].get(&state)).map(|edge| edge.size).sum();
+        let targets = self.out[state].iter().filter(|(to, _)| **to != state);
+        let outs = targets.clone().count();
+        let out: usize = targets.map(|(_, edge)| edge.size).sum();
+        let own = self.out[state].get(&state).map_or(0, |edge| edge.size);
+        into * outs + out * ins + own * ins
+    }
+}
+
 /// The language as an anchored regular expression of at most `max_bytes`, in the syntax of the regex
 /// crates. `None` if it is too large, or empty.
 pub(crate) fn print(exprs: &mut Exprs, start: LanguageId, max_bytes: usize) -> Option<String> {
+    exprs.search(|exprs| find_text(exprs, start, max_bytes))
+}
+
+fn find_text(exprs: &mut Exprs, start: LanguageId, max_bytes: usize) -> Option<String> {
     let dfa = build(exprs, start)?;
     let n = dfa.edges.len();
     if n > PRINT_STATES {
@@ -194,56 +247,37 @@ pub(crate) fn print(exprs: &mut Exprs, start: LanguageId, max_bytes: usize) -> O
     }
     // State elimination between a new start `n` and a new end `n + 1`.
     let (first, last) = (n, n + 1);
-    let mut edges: Vec<BTreeMap<usize, Rc<Rx>>> = vec![BTreeMap::new(); n + 2];
-    let mut sources: Vec<HashSet<usize>> = vec![HashSet::new(); n + 2];
-    let mut connect = |edges: &mut Vec<BTreeMap<usize, Rc<Rx>>>, from: usize, to: usize, rx: Rc<Rx>| {
-        let old = edges[from].remove(&to);
-        edges[from].insert(to, or(old, rx));
-        sources[to].insert(from);
-    };
-    connect(&mut edges, first, 0, Rc::new(Rx::Empty));
+    let mut graph = Graph { out: vec![BTreeMap::new(); n + 2], sources: vec![BTreeSet::new(); n + 2] };
+    graph.connect(first, 0, Rc::new(Rx::Empty));
     for state in 0..n {
         for (set, target) in &dfa.edges[state] {
-            connect(&mut edges, state, *target, Rc::new(Rx::Class(set.clone())));
+            graph.connect(state, *target, Rc::new(Rx::Class(set.clone())));
         }
         if dfa.accepting[state] {
-            connect(&mut edges, state, last, Rc::new(Rx::Empty));
+            graph.connect(state, last, Rc::new(Rx::Empty));
         }
     }
     let mut left: Vec<usize> = (0..n).collect();
     while !left.is_empty() {
-        if exprs.is_spent() {
-            return None;
-        }
-        let weight = |state: usize| {
-            let into: usize = (0..n + 2)
-                .filter(|&s| s != state)
-                .filter_map(|s| edges[s].get(&state))
-                .map(|x| size(x))
-                .sum();
-            let ins = (0..n + 2).filter(|&s| s != state && edges[s].contains_key(&state)).count();
-            let outs = edges[state].iter().filter(|(to, _)| **to != state);
-            let out: usize = outs.clone().map(|(_, x)| size(x)).sum();
-            let own = edges[state].get(&state).map_or(0, |x| size(x));
-            into * outs.count() + out * ins + own * ins
-        };
-        let at = (0..left.len()).min_by_key(|&i| weight(left[i]))?;
+        exprs.look(left.iter().map(|&state| graph.degree(state)).sum())?;
+        let at = (0..left.len()).min_by_key(|&i| graph.cost(left[i]))?;
         let state = left.swap_remove(at);
-        let out = std::mem::take(&mut edges[state]);
-        let own = star(out.get(&state));
-        for edges in &mut edges {
-            let Some(into) = edges.remove(&state) else { continue };
-            for (&to, rx) in out.iter().filter(|(to, _)| **to != state) {
-                let joined = concat(&[&into, &own, rx]);
+        let out = std::mem::take(&mut graph.out[state]);
+        let own = star(out.get(&state).map(|edge| &edge.rx));
+        out.keys().for_each(|&to| _ = graph.sources[to].remove(&state));
+        for from in std::mem::take(&mut graph.sources[state]) {
+            let Some(into) = graph.out[from].remove(&state) else { continue };
+            for (&to, edge) in out.iter().filter(|(to, _)| **to != state) {
+                exprs.look(1 + (into.size + edge.size) / 8)?;
+                let joined = concat(&[&into.rx, &own, &edge.rx]);
                 if size(&joined) > max_bytes {
                     return None;
                 }
-                let old = edges.remove(&to);
-                edges.insert(to, or(old, joined));
+                graph.connect(from, to, joined);
             }
         }
     }
-    let rx = edges[first].remove(&last)?;
+    let rx = graph.out[first].remove(&last)?.rx;
     let mut text = String::from("^");
     write(&rx, &mut text);
     text.push('$');

@@ -1,11 +1,12 @@
 //! Regular languages as hash-consed expressions with complement and intersection, and their
 //! derivatives. One arena per normalisation; nothing is shared between threads.
 
-use std::collections::HashMap;
+use std::cell::Cell;
+use std::collections::{HashMap, HashSet};
 use std::rc::Rc;
-use std::time::Instant;
 
 use super::chars::Chars;
+use crate::budget::Budget;
 
 /// An expression in the arena.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord)]
@@ -37,13 +38,17 @@ pub(crate) const ANY_CHAR: LanguageId = LanguageId(2);
 /// Every string.
 pub(crate) const ALL: LanguageId = LanguageId(3);
 
-/// Nodes of the arena; derivatives of large expressions fill it.
-const MAX_NODES: usize = 400_000;
+/// Nodes of the arena up to which questions are answered; derivatives of large expressions fill it.
+const MAX_NODES: usize = 200_000;
 
-/// The arena.
+/// The arena. It grows in [`Exprs::intern`] only, which charges the budget; once that is spent, it does not
+/// grow any more, and what it answers means nothing.
 #[derive(Debug)]
 pub(crate) struct Exprs {
-    deadline: Instant,
+    budget: Rc<Budget>,
+    /// Steps that were spent on questions, and when the present one was asked.
+    searched: Cell<u64>,
+    asked: Cell<Option<u64>>,
     nodes: Vec<Node>,
     nullable: Vec<bool>,
     ids: HashMap<Node, LanguageId>,
@@ -51,9 +56,11 @@ pub(crate) struct Exprs {
 }
 
 impl Exprs {
-    pub(crate) fn new(deadline: Instant) -> Self {
+    pub(crate) fn new(budget: &Rc<Budget>) -> Self {
         let mut exprs = Self {
-            deadline,
+            budget: Rc::clone(budget),
+            searched: Cell::new(0),
+            asked: Cell::new(None),
             nodes: Vec::new(),
             nullable: Vec::new(),
             ids: HashMap::new(),
@@ -66,14 +73,66 @@ impl Exprs {
         exprs
     }
 
-    /// Whether there is no room or no time for more: a search gives up then.
-    pub(crate) fn is_spent(&self) -> bool {
-        self.nodes.len() > MAX_NODES || Instant::now() > self.deadline
+    /// Answers a question that may stay open, such as whether a language is empty. All of them together
+    /// get a part of the budget: a schema that asks hard ones is not refused for it.
+    pub(crate) fn search<T>(&mut self, question: impl FnOnce(&mut Self) -> Option<T>) -> Option<T> {
+        if self.is_spent() {
+            return None;
+        }
+        self.asked.set(Some(self.budget.steps()));
+        let answer = question(self);
+        self.searched.set(self.spent_on_questions());
+        self.asked.set(None);
+        answer
+    }
+
+    fn spent_on_questions(&self) -> u64 {
+        self.searched.get() + self.asked.get().map_or(0, |from| self.budget.steps() - from)
+    }
+
+    /// Counts steps of a search, which gives up if there are no more.
+    pub(crate) fn look(&self, steps: usize) -> Option<()> {
+        self.budget.charge(steps as u64);
+        (!self.is_spent()).then_some(())
+    }
+
+    /// Counts steps of work that has to be done.
+    pub(crate) fn charge(&self, steps: usize) {
+        self.budget.charge(steps as u64);
+    }
+
+    /// Whether questions are not answered any more.
+    fn is_spent(&self) -> bool {
+        self.nodes.len() > MAX_NODES
+            || self.spent_on_questions() > self.budget.max_search_steps()
+            || self.budget.is_spent()
+    }
+
+    /// Whether nothing is worked out any more.
+    pub(crate) fn is_over(&self) -> bool {
+        self.budget.is_spent()
+    }
+
+    /// Counts bytes that are kept beside the arena.
+    pub(crate) fn hold(&self, bytes: usize) {
+        self.budget.charge_bytes(bytes);
     }
 
     fn intern(&mut self, node: Node) -> LanguageId {
+        let size = match &node {
+            Node::Or(list) | Node::And(list) => 4 * list.len(),
+            Node::Class(set) => 8 * set.ranges().len(),
+            _ => 0,
+        };
+        self.charge(1 + size / 16);
         if let Some(&id) = self.ids.get(&node) {
             return id;
+        }
+        if self.nodes.len() > ALL.index() {
+            self.budget.charge_bytes(160 + size);
+            if self.budget.is_spent() {
+                return NOTHING;
+            }
         }
         let nullable = match &node {
             Node::Nothing | Node::Class(_) => false,
@@ -120,16 +179,24 @@ impl Exprs {
                 return b;
             }
         }
-        if let Node::Concat(head, tail) = self.nodes[a.index()] {
-            let rest = self.concat(tail, b);
-            return self.concat(head, rest);
+        // Concatenations lean to the right: their first part is none.
+        let mut heads = Vec::new();
+        let mut rest = a;
+        while let Node::Concat(head, tail) = self.nodes[rest.index()] {
+            heads.push(head);
+            rest = tail;
         }
-        self.intern(Node::Concat(a, b))
+        let mut whole = if heads.is_empty() { self.intern(Node::Concat(a, b)) } else { self.concat(rest, b) };
+        for head in heads.into_iter().rev() {
+            whole = self.concat(head, whole);
+        }
+        whole
     }
 
     pub(crate) fn or(&mut self, list: impl IntoIterator<Item = LanguageId>) -> LanguageId {
         let mut flat = Vec::new();
         let mut class: Option<Chars> = None;
+        let mut ranges = 0;
         for x in list {
             match &self.nodes[x.index()] {
                 Node::Or(inner) => flat.extend(inner.iter().copied()),
@@ -139,6 +206,7 @@ impl Exprs {
         }
         flat.retain(|&x| match &self.nodes[x.index()] {
             Node::Class(set) => {
+                ranges += set.ranges().len() + class.as_ref().map_or(0, |class| class.ranges().len());
                 class = Some(class.as_ref().map_or_else(|| (**set).clone(), |c| c.union(set)));
                 false
             }
@@ -147,6 +215,7 @@ impl Exprs {
         if let Some(set) = class {
             flat.push(self.class(set));
         }
+        self.charge(ranges / 2 + flat.len() / 2);
         flat.sort_unstable();
         flat.dedup();
         if flat.contains(&ALL) || self.has_complements(&flat) {
@@ -168,6 +237,7 @@ impl Exprs {
                 _ => flat.push(x),
             }
         }
+        self.charge(flat.len() / 2);
         flat.sort_unstable();
         flat.dedup();
         if flat.contains(&NOTHING) || self.has_complements(&flat) {
@@ -216,6 +286,10 @@ impl Exprs {
         if let Some(&known) = self.derivatives.get(&(x, c)) {
             return known;
         }
+        self.charge(1);
+        if self.is_over() {
+            return NOTHING;
+        }
         let result = match self.nodes[x.index()].clone() {
             Node::Nothing | Node::Empty => NOTHING,
             Node::Class(set) => {
@@ -225,16 +299,7 @@ impl Exprs {
                     NOTHING
                 }
             }
-            Node::Concat(a, b) => {
-                let head = self.derivative(a, c);
-                let first = self.concat(head, b);
-                if self.nullable(a) {
-                    let second = self.derivative(b, c);
-                    self.or([first, second])
-                } else {
-                    first
-                }
-            }
+            Node::Concat(..) => return self.derivative_of_concat(x, c),
             Node::Or(list) => {
                 let parts: Vec<LanguageId> = list.iter().map(|&x| self.derivative(x, c)).collect();
                 self.or(parts)
@@ -253,36 +318,77 @@ impl Exprs {
                 self.concat(head, rest)
             }
         };
+        self.note_derivative(x, c, result);
+        result
+    }
+
+    fn note_derivative(&mut self, x: LanguageId, c: u32, result: LanguageId) {
+        self.budget.charge_bytes(40);
         self.derivatives.insert((x, c), result);
+    }
+
+    /// As [`Exprs::derivative`], without recursion over a long row of parts that may be empty.
+    fn derivative_of_concat(&mut self, x: LanguageId, c: u32) -> LanguageId {
+        let mut row = Vec::new();
+        let mut at = x;
+        let mut result = loop {
+            let Node::Concat(a, b) = self.nodes[at.index()] else { break self.derivative(at, c) };
+            if at != x {
+                if let Some(&known) = self.derivatives.get(&(at, c)) {
+                    break known;
+                }
+            }
+            row.push((at, a, b));
+            if !self.nullable(a) {
+                break NOTHING;
+            }
+            at = b;
+        };
+        for (at, a, b) in row.into_iter().rev() {
+            let head = self.derivative(a, c);
+            let first = self.concat(head, b);
+            result = self.or([first, result]);
+            self.note_derivative(at, c, result);
+        }
         result
     }
 
     /// The sets that decide which derivative a character leads to.
-    pub(crate) fn heads(&self, x: LanguageId, out: &mut Vec<Rc<Chars>>) {
-        match &self.nodes[x.index()] {
-            Node::Nothing | Node::Empty => {}
-            Node::Class(set) => {
-                if !out.contains(set) {
-                    out.push(Rc::clone(set));
+    pub(crate) fn heads(&self, x: LanguageId) -> Vec<Rc<Chars>> {
+        let mut out = Vec::new();
+        let mut seen = HashSet::from([x]);
+        let mut open = vec![x];
+        while let Some(x) = open.pop() {
+            self.charge(1);
+            // The last one first, so that they come in order.
+            let mut push = |x: LanguageId| {
+                if seen.insert(x) {
+                    open.push(x);
                 }
-            }
-            Node::Concat(a, b) => {
-                self.heads(*a, out);
-                if self.nullable(*a) {
-                    self.heads(*b, out);
+            };
+            match &self.nodes[x.index()] {
+                Node::Nothing | Node::Empty => {}
+                Node::Class(set) => out.push(Rc::clone(set)),
+                Node::Concat(a, b) => {
+                    if self.nullable(*a) {
+                        push(*b);
+                    }
+                    push(*a);
                 }
+                Node::Or(list) | Node::And(list) => list.iter().rev().for_each(|&x| push(x)),
+                Node::Not(inner) | Node::Repeat(inner, _, _) => push(*inner),
             }
-            Node::Or(list) | Node::And(list) => list.iter().for_each(|&x| self.heads(x, out)),
-            Node::Not(inner) | Node::Repeat(inner, _, _) => self.heads(*inner, out),
         }
+        out
     }
 
-    /// Whether the whole `text` is in the language.
+    /// Whether the whole `text` is in the language. Only right while the budget is not spent.
     pub(crate) fn matches(&mut self, x: LanguageId, text: &str) -> bool {
         let mut x = x;
         for c in text.chars() {
+            self.charge(1);
             x = self.derivative(x, c as u32);
-            if x == NOTHING || x == ALL {
+            if x == NOTHING || x == ALL || self.is_over() {
                 break;
             }
         }

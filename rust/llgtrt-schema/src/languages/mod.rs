@@ -12,12 +12,13 @@ pub(crate) mod formats;
 mod print;
 
 use std::collections::HashMap;
-use std::time::Instant;
+use std::rc::Rc;
 
 pub(crate) use self::ecma::{Ast, PatternError};
 pub(crate) use self::expr::{ALL, ANY_CHAR, LanguageId, NOTHING};
 
 use self::expr::{EMPTY, Exprs};
+use crate::budget::Budget;
 
 /// A parsed pattern: its language over whole strings, and how to write it.
 #[derive(Debug, Clone)]
@@ -39,10 +40,9 @@ pub(crate) struct Languages {
 }
 
 impl Languages {
-    /// Questions that are not answered by `deadline` get no answer.
-    pub(crate) fn new(deadline: Instant) -> Self {
+    pub(crate) fn new(budget: &Rc<Budget>) -> Self {
         Self {
-            exprs: Exprs::new(deadline),
+            exprs: Exprs::new(budget),
             patterns: HashMap::new(),
             empty: HashMap::new(),
             printed: HashMap::new(),
@@ -54,14 +54,26 @@ impl Languages {
         if let Some(known) = self.patterns.get(source) {
             return known.clone();
         }
+        self.exprs.charge(parse_cost(source));
+        self.go_on()?;
         let parsed = ecma::parse(source).and_then(|ast| {
             let language = self.search(&ast)?;
             let text = (!ast.looks_around() && !anchors_inside(&ast, true, true))
                 .then(|| print::rewrite(source, &ast));
             Ok(Pattern { language, text })
         });
+        self.exprs.hold(100 + 4 * source.len());
         self.patterns.insert(source.to_owned(), parsed.clone());
         parsed
+    }
+
+    /// Counts a step over a pattern. The error does not get out: the budget is spent.
+    fn go_on(&self) -> Result<(), PatternError> {
+        self.exprs.charge(1);
+        if self.exprs.is_over() {
+            return Err(PatternError::unsupported("the pattern is too complex"));
+        }
+        Ok(())
     }
 
     /// Strings in which `ast` finds a match anywhere.
@@ -78,6 +90,7 @@ impl Languages {
     /// Texts that start with a match of `ast` followed by a text of `after`. `start` tells whether
     /// nothing precedes.
     fn lang(&mut self, ast: &Ast, after: LanguageId, start: bool) -> Result<LanguageId, PatternError> {
+        self.go_on()?;
         Ok(match ast {
             Ast::Empty => after,
             Ast::Class(set) => {
@@ -150,25 +163,28 @@ impl Languages {
     }
 
     fn sequence(&mut self, list: &[Ast], after: LanguageId, start: bool) -> Result<LanguageId, PatternError> {
-        let Some((head, tail)) = list.split_first() else { return Ok(after) };
-        if !start || !tail.iter().any(has_start) {
-            let rest = self.sequence(tail, after, false)?;
-            return self.lang(head, rest, start);
+        // Whether an element is at the start depends on what those before it consumed, as far as it matters.
+        let last_start = if start { list.iter().rposition(has_start).unwrap_or(0) } else { 0 };
+        let mut starts = vec![false; list.len()];
+        if let Some(first) = starts.first_mut() {
+            *first = start;
         }
-        // Whether the tail is at the start depends on what the head consumed.
-        match width(head) {
-            Width::None => {
-                let rest = self.sequence(tail, after, true)?;
-                self.lang(head, rest, true)
-            }
-            Width::Some => {
-                let rest = self.sequence(tail, after, false)?;
-                self.lang(head, rest, true)
-            }
-            Width::Either => {
-                Err(PatternError::unsupported("`^` after something that may be empty is not supported"))
+        for at in 0..last_start {
+            match width(&list[at]) {
+                Width::None => starts[at + 1] = true,
+                Width::Some => break,
+                Width::Either => {
+                    return Err(PatternError::unsupported(
+                        "`^` after something that may be empty is not supported",
+                    ));
+                }
             }
         }
+        let mut rest = after;
+        for (ast, &start) in list.iter().zip(&starts).rev() {
+            rest = self.lang(ast, rest, start)?;
+        }
+        Ok(rest)
     }
 
     pub(crate) fn literal(&mut self, text: &str) -> LanguageId {
@@ -202,6 +218,7 @@ impl Languages {
             return known;
         }
         let result = dfa::is_empty(&mut self.exprs, x);
+        self.exprs.hold(40);
         self.empty.insert(x, result);
         result
     }
@@ -212,6 +229,8 @@ impl Languages {
             return known.clone();
         }
         let text = dfa::print(&mut self.exprs, x, max_bytes);
+        // Once here, and once or more where it is written.
+        self.exprs.hold(60 + text.as_ref().map_or(0, |text| 3 * text.len()));
         self.printed.insert(x, text.clone());
         text
     }
@@ -299,9 +318,36 @@ fn has_start(ast: &Ast) -> bool {
     }
 }
 
+/// Steps that it may take to parse a pattern: a class is put together item by item, and a brace looks for the other one.
+fn parse_cost(source: &str) -> usize {
+    let (mut cost, mut from) = (0, None);
+    let braces = source.bytes().filter(|&b| b == b'{').count();
+    let ignores_case = source.contains("(?") && source.contains('i');
+    let mut escaped = false;
+    for (at, byte) in source.bytes().enumerate() {
+        match byte {
+            _ if escaped => {}
+            b'[' if from.is_none() => from = Some(at),
+            b']' => {
+                let length = from.take().map_or(0, |from| at - from);
+                cost += length * length / 64;
+            }
+            // Every letter of the range is added on its own.
+            b'-' if ignores_case && from.is_some() => cost += 4000,
+            _ => {}
+        }
+        escaped = byte == b'\\' && !escaped;
+    }
+    let open = from.map_or(0, |from| source.len() - from);
+    cost + open * open / 64 + source.len() / 2 + braces * source.len() / 32
+}
+
 /// Rewrites a pattern into llguidance's dialect; `None` if it already means the same there, an error
 /// if it cannot be written directly (look-ahead).
-pub(crate) fn translate(source: &str) -> Result<Option<String>, PatternError> {
+pub(crate) fn translate(source: &str, budget: &Budget) -> Result<Option<String>, PatternError> {
+    if budget.spend(parse_cost(source) as u64).is_err() {
+        return Err(PatternError::unsupported("the pattern is too complex"));
+    }
     let ast = ecma::parse(source)?;
     if ast.looks_around() || anchors_inside(&ast, true, true) {
         return Err(PatternError::unsupported("look-ahead"));

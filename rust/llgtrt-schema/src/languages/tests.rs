@@ -1,11 +1,10 @@
 //! Tests of patterns: matching, algebra, and writing them back.
 
-use std::time::Duration;
-
 use super::*;
+use crate::NormalizeLimits;
 
 fn languages() -> Languages {
-    Languages::new(Instant::now() + Duration::from_secs(600))
+    Languages::new(&Budget::new(&NormalizeLimits::default()))
 }
 
 fn finds(pattern: &str, text: &str) -> bool {
@@ -133,10 +132,42 @@ fn disjoint_patterns_are_found() {
 }
 
 #[test]
-fn nothing_is_answered_after_the_deadline() {
-    let mut langs = Languages::new(Instant::now());
+fn questions_stay_open_when_their_part_of_the_budget_is_spent() {
+    let budget = Budget::new(&NormalizeLimits { max_steps: 3000, ..NormalizeLimits::default() });
+    let mut langs = Languages::new(&budget);
+    let hard = langs.pattern("^(a|b)*a(a|b){18}$").unwrap().language;
+    let hard = langs.not(hard);
+    assert_eq!(langs.print(hard, 10_000), None);
     let word = langs.pattern("^a[bc]+$").unwrap().language;
-    assert!(langs.matches(word, "abc"));
     assert_eq!(langs.is_empty(word), None);
-    assert_eq!(langs.print(word, 1000), None);
+    assert!(langs.matches(word, "abc") && !budget.is_spent());
+}
+
+#[test]
+fn matching_is_bounded() {
+    let budget = Budget::new(&NormalizeLimits::default());
+    let mut langs = Languages::new(&budget);
+    let language = langs.pattern("^[ab]*a[ab]{100000}$").unwrap().language;
+    langs.matches(language, &"a".repeat(20_000));
+    assert!(budget.is_spent());
+}
+
+#[test]
+fn rows_of_optional_parts_are_linear() {
+    let budget = Budget::new(&NormalizeLimits::default());
+    let mut langs = Languages::new(&budget);
+    let language = langs.pattern(&format!("^{}$", "(a?|b?)".repeat(60))).unwrap().language;
+    assert_eq!(langs.is_empty(language), Some(false));
+    assert!(langs.matches(language, &"ab".repeat(30)) && !langs.matches(language, &"a".repeat(61)));
+    let long = langs.pattern(&"a?".repeat(20_000)).unwrap().language;
+    assert!(langs.matches(long, "aaa"));
+}
+
+#[test]
+fn repetitions_of_ends_inside_each_other_are_bounded() {
+    let budget = Budget::new(&NormalizeLimits::default());
+    let mut langs = Languages::new(&budget);
+    let deep = format!("{}a${}", "(".repeat(50), ")*".repeat(50));
+    assert!(langs.pattern(&deep).is_err());
+    assert!(budget.is_spent());
 }

@@ -2,15 +2,7 @@
 
 use serde_json::Value;
 
-/// A draft.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
-pub(crate) enum Draft {
-    D4,
-    D6,
-    D7,
-    D2019,
-    D2020,
-}
+pub(crate) use crate::keyword::Draft;
 
 /// Whether the schema names a draft in which 1.0 is no integer.
 pub fn is_draft_4(schema: &Value) -> bool {
@@ -20,7 +12,7 @@ pub fn is_draft_4(schema: &Value) -> bool {
 
 /// The draft of a schema, and whether `$schema` named it. Without a name all keywords of all drafts
 /// count, as far as they do not contradict each other.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub(crate) struct Dialect {
     pub(crate) draft: Draft,
     pub(crate) named: bool,
@@ -61,24 +53,11 @@ impl Dialect {
         new.and_then(Value::as_str).or_else(|| old.and_then(Value::as_str))
     }
 
-    /// Whether the keyword is of this draft or an earlier one. Keywords of later drafts that only add
-    /// a constraint are honoured as well: whoever wrote them meant them.
+    /// Whether the keyword is of this draft. `const` and `if` are honoured in earlier drafts as well:
+    /// whoever wrote them meant them.
     pub(crate) fn knows(self, keyword: &str) -> bool {
-        if !self.named {
-            return true;
-        }
-        match keyword {
-            "unevaluatedItems"
-            | "unevaluatedProperties"
-            | "dependentRequired"
-            | "dependentSchemas"
-            | "minContains"
-            | "maxContains" => self.draft >= Draft::D2019,
-            "$recursiveRef" => self.draft == Draft::D2019,
-            "$dynamicRef" => self.draft == Draft::D2020,
-            "prefixItems" => self.draft == Draft::D2020,
-            "additionalItems" => self.draft <= Draft::D2019,
-            _ => true,
-        }
+        let Some(found) = crate::keyword::find(keyword) else { return true };
+        let is_early = found.since > self.draft && found.since <= Draft::D7;
+        !self.named || is_early || (found.since..=found.until).contains(&self.draft)
     }
 }

@@ -3,7 +3,7 @@
 mod dialect;
 mod object;
 pub(crate) mod refs;
-mod unevaluated;
+pub(crate) mod unevaluated;
 
 pub use self::dialect::is_draft_4;
 pub(crate) use self::dialect::{Dialect, Draft};
@@ -12,7 +12,7 @@ use std::rc::Rc;
 
 use serde_json::{Map, Value};
 
-use crate::formula::{FALSE, FormulaId, Lit, TRUE, Type, Values};
+use crate::formula::{FALSE, FormulaId, Lit, TRUE, Type};
 use crate::formula::{Num, Ratio};
 use crate::languages::formats;
 use crate::normalizer::{Def, Normalizer};
@@ -27,7 +27,12 @@ pub(crate) struct Parts {
 }
 
 pub(crate) fn bad(place: &Place, keyword: &str, expected: &str) -> SchemaError {
-    SchemaError::new(&place.path, keyword, format!("`{keyword}` must be {expected}"), "")
+    SchemaError::new(
+        &place.path,
+        keyword,
+        format!("`{keyword}` must be {expected}"),
+        format!("write {expected}"),
+    )
 }
 
 /// A count: a whole number, also if it is written with a fraction of zero.
@@ -50,12 +55,17 @@ impl<'a> Normalizer<'a> {
         if object.is_empty() {
             return Ok(TRUE);
         }
-        self.enter()?;
+        let key = place.key();
+        if let Some(&known) = self.known.get(&key) {
+            return Ok(known);
+        }
+        let _level = self.enter()?;
         let place = place.enter();
-        let result = self.read_object(&place, object);
-        self.leave();
-        let f = result?;
+        self.spend(TRUE, 4 + (place.path.len() + place.base.len()) as u64 / 32)?;
+        self.hold(TRUE, 100)?;
+        let f = self.read_object(&place, object)?;
         self.forms.set_path(f, &place.path);
+        self.known.insert(key, f);
         Ok(f)
     }
 
@@ -132,11 +142,11 @@ impl<'a> Normalizer<'a> {
             }
             "enum" => {
                 let list = value.as_array().ok_or_else(|| bad(place, keyword, "an array"))?;
-                let f = self.forms.lit(Lit::Values(Values::new(list.clone())));
+                let f = self.forms.values(list.clone());
                 parts.first.push(f);
             }
             "const" => {
-                let f = self.forms.lit(Lit::Values(Values::new(vec![value.clone()])));
+                let f = self.forms.values(vec![value.clone()]);
                 parts.first.push(f);
             }
             "minimum" | "maximum" | "exclusiveMinimum" | "exclusiveMaximum" | "multipleOf"
@@ -344,6 +354,7 @@ impl<'a> Normalizer<'a> {
         value: &Value,
     ) -> Result<FormulaId, SchemaError> {
         let target = self.target(place, keyword, value)?;
+        self.hold(TRUE, 150 + target.path.len() + target.base.len())?;
         match target.schema {
             Value::Bool(true) => return Ok(TRUE),
             Value::Bool(false) => return Ok(FALSE),
@@ -372,6 +383,7 @@ impl<'a> Normalizer<'a> {
         value: &Value,
     ) -> Result<Place<'a>, SchemaError> {
         let reference = value.as_str().ok_or_else(|| bad(place, keyword, "a string"))?;
+        self.spend(TRUE, 4 + (reference.len() + place.base.len()) as u64 / 8)?;
         let refuse = |why: &str| {
             let shown: String = reference.chars().take(100).collect();
             SchemaError::new(&place.path, keyword, format!("`{shown}`: {why}"), "")

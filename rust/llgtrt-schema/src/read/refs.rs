@@ -3,11 +3,15 @@
 //! Nothing is fetched. A reference that leads out of the document is an error of the caller.
 
 use std::collections::HashMap;
+use std::fmt::Write;
 use std::rc::Rc;
 
 use serde_json::Value;
 
-use crate::path::percent_decode;
+use crate::budget::Budget;
+use crate::keyword::{self, Keyword};
+use crate::normalizer::PlaceKey;
+use crate::path::{percent_decode, pointer_tokens};
 use crate::read::Dialect;
 
 /// A place in the document: a schema, the identifier that references in it are relative to, the
@@ -32,73 +36,99 @@ pub(crate) struct Index<'a> {
     recursive: Vec<Place<'a>>,
 }
 
-/// Keywords whose members are schemas.
-const NAMED: [&str; 6] =
-    ["properties", "patternProperties", "$defs", "definitions", "dependencies", "dependentSchemas"];
+/// A schema to look at, without its path.
+struct Found<'a> {
+    way: usize,
+    is_schema: bool,
+    place: Place<'a>,
+}
 
-/// Keywords that hold schemas.
-const SCHEMAS: [&str; 23] = [
-    "properties",
-    "patternProperties",
-    "$defs",
-    "definitions",
-    "dependencies",
-    "dependentSchemas",
-    "allOf",
-    "anyOf",
-    "oneOf",
-    "not",
-    "if",
-    "then",
-    "else",
-    "items",
-    "prefixItems",
-    "additionalItems",
-    "additionalProperties",
-    "contains",
-    "propertyNames",
-    "unevaluatedItems",
-    "unevaluatedProperties",
-    "components",
-    "schemas",
-];
+/// The last step to a schema.
+enum Way<'a> {
+    Root,
+    Key(&'a str),
+    Index(usize),
+}
+
+/// Steps to schemas with the number of the step before: most paths are never asked for.
+struct Walk<'a> {
+    ways: Vec<(usize, Way<'a>)>,
+}
+
+impl Walk<'_> {
+    fn path(&self, mut way: usize) -> Rc<str> {
+        let mut steps = Vec::new();
+        while let (before, step @ (Way::Key(_) | Way::Index(_))) = &self.ways[way] {
+            steps.push(step);
+            way = *before;
+        }
+        let mut path = String::new();
+        for step in steps.into_iter().rev() {
+            match step {
+                Way::Key(key) => crate::path::push_key(&mut path, key),
+                Way::Index(index) => _ = write!(path, "[{index}]"),
+                Way::Root => {}
+            }
+        }
+        path.into()
+    }
+}
+
+/// Whether a reference may name the schema.
+fn has_name(schema: &Value) -> bool {
+    let names = ["$id", "id", "$anchor", "$dynamicAnchor", "$recursiveAnchor"];
+    schema.as_object().is_some_and(|object| names.iter().any(|name| object.contains_key(*name)))
+}
 
 /// The identifier of a document that has none.
 const ROOT: &str = "json-schema:///";
 
 impl<'a> Index<'a> {
     /// Finds everything that a reference may name.
-    pub(crate) fn new(root: &'a Value) -> (Self, Place<'a>) {
+    pub(crate) fn new(root: &'a Value, budget: &Budget) -> (Self, Place<'a>) {
         let mut index = Self::default();
         let start = Place { schema: root, base: ROOT.into(), dialect: Dialect::DEFAULT, path: "".into() };
         index.resources.insert(ROOT.into(), start.clone());
         let first = start.enter();
         index.resources.insert(ROOT.into(), first.clone());
-        let mut open = vec![(start, true)];
-        while let Some((place, is_schema)) = open.pop() {
-            let place = if is_schema { place.enter() } else { place };
-            if is_schema {
+        let mut walk = Walk { ways: vec![(0, Way::Root)] };
+        let mut open = vec![Found { way: 0, is_schema: true, place: start }];
+        while let Some(Found { way, is_schema, place }) = open.pop() {
+            budget.charge(1);
+            let mut place = if is_schema { place.enter() } else { place };
+            if is_schema && has_name(place.schema) {
+                place.path = walk.path(way);
+                budget.charge_bytes(200 + place.path.len() + place.base.len());
+                budget.charge((place.path.len() + place.base.len()) as u64 / 32);
                 index.note(&place);
             }
+            if budget.is_spent() {
+                break;
+            }
+            let mut push = |schema: &'a Value, key: Way<'a>, is_schema: bool| {
+                walk.ways.push((way, key));
+                let place = Place { schema, ..place.clone() };
+                open.push(Found { way: walk.ways.len() - 1, is_schema, place });
+            };
             match place.schema {
                 Value::Object(object) => {
                     for (key, value) in object {
+                        let keyword = if is_schema { keyword::find(key) } else { None };
                         // Only where schemas are: an identifier in anything else is data.
-                        if is_schema && !SCHEMAS.contains(&key.as_str()) {
+                        if is_schema && !keyword.is_some_and(Keyword::holds_schemas) {
                             continue;
                         }
                         // Inside `properties` and the like, keys are names.
-                        let names = is_schema && NAMED.contains(&key.as_str());
+                        let names = keyword.is_some_and(Keyword::has_names);
                         if value.is_object() || value.is_array() {
-                            let child = place.child(value, key);
-                            open.push((child, value.is_object() && !names));
+                            push(value, Way::Key(key), value.is_object() && !names);
                         }
                     }
                 }
                 Value::Array(list) => {
                     for (i, value) in list.iter().enumerate() {
                         if value.is_object() || value.is_array() {
-                            open.push((place.item(value, i), value.is_object()));
+                            push(value, Way::Index(i), value.is_object());
                         }
                     }
                 }
@@ -160,8 +190,7 @@ impl<'a> Index<'a> {
             return self.anchors.get(&(base, fragment.as_str())).cloned();
         };
         let mut place = resource.clone();
-        for token in pointer.split('/') {
-            let token = token.replace("~1", "/").replace("~0", "~");
+        for token in pointer_tokens(pointer) {
             place = match place.schema {
                 Value::Object(object) => {
                     let (key, value) = object.get_key_value(&token)?;
@@ -207,6 +236,11 @@ impl<'a> Index<'a> {
 }
 
 impl<'a> Place<'a> {
+    /// What tells apart what the schema means here from what it means elsewhere.
+    pub(crate) fn key(&self) -> PlaceKey {
+        (std::ptr::from_ref(self.schema), Rc::clone(&self.base), self.dialect)
+    }
+
     /// The same place with the dialect and the identifier that the schema itself declares.
     pub(crate) fn enter(&self) -> Self {
         let dialect = Dialect::of(self.schema, self.dialect);
@@ -314,7 +348,8 @@ mod tests {
                 "inner": {"$id": "inner.json", "$defs": {"z": {"const": 1}}}
             }
         });
-        let (index, start) = Index::new(&root);
+        let budget = Budget::new(&crate::NormalizeLimits::default());
+        let (index, start) = Index::new(&root, &budget);
         let find = |reference: &str| index.resolve(&start, reference).map(|place| place.schema.clone());
         assert_eq!(find("#/$defs/a~1b").unwrap()["type"], "string");
         assert_eq!(find("#here").unwrap()["type"], "string");

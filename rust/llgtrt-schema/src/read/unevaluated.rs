@@ -3,6 +3,7 @@
 
 use std::rc::Rc;
 
+use indexmap::IndexSet;
 use serde_json::{Map, Value};
 
 use crate::formula::{FormulaId, Lit, Others, TRUE};
@@ -17,35 +18,39 @@ const MAX_CASES: usize = 64;
 /// What is evaluated where a condition holds.
 #[derive(Debug, Clone, Default)]
 struct Seen {
-    names: Vec<Rc<str>>,
-    languages: Vec<LanguageId>,
+    names: IndexSet<Rc<str>>,
+    languages: IndexSet<LanguageId>,
     all_keys: bool,
     prefix: usize,
     all_items: bool,
 }
 
 #[derive(Debug, Clone)]
-struct Case {
+pub(crate) struct Case {
     condition: FormulaId,
     seen: Seen,
 }
 
+/// What a schema evaluates, by cases.
+pub(crate) type Cases = Rc<[Case]>;
+
 impl Seen {
     fn add(&mut self, other: &Seen) {
-        for name in &other.names {
-            if !self.names.contains(name) {
-                self.names.push(Rc::clone(name));
-            }
-        }
-        for &x in &other.languages {
-            if !self.languages.contains(&x) {
-                self.languages.push(x);
-            }
-        }
+        self.names.extend(other.names.iter().cloned());
+        self.languages.extend(&other.languages);
         self.all_keys |= other.all_keys;
         self.prefix = self.prefix.max(other.prefix);
         self.all_items |= other.all_items;
     }
+
+    fn len(&self) -> usize {
+        self.names.len() + self.languages.len()
+    }
+}
+
+/// No condition, and nothing is evaluated.
+fn plain() -> Vec<Case> {
+    vec![Case { condition: TRUE, seen: Seen::default() }]
 }
 
 impl<'a> Normalizer<'a> {
@@ -59,7 +64,7 @@ impl<'a> Normalizer<'a> {
             return Ok(());
         }
         self.rule("unevaluated", &place.path);
-        let cases = self.cases(place, object, true, 0)?;
+        let cases = self.cases(place, object, true)?;
         for keyword in ["unevaluatedProperties", "unevaluatedItems"] {
             let Some((keyword, schema)) = object.get_key_value(keyword) else { continue };
             if keyword == "unevaluatedItems" && object.contains_key("contains") {
@@ -75,8 +80,8 @@ impl<'a> Normalizer<'a> {
                         continue;
                     }
                     let others = Others {
-                        names: case.seen.names.clone().into(),
-                        languages: case.seen.languages.clone().into(),
+                        names: case.seen.names.iter().cloned().collect(),
+                        languages: case.seen.languages.iter().copied().collect(),
                     };
                     self.forms.lit(Lit::Rest(others, f))
                 } else {
@@ -102,20 +107,16 @@ impl<'a> Normalizer<'a> {
         place: &Place<'a>,
         object: &'a Map<String, Value>,
         top: bool,
-        depth: usize,
     ) -> Result<Vec<Case>, SchemaError> {
-        let keyword = "unevaluatedProperties";
-        if depth > 30 {
-            return Err(refuse(place, keyword, "the schemas beside it refer to each other in a circle"));
-        }
+        let _level = self.enter()?;
         let mut cases = vec![Case { condition: TRUE, seen: self.own(place, object, top)? }];
         for (name, value) in object {
-            let sub: Vec<Vec<Case>> = match (name.as_str(), value) {
+            let sub: Vec<Cases> = match (name.as_str(), value) {
                 ("allOf", Value::Array(list)) => {
                     let outer = place.child(value, name);
                     let mut all = Vec::new();
                     for (i, schema) in list.iter().enumerate() {
-                        all.push(self.sub_cases(&outer.item(schema, i), depth)?);
+                        all.push(self.sub_cases(&outer.item(schema, i))?);
                     }
                     all
                 }
@@ -123,7 +124,7 @@ impl<'a> Normalizer<'a> {
                     let outer = place.child(value, name);
                     let mut all = Vec::new();
                     for (i, schema) in list.iter().enumerate() {
-                        all.push(self.optional(&outer.item(schema, i), depth)?);
+                        all.push(self.optional(&outer.item(schema, i))?);
                     }
                     all
                 }
@@ -132,14 +133,17 @@ impl<'a> Normalizer<'a> {
                     let outer = place.child(value, name);
                     let mut either = Vec::new();
                     for (i, schema) in list.iter().enumerate() {
-                        let cases = self.optional(&outer.item(schema, i), depth)?;
-                        either.extend(cases.into_iter().skip(1));
+                        let cases = self.optional(&outer.item(schema, i))?;
+                        either.extend(cases.iter().skip(1).cloned());
+                        if either.len() > MAX_CASES {
+                            return Err(too_many(place));
+                        }
                     }
-                    vec![either]
+                    vec![either.into()]
                 }
                 ("$ref" | "$dynamicRef" | "$recursiveRef", reference) => {
                     let target = self.target(place, name, reference)?;
-                    vec![self.sub_cases(&target, depth)?]
+                    vec![self.sub_cases(&target)?]
                 }
                 ("dependentSchemas", Value::Object(members)) => {
                     let outer = place.child(value, name);
@@ -148,67 +152,84 @@ impl<'a> Normalizer<'a> {
                         let present = self.has(key);
                         let absent = self.forms.not(present);
                         let mut list = vec![Case { condition: absent, seen: Seen::default() }];
-                        for case in self.sub_cases(&outer.child(schema, key), depth)? {
+                        for case in self.sub_cases(&outer.child(schema, key))?.iter() {
                             let condition = self.forms.and([present, case.condition]);
-                            list.push(Case { condition, seen: case.seen });
+                            list.push(Case { condition, seen: case.seen.clone() });
                         }
-                        all.push(list);
+                        all.push(list.into());
                     }
                     all
                 }
                 ("if", schema) => {
                     let mut list = Vec::new();
-                    let holds = self.optional(&place.child(schema, name), depth)?;
+                    let holds = self.optional(&place.child(schema, name))?;
                     for (branch, cases) in [("then", &holds[1..]), ("else", &holds[..1])] {
                         let more = match object.get_key_value(branch) {
-                            Some((name, schema)) => self.sub_cases(&place.child(schema, name), depth)?,
-                            None => vec![Case { condition: TRUE, seen: Seen::default() }],
+                            Some((name, schema)) => self.sub_cases(&place.child(schema, name))?,
+                            None => plain().into(),
                         };
-                        list.extend(self.cross(cases, &more));
+                        list.extend(self.cross(place, cases, &more)?);
                     }
-                    vec![list]
+                    vec![list.into()]
                 }
                 _ => continue,
             };
             for list in sub {
-                cases = self.cross(&cases, &list);
-                if cases.len() > MAX_CASES {
-                    return Err(refuse(place, keyword, "too many combinations of branches"));
-                }
+                cases = self.cross(place, &cases, &list)?;
             }
         }
         Ok(cases)
     }
 
-    fn cross(&mut self, a: &[Case], b: &[Case]) -> Vec<Case> {
+    /// Both at once, in all combinations.
+    fn cross(&mut self, place: &Place<'a>, a: &[Case], b: &[Case]) -> Result<Vec<Case>, SchemaError> {
+        if a.len() * b.len() > MAX_CASES {
+            return Err(too_many(place));
+        }
         let mut out = Vec::new();
         for x in a {
             for y in b {
+                self.spend(TRUE, (x.seen.len() + y.seen.len()) as u64)?;
                 let mut seen = x.seen.clone();
                 seen.add(&y.seen);
                 out.push(Case { condition: self.forms.and([x.condition, y.condition]), seen });
             }
         }
-        out
+        Ok(out)
     }
 
-    fn sub_cases(&mut self, place: &Place<'a>, depth: usize) -> Result<Vec<Case>, SchemaError> {
+    /// The cases of a schema inside, found out once.
+    fn sub_cases(&mut self, place: &Place<'a>) -> Result<Cases, SchemaError> {
         let place = place.enter();
-        match place.schema {
-            Value::Object(object) => self.cases(&place, object, false, depth + 1),
-            _ => Ok(vec![Case { condition: TRUE, seen: Seen::default() }]),
+        let Value::Object(object) = place.schema else { return Ok(plain().into()) };
+        let key = place.key();
+        match self.evaluated.get(&key) {
+            Some(Some(known)) => return Ok(Rc::clone(known)),
+            Some(None) => {
+                let what = "the schemas beside it refer to each other in a circle";
+                return Err(refuse(&place, "unevaluatedProperties", what));
+            }
+            None => {}
         }
+        self.evaluated.insert(key.clone(), None);
+        let cases = self.cases(&place, object, false);
+        self.evaluated.remove(&key);
+        let cases: Cases = cases?.into();
+        self.hold(TRUE, 200 + cases.iter().map(|case| 100 + 48 * case.seen.len()).sum::<usize>())?;
+        self.evaluated.insert(key, Some(Rc::clone(&cases)));
+        Ok(cases)
     }
 
     /// The cases of a branch that may hold or not: first, that it does not.
-    fn optional(&mut self, place: &Place<'a>, depth: usize) -> Result<Vec<Case>, SchemaError> {
+    fn optional(&mut self, place: &Place<'a>) -> Result<Cases, SchemaError> {
         let f = self.read(place)?;
         let mut list = vec![Case { condition: self.forms.not(f), seen: Seen::default() }];
-        for case in self.sub_cases(place, depth)? {
+        for case in self.sub_cases(place)?.iter() {
+            self.spend(TRUE, case.seen.len() as u64)?;
             let condition = self.forms.and([f, case.condition]);
-            list.push(Case { condition, seen: case.seen });
+            list.push(Case { condition, seen: case.seen.clone() });
         }
-        Ok(list)
+        Ok(list.into())
     }
 
     /// What the keywords of the schema itself evaluate, branches left out.
@@ -227,13 +248,17 @@ impl<'a> Normalizer<'a> {
             return Err(refuse(place, keyword, "`contains` evaluates items by their value"));
         }
         Ok(Seen {
-            names: others.names.to_vec(),
-            languages: others.languages.to_vec(),
+            names: others.names.iter().cloned().collect(),
+            languages: others.languages.iter().copied().collect(),
             all_keys: has("additionalProperties") || (!top && has("unevaluatedProperties")),
             prefix: tuple("prefixItems").max(tuple("items")),
             all_items: plain_items || has("additionalItems") || (!top && has("unevaluatedItems")),
         })
     }
+}
+
+fn too_many(place: &Place) -> SchemaError {
+    refuse(place, "unevaluatedProperties", "too many combinations of branches")
 }
 
 fn refuse(place: &Place, keyword: &str, why: &str) -> SchemaError {

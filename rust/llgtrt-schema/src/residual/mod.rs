@@ -8,9 +8,12 @@
 
 use std::collections::{HashMap, HashSet};
 
+use indexmap::IndexSet;
 use serde_json::Value;
 
+use crate::budget::{Budget, weight};
 use crate::formula::{FormulaId, Lit, Node};
+use crate::path::Step;
 use crate::{Normalizer, Reason, ResidualMode, SchemaError};
 
 /// Places of one residual that are listed.
@@ -51,8 +54,10 @@ pub enum Segment {
 pub(crate) struct Left {
     /// Formulas being written, outermost first.
     owners: Vec<FormulaId>,
-    edges: HashMap<FormulaId, HashSet<(FormulaId, Segment)>>,
+    edges: HashMap<FormulaId, IndexSet<(FormulaId, Segment)>>,
     notes: Vec<(FormulaId, SchemaError)>,
+    /// The notes by formula, path and keyword.
+    noted: HashSet<(FormulaId, String, String)>,
     /// Formulas, not written themselves, of which more is accepted than they say.
     tainted: HashMap<FormulaId, SchemaError>,
     /// Parts that could not be read, by path.
@@ -80,10 +85,7 @@ impl Left {
     }
 
     pub(crate) fn note(&mut self, f: FormulaId, error: &SchemaError) {
-        let known = |(g, other): &(FormulaId, SchemaError)| {
-            *g == f && other.path == error.path && other.keyword == error.keyword
-        };
-        if !self.notes.iter().any(known) {
+        if self.noted.insert((f, error.path.clone(), error.keyword.clone())) {
             self.notes.push((f, error.clone()));
         }
     }
@@ -93,19 +95,19 @@ impl Left {
     }
 
     /// All ways from `root` to `target`; `None` if there are too many, or if they recur.
-    fn places(&self, root: FormulaId, target: FormulaId) -> Option<Vec<Vec<Segment>>> {
+    fn places(
+        &self,
+        sources: &HashMap<FormulaId, Vec<FormulaId>>,
+        root: FormulaId,
+        target: FormulaId,
+        budget: &Budget,
+    ) -> Option<Vec<Vec<Segment>>> {
         let mut reaching = HashSet::from([target]);
-        loop {
-            let more: Vec<FormulaId> = self
-                .edges
-                .iter()
-                .filter(|(f, list)| !reaching.contains(f) && list.iter().any(|(g, _)| reaching.contains(g)))
-                .map(|(&f, _)| f)
-                .collect();
-            if more.is_empty() {
-                break;
-            }
-            reaching.extend(more);
+        let mut open = vec![target];
+        while let Some(f) = open.pop() {
+            let list = sources.get(&f).map_or(&[][..], Vec::as_slice);
+            budget.spend(1 + list.len() as u64).ok()?;
+            open.extend(list.iter().copied().filter(|&source| reaching.insert(source)));
         }
         let mut places = Vec::new();
         let mut open: Vec<(Vec<FormulaId>, Vec<Segment>)> = vec![(vec![root], Vec::new())];
@@ -114,6 +116,7 @@ impl Left {
             if at == target {
                 places.push(steps.clone());
             }
+            budget.spend(1 + way.len() as u64).ok()?;
             for (next, segment) in self.edges.get(&at).into_iter().flatten() {
                 if !reaching.contains(next) {
                     continue;
@@ -189,11 +192,27 @@ impl Normalizer<'_> {
     }
 
     /// Everything that was left open, for a grammar of `root`.
-    pub(crate) fn residuals(&mut self, root: FormulaId, schema: &Value) -> Vec<Residual> {
+    pub(crate) fn residuals(
+        &mut self,
+        root: FormulaId,
+        schema: &Value,
+    ) -> Result<Vec<Residual>, SchemaError> {
+        let notes = std::mem::take(&mut self.left.notes);
+        let mut sources: HashMap<FormulaId, Vec<FormulaId>> = HashMap::new();
+        for (&f, edges) in if notes.is_empty() { None } else { Some(&self.left.edges) }.into_iter().flatten()
+        {
+            self.spend(f, 1 + edges.len() as u64)?;
+            for (to, _) in edges {
+                sources.entry(*to).or_default().push(f);
+            }
+        }
+        let mut known: HashMap<(String, String), usize> = HashMap::new();
         let mut list: Vec<Residual> = Vec::new();
-        for (f, error) in std::mem::take(&mut self.left.notes) {
-            let places = self.left.places(root, f);
-            match list.iter_mut().find(|r| r.path == error.path && r.keyword == error.keyword) {
+        for (f, error) in notes {
+            let places = self.left.places(&sources, root, f, &self.budget);
+            self.spend(f, 1)?;
+            let at = *known.entry((error.path.clone(), error.keyword.clone())).or_insert(list.len());
+            match list.get_mut(at) {
                 Some(known) => {
                     let both = known.places.take().zip(places);
                     known.places = both.map(|(mut all, more)| {
@@ -201,47 +220,32 @@ impl Normalizer<'_> {
                         all
                     });
                 }
-                None => list.push(Residual {
-                    schema: at_path(schema, &error.path).cloned().unwrap_or(Value::Null),
-                    path: error.path,
-                    keyword: error.keyword,
-                    message: error.message,
-                    places,
-                }),
+                None => {
+                    let schema = at_path(schema, &error.path).unwrap_or(&Value::Null);
+                    // A schema inside of another one that is named as well is copied twice.
+                    self.hold(f, 96 * weight(schema) as usize + 400 + 2 * error.path.len())?;
+                    list.push(Residual {
+                        schema: schema.clone(),
+                        path: error.path,
+                        keyword: error.keyword,
+                        message: error.message,
+                        places,
+                    });
+                }
             }
         }
-        list
+        Ok(list)
     }
 }
 
-/// What the path of an error leads to.
+/// What the path of an error leads to; where the path has a key that was cut, the first that fits.
 fn at_path<'a>(root: &'a Value, path: &str) -> Option<&'a Value> {
-    let mut open = vec![(root, String::new())];
-    while let Some((value, at)) = open.pop() {
-        if at == path {
-            return Some(value);
-        }
-        let mut push = |child, at: String| {
-            let goes_on = |rest: &str| rest.is_empty() || rest.starts_with(['.', '[']);
-            if path.strip_prefix(at.as_str()).is_some_and(goes_on) {
-                open.push((child, at));
-            }
-        };
-        match value {
-            Value::Object(members) => {
-                for (key, child) in members {
-                    let mut next = at.clone();
-                    crate::path::push_key(&mut next, key);
-                    push(child, next);
-                }
-            }
-            Value::Array(items) => {
-                for (i, child) in items.iter().enumerate() {
-                    push(child, format!("{at}[{i}]"));
-                }
-            }
-            _ => {}
-        }
-    }
-    None
+    crate::path::steps(path)?.iter().try_fold(root, |value, step| match step {
+        Step::Key(key) => value.get(key).or_else(|| {
+            let start = key.strip_suffix("...")?;
+            let members = value.as_object()?;
+            members.iter().find(|(key, _)| key.starts_with(start)).map(|(_, value)| value)
+        }),
+        Step::Index(index) => value.get(*index),
+    })
 }

@@ -114,7 +114,7 @@ impl Normalizer<'_> {
             root = Tree::Reference(f);
         }
         let mut document = Document { root, definitions };
-        document.prune();
+        document.prune(&self.budget);
         if document.root == Tree::Never {
             return Err(nothing());
         }
@@ -137,10 +137,9 @@ impl Normalizer<'_> {
         }
         self.emitter.state.insert(f, State::Open);
         self.emitter.log.push(f);
-        self.enter()?;
-        let tree = self.write(f);
-        self.leave();
-        let tree = tree?;
+        let level = self.enter()?;
+        let tree = self.write(f)?;
+        drop(level);
         if tree.nodes() <= INLINE_NODES && !tree.refers(&|_| true) {
             self.emitter.state.insert(f, State::Inline(tree.clone()));
             return Ok(tree);
@@ -193,7 +192,10 @@ impl Normalizer<'_> {
             }
         }
         let tree = all.tree();
-        self.emitter.nodes += tree.nodes();
+        let nodes = tree.nodes();
+        self.spend(f, nodes as u64)?;
+        self.hold(f, 160 * nodes)?;
+        self.emitter.nodes += nodes;
         if self.emitter.nodes > self.limits.max_nodes {
             return Err(self.too_large(f));
         }

@@ -53,7 +53,11 @@ impl Normalizer<'_> {
                 Some(wanted) => self.somewhere(object, closed, wanted, &wishes, &mut open)?,
                 None => self.flatten(&object, closed, &wishes, &mut flats)?,
             }
-            if open.len() + flats.len() > self.limits.max_alternatives {
+            let entries = open.iter().map(|(object, _)| object.len()).sum::<usize>()
+                + flats.iter().map(|flat: &Flat| flat.named.len()).sum::<usize>();
+            self.spend(TRUE, 1 + (open.len() + flats.len()) as u64)?;
+            if open.len() + flats.len() > self.limits.max_alternatives || entries > 4 * self.limits.max_nodes
+            {
                 return Err(refuse(
                     path.as_ref(),
                     "not",
@@ -127,6 +131,9 @@ impl Normalizer<'_> {
             }
             if option.max.is_none_or(|max| option.required.len() as u64 <= max) {
                 options.extend(self.prune_object(option)?.map(|option| (option, wishes.to_vec())));
+                if options.len() * object.len() > 4 * self.limits.max_nodes {
+                    return Err(self.too_large(*f));
+                }
             }
         }
         let regions = self.regions(&object, closed, &[], Some(&wanted))?;

@@ -3,13 +3,15 @@
 
 use std::collections::HashSet;
 
+use crate::budget::Budget;
 use crate::formula::FormulaId;
 use crate::write::tree::{ArrayTree, Automaton, Document, ObjectTree, Row, Tree};
 
 impl Document {
     /// Leaves only what is part of some finite value. The root is [`Tree::Never`] if there is none.
-    pub(crate) fn prune(&mut self) {
-        let productive = self.productive();
+    pub(crate) fn prune(&mut self, budget: &Budget) {
+        let nodes: usize = self.definitions.iter().map(|(_, tree)| tree.nodes()).sum();
+        let productive = self.productive(|| budget.spend(nodes as u64).is_ok());
         self.definitions.retain(|(f, _)| productive.contains(f));
         for (_, tree) in &mut self.definitions {
             tree.prune(&productive);
@@ -17,8 +19,8 @@ impl Document {
         self.root.prune(&productive);
     }
 
-    /// The definitions that have a finite value.
-    fn productive(&self) -> HashSet<FormulaId> {
+    /// The definitions that have a finite value, as far as `go_on` allows rounds over all of them.
+    fn productive(&self, go_on: impl Fn() -> bool) -> HashSet<FormulaId> {
         let mut known = HashSet::new();
         // Each round adds the definitions whose values need only those found before.
         loop {
@@ -28,7 +30,7 @@ impl Document {
                     known.insert(*f);
                 }
             }
-            if known.len() == before {
+            if known.len() == before || !go_on() {
                 return known;
             }
         }
@@ -37,7 +39,7 @@ impl Document {
     /// Whether everything in it has a finite value: what [`Document::prune`] leaves.
     #[cfg(test)]
     pub(crate) fn is_productive(&self) -> bool {
-        let productive = self.productive();
+        let productive = self.productive(|| true);
         let mut open: Vec<&Tree> = self.definitions.iter().map(|(_, tree)| tree).collect();
         if self.definitions.len() != productive.len() {
             return false;
@@ -198,13 +200,16 @@ impl Automaton {
 mod tests {
     use serde_json::{Value, json};
 
+    use crate::budget::Budget;
     use crate::read::refs::Index;
     use crate::write::tree::{Document, Tree};
     use crate::{NormalizeLimits, Normalizer, Reason};
 
     fn written(schema: &Value, compose: bool) -> Document {
-        let (index, root) = Index::new(schema);
-        let mut normalizer = Normalizer::new(index, &NormalizeLimits::default());
+        let limits = NormalizeLimits::default();
+        let budget = Budget::new(&limits);
+        let (index, root) = Index::new(schema, &budget);
+        let mut normalizer = Normalizer::new(index, &limits, &budget);
         normalizer.compose = compose;
         let f = normalizer.read(&root).unwrap();
         normalizer.write_root(f).unwrap()

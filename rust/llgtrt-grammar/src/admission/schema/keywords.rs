@@ -1,5 +1,6 @@
-//! What the JSON Schema keywords are: their types, their subschemas.
+//! What the values of JSON Schema keywords are, by [`llgtrt_schema::keyword`]'s table.
 
+use llgtrt_schema::keyword::{self, Inside, Role};
 use serde_json::Value;
 
 use super::paths::Segment;
@@ -9,31 +10,6 @@ pub(super) const TYPES: [&str; 7] = ["null", "boolean", "integer", "number", "st
 
 pub(super) fn is_type(name: &str) -> bool {
     TYPES.contains(&name)
-}
-
-/// Whether a keyword can matter for values of the types in `type`. Real schemas carry keywords
-/// of other types (`required: true` on a string), which validators ignore, and so does llguidance.
-pub(super) fn applies(keyword: &str, types: Option<&Value>) -> bool {
-    let domain: &[&str] = match keyword {
-        "properties"
-        | "patternProperties"
-        | "required"
-        | "minProperties"
-        | "maxProperties"
-        | "additionalProperties" => &["object"],
-        "items" | "prefixItems" | "additionalItems" | "minItems" | "maxItems" => &["array"],
-        "minLength" | "maxLength" | "pattern" | "format" => &["string"],
-        "minimum" | "maximum" | "exclusiveMinimum" | "exclusiveMaximum" | "multipleOf" => {
-            &["integer", "number"]
-        }
-        _ => return true,
-    };
-    let allowed = |name: &Value| name.as_str().is_some_and(|name| domain.contains(&name));
-    match types {
-        None => true,
-        Some(Value::Array(names)) => names.iter().any(allowed),
-        Some(name) => allowed(name),
-    }
 }
 
 /// What a keyword's value should have been, if it is something else.
@@ -61,40 +37,21 @@ pub(super) fn wrong_type(keyword: &str, value: &Value) -> Option<&'static str> {
     (!right).then_some(expected)
 }
 
-/// The subschemas of a keyword's value, with what follows the keyword in their path.
+/// The subschemas of a keyword's value, with what follows the keyword in their path. Those that are only
+/// kept for references are looked at when one leads there.
 pub(super) fn children<'a>(
-    keyword: &'a str,
+    keyword: &str,
     value: &'a Value,
-) -> Box<dyn Iterator<Item = (Option<Segment<'a>>, &'a Value)> + 'a> {
-    match (keyword, value) {
-        (
-            "properties" | "patternProperties" | "dependencies" | "dependentSchemas",
-            Value::Object(members),
-        ) => {
-            // A dependency may be a list of keys instead of a schema.
-            let schemas =
-                members.iter().filter(move |(_, schema)| keyword != "dependencies" || !schema.is_array());
-            Box::new(schemas.map(|(key, schema)| (Some(Segment::Key(key)), schema)))
-        }
-        ("allOf" | "anyOf" | "oneOf" | "prefixItems" | "items", Value::Array(list)) => {
-            Box::new(list.iter().enumerate().map(|(index, schema)| (Some(Segment::Index(index)), schema)))
-        }
-        (
-            "additionalProperties"
-            | "items"
-            | "additionalItems"
-            | "not"
-            | "if"
-            | "then"
-            | "else"
-            | "contains"
-            | "propertyNames"
-            | "unevaluatedItems"
-            | "unevaluatedProperties",
-            schema,
-        ) => Box::new(std::iter::once((None, schema))),
-        _ => Box::new(std::iter::empty()),
-    }
+) -> impl Iterator<Item = (Option<Segment<'a>>, &'a Value)> + use<'a> {
+    let found = keyword::find(keyword).filter(|keyword| keyword.role != Role::Container);
+    let schemas = found.into_iter().flat_map(move |keyword| keyword.schemas(value));
+    schemas.map(|(step, schema)| {
+        let segment = step.map(|step| match step {
+            Inside::Key(key) => Segment::Key(key),
+            Inside::Index(index) => Segment::Index(index),
+        });
+        (segment, schema)
+    })
 }
 
 /// Levels of schemas inside `schema`, itself included, references not followed. Recursion is

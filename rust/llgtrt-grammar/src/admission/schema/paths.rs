@@ -2,7 +2,7 @@
 
 use std::fmt::Write;
 
-use llgtrt_schema::path::push_key;
+use llgtrt_schema::path::{Step, push_key};
 
 /// One step of a path.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -10,6 +10,15 @@ pub(super) enum Segment<'a> {
     Key(&'a str),
     Owned(String),
     Index(usize),
+}
+
+impl From<Step> for Segment<'_> {
+    fn from(step: Step) -> Self {
+        match step {
+            Step::Key(key) => Segment::Owned(key),
+            Step::Index(index) => Segment::Index(index),
+        }
+    }
 }
 
 pub(super) struct Paths<'a> {
