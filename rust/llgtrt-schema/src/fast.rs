@@ -4,7 +4,8 @@
 
 use serde_json::{Map, Value};
 
-use crate::formula::{Num, Ratio};
+use crate::expand::number::Number;
+use crate::formula::Num;
 use crate::languages::{self, formats};
 use crate::path::push_key;
 use crate::read::{Dialect, Draft};
@@ -143,10 +144,12 @@ impl Scan {
         if (strict("exclusiveMinimum") || strict("exclusiveMaximum")) && applies {
             return false;
         }
-        // Whole multiples of a fraction are computed exactly only here.
-        let fraction = object.get("multipleOf").and_then(Value::as_f64).is_some_and(|n| n.fract() != 0.0);
-        let number = object.get("type").and_then(Value::as_str) == Some("number");
-        !(has("multipleOf") && applies) && (!fraction || number)
+        let bounds = ["minimum", "maximum", "exclusiveMinimum", "exclusiveMaximum", "multipleOf"];
+        if !bounds.iter().any(|key| has(key)) {
+            return true;
+        }
+        let is_alone = !(has("multipleOf") && applies);
+        is_alone && Number::of_keywords(object).is_some_and(|number| number.is_native())
     }
 
     fn keyword(&mut self, key: &str, value: &mut Value, gone: &mut Vec<&'static str>) -> bool {
@@ -195,11 +198,12 @@ impl Scan {
             ("minLength" | "maxLength" | "minItems" | "maxItems", Value::Number(number)) => {
                 number.as_u64().is_some_and(|n| n < 1 << 31)
             }
-            ("minimum" | "maximum" | "exclusiveMinimum" | "exclusiveMaximum", Value::Number(number)) => {
-                Num::new(number).is_some_and(Num::is_double)
-            }
-            ("exclusiveMinimum" | "exclusiveMaximum", Value::Bool(_)) => true,
-            ("multipleOf", Value::Number(number)) => Ratio::new(number).and_then(Ratio::to_value).is_some(),
+            // `combination` has looked at them.
+            (
+                "minimum" | "maximum" | "exclusiveMinimum" | "exclusiveMaximum" | "multipleOf",
+                Value::Number(_),
+            )
+            | ("exclusiveMinimum" | "exclusiveMaximum", Value::Bool(_)) => true,
             ("enum", Value::Array(list)) => !list.is_empty() && list.iter().all(exact),
             ("const", value) => exact(value),
             ("$ref", Value::String(reference)) => reference == "#" || reference.starts_with("#/"),
@@ -249,15 +253,16 @@ impl Scan {
 
 /// Whether llguidance, which computes with doubles, writes the value as it is.
 fn exact(value: &Value) -> bool {
+    Num::all_doubles(value) && !has_negative_zero(value)
+}
+
+/// Of -0 the grammar would hold this spelling alone.
+fn has_negative_zero(value: &Value) -> bool {
     match value {
-        // Of -0 the grammar would hold this spelling alone.
-        Value::Number(number) => {
-            Num::new(number).is_some_and(Num::is_double)
-                && !number.as_f64().is_some_and(|n| n == 0.0 && n.is_sign_negative())
-        }
-        Value::Array(list) => list.iter().all(exact),
-        Value::Object(members) => members.values().all(exact),
-        _ => true,
+        Value::Number(number) => number.as_f64().is_some_and(|n| n == 0.0 && n.is_sign_negative()),
+        Value::Array(list) => list.iter().any(has_negative_zero),
+        Value::Object(members) => members.values().any(has_negative_zero),
+        _ => false,
     }
 }
 

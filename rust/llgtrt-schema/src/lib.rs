@@ -40,7 +40,7 @@ pub use self::residual::{Residual, Segment};
 pub use self::rules::{RULES, Rule};
 
 use self::normalizer::Normalizer;
-use self::read::refs::Index;
+use self::read::refs::{Index, Place};
 
 /// What to do with a constraint that no grammar can hold.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -127,28 +127,55 @@ pub fn normalize(schema: &Value, limits: &NormalizeLimits) -> Result<Normalized,
 /// As [`normalize`].
 pub fn rewrite(schema: &Value, limits: &NormalizeLimits) -> Result<Normalized, SchemaError> {
     let strict = NormalizeLimits { residual: ResidualMode::Refuse, ..limits.clone() };
-    let mut result = attempt(schema, &strict, false);
-    if limits.compose && result.as_ref().is_err_and(SchemaError::is_beyond) {
-        result = attempt(schema, &strict, true);
-    }
-    match result {
-        Err(error) if error.is_beyond() && limits.residual == ResidualMode::Verify => {
-            attempt(schema, limits, false)
+    let is_beyond = |result: &Result<_, SchemaError>| result.as_ref().is_err_and(SchemaError::is_beyond);
+    let (mut result, is_wide) = attempt(schema, &strict, Way::Schema);
+    if limits.compose && (is_wide || is_beyond(&result)) {
+        let (composed, _) = attempt(schema, &strict, Way::Grammar);
+        if composed.is_ok() || result.is_err() {
+            result = composed;
         }
-        result => result,
     }
+    if is_wide && is_beyond(&result) {
+        result = attempt(schema, &strict, Way::Narrowed).0;
+    }
+    if limits.residual == ResidualMode::Verify && is_beyond(&result) {
+        let way = if is_wide { Way::Narrowed } else { Way::Schema };
+        result = attempt(schema, limits, way).0;
+    }
+    result
 }
 
-fn attempt(schema: &Value, limits: &NormalizeLimits, compose: bool) -> Result<Normalized, SchemaError> {
+/// What a schema is rewritten into.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Way {
+    Schema,
+    /// Rules of a grammar, where no schema says it.
+    Grammar,
+    /// A schema, of fewer numbers where none says the same.
+    Narrowed,
+}
+
+/// Rewrites in one way. Also tells whether there are numbers that only another way holds.
+fn attempt(schema: &Value, limits: &NormalizeLimits, way: Way) -> (Result<Normalized, SchemaError>, bool) {
     let (index, root) = Index::new(schema);
     let mut normalizer = Normalizer::new(index, limits);
-    normalizer.compose = compose;
-    let f = normalizer.read(&root)?;
+    normalizer.compose = way == Way::Grammar;
+    normalizer.narrow = way == Way::Narrowed;
+    let result = run(&mut normalizer, &root, schema);
+    (result, normalizer.has_wide_numbers)
+}
+
+fn run<'a>(
+    normalizer: &mut Normalizer<'a>,
+    root: &Place<'a>,
+    schema: &'a Value,
+) -> Result<Normalized, SchemaError> {
+    let f = normalizer.read(root)?;
     let document = normalizer.write_root(f)?;
     let options = schema.get("x-guidance");
     let residual = normalizer.residuals(f, schema);
-    let lark = if compose {
-        Some(write::compose::lark(&document, options).ok_or_else(|| too_long(&normalizer))?)
+    let lark = if normalizer.compose {
+        Some(write::compose::lark(&document, options).ok_or_else(|| too_long(normalizer))?)
     } else {
         None
     };
@@ -156,7 +183,7 @@ fn attempt(schema: &Value, limits: &NormalizeLimits, compose: bool) -> Result<No
     if let (Some(options), Value::Object(object)) = (options, &mut written) {
         object.insert("x-guidance".to_owned(), options.clone());
     }
-    Ok(Normalized { schema: written, lark, rules: normalizer.rules, residual })
+    Ok(Normalized { schema: written, lark, rules: std::mem::take(&mut normalizer.rules), residual })
 }
 
 fn too_long(normalizer: &Normalizer) -> SchemaError {

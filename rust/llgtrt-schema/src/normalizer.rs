@@ -41,6 +41,10 @@ pub(crate) struct Normalizer<'a> {
     pub(crate) left: residual::Left,
     /// Automata are written.
     pub(crate) compose: bool,
+    /// Numbers that no schema holds become the nearest range inside.
+    pub(crate) narrow: bool,
+    /// There are numbers that no schema holds.
+    pub(crate) has_wide_numbers: bool,
     pub(crate) steps: u64,
     pub(crate) depth: usize,
     pub(crate) deadline: Instant,
@@ -66,6 +70,8 @@ impl<'a> Normalizer<'a> {
             used: HashSet::new(),
             left: residual::Left::default(),
             compose: false,
+            narrow: false,
+            has_wide_numbers: false,
             steps: 0,
             depth: 0,
             deadline,

@@ -137,9 +137,33 @@ pub const RULES: &[Rule] = &[
         name: "narrowed",
         keywords: &["oneOf", "not", "if"],
         doc: "One of several ways not to satisfy a schema that no grammar can hold (some item of a long list \
-              is wrong, some key without a name is) is left out, if there are others. Every answer is still \
-              valid; a few exotic valid ones are not offered.",
+              is wrong, some key without a name is) is left out, if there are others; so are the numbers next \
+              to a bound of very many digits where a schema has to do. Every answer is still valid; a few \
+              exotic valid ones are not offered.",
         example: r#"{"type": "array", "not": {"uniqueItems": true, "maxItems": 2}}"#,
+    },
+    Rule {
+        name: "float-limits",
+        keywords: &["minimum", "maximum", "exclusiveMinimum", "exclusiveMaximum"],
+        doc: "A bound at the limit of a floating-point type (3.4e38, 1.8e308) is no choice of the author. \
+              Such numbers have up to 18 digits before the point.",
+        example: r#"{"type": "number", "minimum": -3.4028234663852886e38, "maximum": 3.4028234663852886e38}"#,
+    },
+    Rule {
+        name: "digits",
+        keywords: &[
+            "minimum",
+            "maximum",
+            "exclusiveMinimum",
+            "exclusiveMaximum",
+            "multipleOf",
+            "enum",
+            "const",
+            "not",
+        ],
+        doc: "Numbers in a range that the grammar engine, which computes with doubles, does not hold exactly \
+              become a regular expression over their digits: bounds of any size are exact.",
+        example: r#"{"type": "integer", "minimum": -9223372036854775808, "maximum": 9223372036854775807}"#,
     },
     Rule {
         name: "dynamic-ref",

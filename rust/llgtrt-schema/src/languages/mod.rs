@@ -311,4 +311,4 @@ pub(crate) fn translate(source: &str) -> Result<Option<String>, PatternError> {
 }
 
 #[cfg(test)]
-mod tests;
+pub(crate) mod tests;

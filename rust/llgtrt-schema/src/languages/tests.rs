@@ -4,7 +4,7 @@ use std::time::Duration;
 
 use super::*;
 
-fn languages() -> Languages {
+pub(crate) fn languages() -> Languages {
     Languages::new(Instant::now() + Duration::from_secs(600))
 }
 
