@@ -4,6 +4,7 @@ mod bounds;
 mod compiler;
 mod composed;
 mod fuzz;
+mod generated;
 mod hazards;
 mod instance;
 mod json_schema_test_suite;

@@ -56,8 +56,12 @@ impl Languages {
         }
         let parsed = ecma::parse(source).and_then(|ast| {
             let language = self.search(&ast)?;
-            let text = (!ast.looks_around() && !anchors_inside(&ast, true, true))
-                .then(|| print::rewrite(source, &ast));
+            let text = if ast.has_boundary() {
+                self.common_boundaries(&ast, language)
+            } else {
+                let plain = !ast.looks_around() && !anchors_inside(&ast, true, true);
+                plain.then(|| print::rewrite(source, &ast))
+            };
             Ok(Pattern { language, text })
         });
         self.patterns.insert(source.to_owned(), parsed.clone());

@@ -61,24 +61,24 @@ impl Dialect {
         new.and_then(Value::as_str).or_else(|| old.and_then(Value::as_str))
     }
 
-    /// Whether the keyword is of this draft or an earlier one. Keywords of later drafts that only add
-    /// a constraint are honoured as well: whoever wrote them meant them.
+    /// Whether the keyword counts. What is newer than the draft was meant by whoever wrote it, and counts
+    /// as well, unless it gives another meaning to a keyword that the draft has: `prefixItems` changes
+    /// what `items` says. Older keywords that the draft has dropped do not count where new ones took
+    /// their names.
     pub(crate) fn knows(self, keyword: &str) -> bool {
         if !self.named {
             return true;
         }
         match keyword {
-            "unevaluatedItems"
-            | "unevaluatedProperties"
-            | "dependentRequired"
-            | "dependentSchemas"
-            | "minContains"
-            | "maxContains" => self.draft >= Draft::D2019,
             "$recursiveRef" => self.draft == Draft::D2019,
-            "$dynamicRef" => self.draft == Draft::D2020,
-            "prefixItems" => self.draft == Draft::D2020,
+            "$dynamicRef" | "prefixItems" => self.draft == Draft::D2020,
             "additionalItems" => self.draft <= Draft::D2019,
             _ => true,
         }
+    }
+
+    /// Whether `minContains: 0` takes back what `contains` says. Before 2019-09, an item has to be there.
+    pub(crate) fn may_contain_none(self) -> bool {
+        !self.named || self.draft >= Draft::D2019
     }
 }
