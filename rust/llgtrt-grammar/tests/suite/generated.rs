@@ -36,8 +36,12 @@ fn all_are_taken_and_answers_are_valid() {
         let validator = jsonschema::options().should_validate_formats(true).build(&value).unwrap();
         for seed in 0..3_u16 {
             bench.pool.register(SequenceId(1), &grammar);
-            // A multiplier of a full period scatters the choices.
-            let choices: Vec<u16> = (0..61_u16).map(|i| (i + seed * 61).wrapping_mul(40_503)).collect();
+            let mut state = u64::from(seed) + 1;
+            let mut next = || {
+                state = state.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1_442_695_040_888_963_407);
+                (state >> 48) as u16
+            };
+            let choices: Vec<u16> = (0..4000).map(|_| next()).collect();
             let tokens = walk(&bench, &choices, false);
             bench.pool.remove(SequenceId(1));
             let text = String::from_utf8(bench.decode(&tokens)).unwrap();

@@ -120,6 +120,20 @@ fn exclusive_bounds_in_one_unit() {
 }
 
 #[test]
+fn bounds_of_more_digits_than_the_number() {
+    check(
+        r#"{"type":"number","minimum":0,"maximum":0.53}"#,
+        &["0.5", "0.53", "0.50", "0.4"],
+        &["0.54", "0.6"],
+    );
+    check(
+        r#"{"type":"number","minimum":-2.125,"maximum":0}"#,
+        &["-2.1", "-2.12", "-2.125", "-2"],
+        &["-2.13", "-2.2"],
+    );
+}
+
+#[test]
 fn multiples_beside_bounds() {
     check(
         r#"{"type":"number","exclusiveMinimum":0,"multipleOf":0.25}"#,

@@ -177,7 +177,14 @@ impl Number {
         }
         match self.multiple {
             Some(step) => self.native_multiples(step),
-            None => self.native_number().map(|value| vec![value]),
+            None => self.native_range().map(|range| {
+                let mut options = vec![range];
+                let shorter = self.shorter();
+                if !shorter.is_empty() {
+                    options.push(json!({ "enum": shorter }));
+                }
+                options
+            }),
         }
     }
 
@@ -211,7 +218,31 @@ impl Number {
         Some(Value::Object(object))
     }
 
-    fn native_number(&self) -> Option<Value> {
+    /// Numbers with fewer digits than the bound that is farther from 0, and the same ones otherwise:
+    /// below 0.53, llguidance takes 0.50, but not 0.5.
+    fn shorter(&self) -> Vec<Value> {
+        let zero = Num::Int(0);
+        let most = self.most.map(|(num, _)| num).filter(|num| *num > zero);
+        let least = self.least.map(|(num, _)| num).filter(|num| *num < zero);
+        let mut list = Vec::new();
+        for bound in [least, most].into_iter().flatten() {
+            let Num::Float(bound) = bound else { continue };
+            let text = format!("{bound}");
+            let point = text.find('.').map_or(text.len(), |at| at + 1);
+            let ends = (point + 1..text.len()).filter(|&end| !text[..end].ends_with('0'));
+            let numbers = ends.filter_map(|end| text[..end].parse().ok()).map(Num::from_f64);
+            list.extend(numbers.filter(|num| self.spans(*num) && num.is_double()).map(Num::to_value));
+        }
+        list
+    }
+
+    /// Whether the number lies inside the bounds.
+    fn spans(&self, num: Num) -> bool {
+        self.least.is_none_or(|(least, above)| num > least || (num == least && !above))
+            && self.most.is_none_or(|(most, below)| num < most || (num == most && !below))
+    }
+
+    fn native_range(&self) -> Option<Value> {
         if let (Some((least, above)), Some((most, below))) = (self.least, self.most) {
             // In one unit, llguidance takes a whole number without fraction for granted.
             let next = |num: Num, by: i128| match num {
@@ -279,7 +310,7 @@ impl Number {
                 options.push(json!({ "enum": [num.to_value()] }));
                 continue;
             }
-            let mut value = piece.native_number()?;
+            let mut value = piece.native_range()?;
             value.as_object_mut()?.insert("multipleOf".to_owned(), step.to_value()?);
             options.push(value);
         }

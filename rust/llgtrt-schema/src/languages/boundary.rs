@@ -13,6 +13,9 @@ use super::{ALL, EMPTY, LanguageId, Languages, NOTHING};
 /// Rounds of a repetition with assertions inside that are written out.
 const MAX_ROUNDS: u32 = 16;
 
+/// Parts of a pattern with its repetitions written out: those inside of others multiply.
+const MAX_PARTS: u32 = 5000;
+
 /// Longest pattern that is written for one with word boundaries, in bytes.
 const MAX_BYTES: usize = 24_000;
 
@@ -67,6 +70,7 @@ impl Languages {
     }
 
     fn search_words(&mut self, ast: &Ast, words: Words) -> Result<LanguageId, PatternError> {
+        self.parts = 0;
         let found = self.before(ast, After::ANY, words)?;
         let later = self.ending_in(ALL, found, words);
         Ok(self.exprs.or([found.nothing, later]))
@@ -87,6 +91,12 @@ impl Languages {
 
     /// As `ast`, then as `after`.
     fn before(&mut self, ast: &Ast, after: After, words: Words) -> Result<After, PatternError> {
+        self.parts += 1;
+        if self.parts > MAX_PARTS {
+            return Err(PatternError::unsupported(
+                "assertions inside of so many repetitions are not supported",
+            ));
+        }
         if !ast.asserts() {
             let language = self.lang(ast, EMPTY, false)?;
             let some = self.ending_in(language, after, words);
