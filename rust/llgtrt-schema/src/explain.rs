@@ -8,6 +8,7 @@ use serde_json::Value;
 
 use crate::budget::Budget;
 use crate::expand::Shape;
+use crate::expand::numerals::Means;
 use crate::formula::{FALSE, FormulaId, Lit, Node, TRUE, Type};
 use crate::read::refs::Index;
 use crate::write::tree::{Document, name};
@@ -220,7 +221,15 @@ impl Normalizer<'_> {
                 (true, true) => "true or false".to_owned(),
                 (yes, _) => yes.to_string(),
             },
-            Shape::Number(number) => written(number.write()),
+            Shape::Number(number) => match number.write(Means::Grammar) {
+                Ok(found) => {
+                    let patterns = found.patterns.iter().map(|text| pattern(Some(text)));
+                    let ways: Vec<String> =
+                        found.options.iter().map(Value::to_string).chain(patterns).collect();
+                    ways.join(" or ")
+                }
+                Err(cannot) => cannot.why.to_owned(),
+            },
             Shape::Text(text) => written(text.write(&mut self.langs)),
             Shape::Fixed(values) => Value::from((**values).clone()).to_string(),
             Shape::Array(array) => {

@@ -9,10 +9,12 @@ use std::rc::Rc;
 use serde_json::{Map, Value};
 
 use crate::budget::Budget;
-use crate::formula::{Num, Ratio};
+use crate::expand::number::Number;
+use crate::formula::Num;
+use crate::languages::formats::Format;
 use crate::languages::{self, formats};
 use crate::path::push_key;
-use crate::read::{Dialect, Draft};
+use crate::read::{Dialect, Draft, is_integer};
 use crate::{NormalizeLimits, Normalized, RuleUse};
 
 /// Keywords that need the formula.
@@ -142,7 +144,10 @@ impl Scan {
         for key in gone {
             object.shift_remove(key);
         }
-        fine && self.format(object) && self.close(object)
+        fine && self.format(object)
+            && self.encoding(object)
+            && self.integer_format(object)
+            && self.close(object)
     }
 
     /// Closes an object that names properties and says nothing of others; false if that is not for this
@@ -189,6 +194,10 @@ impl Scan {
         {
             return false;
         }
+        // llguidance leaves out what is newer than the draft.
+        if has("const") && self.dialect.named && self.dialect.draft < Draft::D6 {
+            return false;
+        }
         let tuple = has("additionalItems") || object.get("items").is_some_and(Value::is_array);
         if tuple && (applies || has("prefixItems")) {
             return false;
@@ -203,14 +212,19 @@ impl Scan {
                 return false;
             }
         }
+        if object.get("nullable") == Some(&Value::Bool(true)) {
+            return false;
+        }
         let strict = |key: &str| object.get(key).is_some_and(Value::is_boolean);
         if (strict("exclusiveMinimum") || strict("exclusiveMaximum")) && applies {
             return false;
         }
-        // Whole multiples of a fraction are computed exactly only here.
-        let fraction = object.get("multipleOf").and_then(Value::as_f64).is_some_and(|n| n.fract() != 0.0);
-        let number = object.get("type").and_then(Value::as_str) == Some("number");
-        !(has("multipleOf") && applies) && (!fraction || number)
+        let bounds = ["minimum", "maximum", "exclusiveMinimum", "exclusiveMaximum", "multipleOf"];
+        if !bounds.iter().any(|key| has(key)) {
+            return true;
+        }
+        let is_alone = !(has("multipleOf") && applies);
+        is_alone && Number::of_keywords(object).is_some_and(|number| number.is_native())
     }
 
     fn keyword(&mut self, key: &str, value: &mut Value, gone: &mut Vec<&'static str>) -> bool {
@@ -259,11 +273,12 @@ impl Scan {
             ("minLength" | "maxLength" | "minItems" | "maxItems", Value::Number(number)) => {
                 number.as_u64().is_some_and(|n| n < 1 << 31)
             }
-            ("minimum" | "maximum" | "exclusiveMinimum" | "exclusiveMaximum", Value::Number(number)) => {
-                Num::new(number).is_some_and(Num::is_double)
-            }
-            ("exclusiveMinimum" | "exclusiveMaximum", Value::Bool(_)) => true,
-            ("multipleOf", Value::Number(number)) => Ratio::new(number).and_then(Ratio::to_value).is_some(),
+            // `combination` has looked at them.
+            (
+                "minimum" | "maximum" | "exclusiveMinimum" | "exclusiveMaximum" | "multipleOf",
+                Value::Number(_),
+            )
+            | ("exclusiveMinimum" | "exclusiveMaximum", Value::Bool(_)) => true,
             ("enum", Value::Array(list)) => !list.is_empty() && list.iter().all(exact),
             ("const", value) => exact(value),
             ("$ref", Value::String(reference)) => reference == "#" || reference.starts_with("#/"),
@@ -284,44 +299,90 @@ impl Scan {
     fn format(&mut self, object: &mut Map<String, Value>) -> bool {
         let Some(Value::String(name)) = object.get("format") else { return true };
         match formats::lookup(name) {
+            // What they have in common is not known here.
+            Some(format) if format.standard && object.contains_key("pattern") => false,
             Some(format) if format.native => true,
+            Some(_) if object.contains_key("pattern") => {
+                self.rule("format-beside-pattern");
+                object.shift_remove("format");
+                true
+            }
             Some(format) => {
-                if object.contains_key("pattern") {
-                    return false;
-                }
                 if let Some(max) = format.max_length {
                     if object.contains_key("maxLength") {
                         return false;
                     }
                     object.insert("maxLength".to_owned(), Value::from(max));
                 }
-                let Ok(text) = languages::translate(format.pattern, &self.budget) else { return false };
-                let text = text.unwrap_or_else(|| format.pattern.to_owned());
-                self.rule("format-pattern");
+                self.rule(if format.common.is_some() { "common-format" } else { "format-pattern" });
+                let Some(text) = text_of(format, &self.budget) else { return false };
                 object.shift_remove("format");
                 object.insert("pattern".to_owned(), Value::String(text));
                 true
             }
             None => {
-                self.rule("unknown-format");
-                object.shift_remove("format");
+                if formats::integer_range(name).is_none() || !is_integer(object) {
+                    self.rule("unknown-format");
+                    object.shift_remove("format");
+                }
                 true
             }
         }
     }
+
+    fn encoding(&mut self, object: &mut Map<String, Value>) -> bool {
+        let format = object.get("contentEncoding").and_then(Value::as_str).and_then(formats::encoding);
+        let Some(format) = format.filter(|_| !object.contains_key("pattern")) else { return true };
+        if ["format", "anyOf", "allOf", "$ref"].iter().any(|key| object.contains_key(*key)) {
+            return false;
+        }
+        let Some(text) = text_of(format, &self.budget) else { return false };
+        self.rule("content-encoding");
+        object.insert("pattern".to_owned(), Value::String(text));
+        true
+    }
+
+    /// Bounds in place of a format of whole numbers.
+    fn integer_format(&mut self, object: &mut Map<String, Value>) -> bool {
+        let range = object.get("format").and_then(Value::as_str).and_then(formats::integer_range);
+        let Some((least, most)) = range else { return true };
+        let others =
+            ["exclusiveMinimum", "exclusiveMaximum", "multipleOf", "enum", "const", "allOf", "anyOf", "$ref"];
+        if others.iter().any(|key| object.contains_key(*key)) {
+            return false;
+        }
+        self.rule("integer-format");
+        object.shift_remove("format");
+        for (name, limit) in [("minimum", least), ("maximum", most)] {
+            let own = object.get(name).and_then(Value::as_number).and_then(Num::new);
+            let limit = Num::Int(limit.into());
+            if own.is_none_or(|own| if name == "minimum" { own < limit } else { own > limit }) {
+                object.insert(name.to_owned(), limit.to_value());
+            }
+        }
+        Number::of_keywords(object).is_some_and(|number| number.is_native())
+    }
+}
+
+/// The pattern of a format in llguidance's dialect.
+fn text_of(format: Format, budget: &Budget) -> Option<String> {
+    let pattern = format.common.unwrap_or(format.pattern);
+    let text = languages::translate(pattern, budget).ok()?;
+    Some(text.unwrap_or_else(|| pattern.to_owned()))
 }
 
 /// Whether llguidance, which computes with doubles, writes the value as it is.
 fn exact(value: &Value) -> bool {
+    Num::all_doubles(value) && !has_negative_zero(value)
+}
+
+/// Of -0 the grammar would hold this spelling alone.
+fn has_negative_zero(value: &Value) -> bool {
     match value {
-        // Of -0 the grammar would hold this spelling alone.
-        Value::Number(number) => {
-            Num::new(number).is_some_and(Num::is_double)
-                && !number.as_f64().is_some_and(|n| n == 0.0 && n.is_sign_negative())
-        }
-        Value::Array(list) => list.iter().all(exact),
-        Value::Object(members) => members.values().all(exact),
-        _ => true,
+        Value::Number(number) => number.as_f64().is_some_and(|n| n == 0.0 && n.is_sign_negative()),
+        Value::Array(list) => list.iter().any(has_negative_zero),
+        Value::Object(members) => members.values().any(has_negative_zero),
+        _ => false,
     }
 }
 

@@ -98,6 +98,7 @@ pub const KEYWORDS: &[Keyword] = &[
     row("components", (D4, D2020), ALL, Schema, Container),
     row("const", (D6, D2020), ALL, Data, Constraint),
     row("contains", (D6, D2020), ARRAY, Schema, Constraint),
+    row("contentEncoding", (D7, D2020), STRING, Data, Constraint),
     row("definitions", (D4, D2020), ALL, NamedSchemas, Container),
     row("dependencies", (D4, D2020), OBJECT, NamedSchemasOrKeys, Constraint),
     row("dependentRequired", (D2019, D2020), OBJECT, Data, Constraint),
@@ -121,6 +122,8 @@ pub const KEYWORDS: &[Keyword] = &[
     row("minimum", (D4, D2020), NUMBER, Data, Constraint),
     row("multipleOf", (D4, D2020), NUMBER, Data, Constraint),
     row("not", (D4, D2020), ALL, Schema, Constraint),
+    // OpenAPI's.
+    row("nullable", (D4, D2020), ALL, Data, Constraint),
     row("oneOf", (D4, D2020), ALL, Schemas, Constraint),
     row("pattern", (D4, D2020), STRING, Data, Constraint),
     row("patternProperties", (D4, D2020), OBJECT, NamedSchemas, Constraint),

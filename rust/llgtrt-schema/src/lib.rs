@@ -167,18 +167,25 @@ fn attempts(
     let strict = NormalizeLimits { residual: ResidualMode::Refuse, ..limits.clone() };
     let may_verify = limits.residual == ResidualMode::Verify;
     budget.begin(1);
-    let mut result = attempt(schema, &strict, false, budget);
-    if limits.compose && result.as_ref().is_err_and(SchemaError::is_beyond) {
+    let (mut result, is_wide) = attempt(schema, &strict, Way::Schema, budget);
+    let is_beyond = |result: &Result<_, SchemaError>| result.as_ref().is_err_and(SchemaError::is_beyond);
+    if limits.compose && (is_wide || is_beyond(&result)) {
         budget.begin(2);
-        let composed = attempt(schema, &strict, true, budget);
+        let (composed, _) = attempt(schema, &strict, Way::Grammar, budget);
         // Rules that take too much work say nothing of what can be done without them.
-        if !composed.as_ref().is_err_and(|error| error.reason == Reason::BudgetSpent) {
+        let too_much = composed.as_ref().is_err_and(|error| error.reason == Reason::BudgetSpent);
+        if composed.is_ok() || (result.is_err() && !too_much) {
             result = composed;
         }
     }
-    if may_verify && result.as_ref().is_err_and(SchemaError::is_beyond) {
+    if is_wide && is_beyond(&result) {
         budget.begin(1);
-        result = attempt(schema, limits, false, budget);
+        result = attempt(schema, &strict, Way::Narrowed, budget).0;
+    }
+    if may_verify && is_beyond(&result) {
+        budget.begin(1);
+        let way = if is_wide { Way::Narrowed } else { Way::Schema };
+        result = attempt(schema, limits, way, budget).0;
     }
     match result {
         Ok(normalized) => Ok(Normalized { spent: budget.spending(), ..normalized }),
@@ -186,24 +193,37 @@ fn attempts(
     }
 }
 
+/// What a schema is rewritten into.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Way {
+    Schema,
+    /// Rules of a grammar, where no schema says it.
+    Grammar,
+    /// A schema, of fewer numbers where none says the same.
+    Narrowed,
+}
+
+/// Rewrites in one way. Also tells whether there are numbers that only another way holds.
 fn attempt(
     schema: &Value,
     limits: &NormalizeLimits,
-    compose: bool,
+    way: Way,
     budget: &Rc<Budget>,
-) -> Result<Normalized, SchemaError> {
+) -> (Result<Normalized, SchemaError>, bool) {
     let (index, root) = Index::new(schema, budget);
     let mut normalizer = Normalizer::new(index, limits, budget);
-    normalizer.compose = compose;
+    normalizer.compose = way == Way::Grammar;
+    normalizer.narrow = way == Way::Narrowed;
     let result = normalizer.run(&root, schema);
-    match budget.check() {
+    let result = match budget.check() {
         // Whatever came out was computed from what is not there.
         Err(spent) => Err(match result {
             Err(error) if error.reason == Reason::BudgetSpent || error.reason == Reason::TimedOut => error,
             _ => normalizer.spent(formula::TRUE, spent),
         }),
         Ok(()) => result,
-    }
+    };
+    (result, normalizer.has_wide_numbers)
 }
 
 impl<'a> Normalizer<'a> {

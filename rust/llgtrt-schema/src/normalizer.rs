@@ -51,6 +51,10 @@ pub(crate) struct Normalizer<'a> {
     pub(crate) left: residual::Left,
     /// Automata are written.
     pub(crate) compose: bool,
+    /// Numbers that no schema holds become the nearest range inside.
+    pub(crate) narrow: bool,
+    /// There are numbers that no schema holds.
+    pub(crate) has_wide_numbers: bool,
 }
 
 impl<'a> Normalizer<'a> {
@@ -75,6 +79,8 @@ impl<'a> Normalizer<'a> {
             used: HashSet::new(),
             left: residual::Left::default(),
             compose: false,
+            narrow: false,
+            has_wide_numbers: false,
         }
     }
 

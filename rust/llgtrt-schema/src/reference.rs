@@ -22,15 +22,17 @@ const KEYWORDS: &[Keyword] = &[
     keyword("type", true, ""),
     keyword("enum", true, ""),
     keyword("const", true, ""),
-    keyword("minimum", true, "bounds of more than 15 digits"),
-    keyword("maximum", true, "bounds of more than 15 digits"),
-    keyword("exclusiveMinimum", true, "bounds of more than 15 digits"),
-    keyword("exclusiveMaximum", true, "bounds of more than 15 digits"),
+    keyword("minimum", true, ""),
+    keyword("maximum", true, ""),
+    keyword("exclusiveMinimum", true, ""),
+    keyword("exclusiveMaximum", true, ""),
     keyword("multipleOf", true, "steps of many digits"),
     keyword("minLength", true, ""),
     keyword("maxLength", true, ""),
     keyword("pattern", true, "look-behind, back-references; patterns too complex to combine"),
     keyword("format", true, ""),
+    keyword("contentEncoding", false, ""),
+    keyword("nullable", false, ""),
     keyword("items", true, ""),
     keyword("prefixItems", true, ""),
     keyword("additionalItems", true, ""),
@@ -69,8 +71,10 @@ const HEAD: &str = r"# JSON Schema
 <!-- Generated from the normaliser's rules; do not edit. To write it again:
      LLGTRT_UPDATE=1 cargo test --release -p llgtrt-grammar reference -->
 
-Drafts 4, 6, 7, 2019-09 and 2020-12, by `$schema`; without it the keywords of all drafts count. A schema is rewritten
-into what the grammar engine (llguidance) holds, then compiled. An answer that a grammar allows satisfies all of its
+Drafts 4, 6, 7, 2019-09 and 2020-12, by `$schema`; without it the keywords of all drafts count. A keyword that is newer
+than the draft counts as well, as whoever wrote it meant it, unless it changes what an older one says: `prefixItems`
+beside `items` before 2020-12 and `minContains: 0` before 2019-09 do not. References to the meta-schemas of the drafts
+resolve; nothing is fetched. A schema is rewritten into what the grammar engine (llguidance) holds, then compiled. An answer that a grammar allows satisfies all of its
 schema. What a grammar cannot hold is refused with the path of the keyword and what to write instead; it is
 never ignored. With `verify` it is left open instead, and the answer is validated.
 

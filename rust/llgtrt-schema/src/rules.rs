@@ -39,6 +39,42 @@ pub const RULES: &[Rule] = &[
         example: r#"{"type": "string", "format": "json-pointer"}"#,
     },
     Rule {
+        name: "common-format",
+        keywords: &["format"],
+        doc: "Of dates, times and durations those are offered that the libraries of programming languages can \
+              read: years from 0001 on, seconds up to 59, at most six digits of a fraction, six digits of a \
+              number in a duration. What a schema excludes, and lists of values, are judged by the standard.",
+        example: r#"{"type": "string", "format": "date"}"#,
+    },
+    Rule {
+        name: "format-beside-pattern",
+        keywords: &["format", "pattern"],
+        doc: "A pattern says what a format beside it means: a format that is no standard's is left out, and so \
+              is one that no string of the pattern satisfies (a time without zone).",
+        example: r#"{"type": "string", "format": "cuid", "pattern": "^[a-c]+$"}"#,
+    },
+    Rule {
+        name: "integer-format",
+        keywords: &["format"],
+        doc: "A whole number's format is a range: `int8` to `int64`, `uint8` to `uint64`. Of 64 bits, the numbers \
+              that the grammar engine holds: 1024 at the lower end, and those above 2^63, are not offered unless \
+              `minimum` and `maximum` say so.",
+        example: r#"{"type": "integer", "format": "int32"}"#,
+    },
+    Rule {
+        name: "content-encoding",
+        keywords: &["contentEncoding"],
+        doc: "`base16`, `base64` and `base64url` are patterns, unless a format or a pattern is there already.",
+        example: r#"{"type": "string", "contentEncoding": "base64"}"#,
+    },
+    Rule {
+        name: "nullable",
+        keywords: &["nullable"],
+        doc: "OpenAPI's `nullable: true` beside a `type` adds `null` to it. A document that names a draft of JSON \
+              Schema is none of OpenAPI's.",
+        example: r#"{"type": "string", "nullable": true}"#,
+    },
+    Rule {
         name: "pattern-dialect",
         keywords: &["pattern", "patternProperties"],
         doc: "A pattern is read as ECMA-262 and written in the dialect of the grammar engine.",
@@ -158,9 +194,33 @@ pub const RULES: &[Rule] = &[
         name: "narrowed",
         keywords: &["oneOf", "not", "if"],
         doc: "One of several ways not to satisfy a schema that no grammar can hold (some item of a long list \
-              is wrong, some key without a name is) is left out, if there are others. Every answer is still \
-              valid; a few exotic valid ones are not offered.",
+              is wrong, some key without a name is) is left out, if there are others; so are the numbers next \
+              to a bound of very many digits where a schema has to do. Every answer is still valid; a few \
+              exotic valid ones are not offered.",
         example: r#"{"type": "array", "not": {"uniqueItems": true, "maxItems": 2}}"#,
+    },
+    Rule {
+        name: "float-limits",
+        keywords: &["minimum", "maximum", "exclusiveMinimum", "exclusiveMaximum"],
+        doc: "A bound at the limit of a floating-point type (3.4e38, 1.8e308) is no choice of the author. \
+              Such numbers have up to 18 digits before the point.",
+        example: r#"{"type": "number", "minimum": -3.4028234663852886e38, "maximum": 3.4028234663852886e38}"#,
+    },
+    Rule {
+        name: "digits",
+        keywords: &[
+            "minimum",
+            "maximum",
+            "exclusiveMinimum",
+            "exclusiveMaximum",
+            "multipleOf",
+            "enum",
+            "const",
+            "not",
+        ],
+        doc: "Numbers in a range that the grammar engine, which computes with doubles, does not hold exactly \
+              become a regular expression over their digits: bounds of any size are exact.",
+        example: r#"{"type": "integer", "minimum": -9223372036854775808, "maximum": 9223372036854775807}"#,
     },
     Rule {
         name: "dynamic-ref",

@@ -45,7 +45,7 @@ fn arbitrary_schema() -> impl Strategy<Value = Value> {
 }
 
 /// Walks at random, but towards the end once the text is long.
-fn walk(bench: &Bench, choices: &[u16], fast_forward: bool) -> Vec<TokenId> {
+pub(crate) fn walk(bench: &Bench, choices: &[u16], fast_forward: bool) -> Vec<TokenId> {
     let mut tokens = Vec::new();
     for step in 0..4000 {
         let (forced, state) = bench.advance(1, &tokens, fast_forward);

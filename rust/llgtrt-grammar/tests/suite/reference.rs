@@ -46,6 +46,8 @@ fn instance() -> BoxedStrategy<Value> {
         json!("12"),
         json!("/a~1b"),
         json!("a/b"),
+        json!("2024-02-29"),
+        json!("aGk="),
     ]);
     let key = prop::sample::select(vec!["a", "b", "c", "ab", "A"]);
     let nested = scalar.clone().prop_recursive(2, 8, 3, move |inner| {
@@ -80,12 +82,12 @@ fn every_rule_is_used_on_its_example_and_right_on_both_sides() {
         let result = TestRunner::new_with_rng(config, rng).run(&instance(), |value| {
             let holds = validator.is_valid(&value);
             let accepted = grammar.judge(Instance::Value(&value)).accepted;
-            prop_assert!(holds || !accepted, "{}: invalid but accepted: {value}", rule.name);
-            prop_assert!(
-                accepted || !holds || rule.name == "narrowed" || rule.is_default_only(),
-                "{}: rejected: {value}",
-                rule.name
-            );
+            // OpenAPI's keyword is no standard's.
+            let is_null = rule.name == "nullable" && value.is_null();
+            prop_assert!(holds || !accepted || is_null, "{}: invalid but accepted: {value}", rule.name);
+            let narrows = ["narrowed", "common-format", "integer-format", "content-encoding"];
+            let narrows = narrows.contains(&rule.name) || rule.is_default_only();
+            prop_assert!(accepted || !holds || narrows, "{}: rejected: {value}", rule.name);
             let side = if accepted { &valid } else { &invalid };
             side.set(side.get() + 1);
             Ok(())

@@ -4,7 +4,9 @@
 //! have are dropped where that can be proven; what is not proven stays, which is always correct.
 
 pub(crate) mod array;
+mod decimal;
 pub(crate) mod number;
+pub(crate) mod numerals;
 pub(crate) mod object;
 pub(crate) mod regions;
 mod shapes;

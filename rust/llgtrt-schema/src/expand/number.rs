@@ -1,6 +1,6 @@
 //! Numbers: an interval, multiples, and what is cut out.
 
-use serde_json::{Map, Value, json};
+use serde_json::{Map, Value};
 
 use crate::formula::Lit;
 use crate::formula::{Num, Ratio};
@@ -12,14 +12,14 @@ const MAX_LISTED: i128 = 2000;
 #[derive(Debug, Clone, PartialEq, Default)]
 pub(crate) struct Number {
     /// The bound, and whether it is excluded.
-    least: Option<(Num, bool)>,
-    most: Option<(Num, bool)>,
-    integer: bool,
-    fraction: bool,
-    multiple: Option<Ratio>,
-    not_multiple: Vec<Ratio>,
+    pub(super) least: Option<(Num, bool)>,
+    pub(super) most: Option<(Num, bool)>,
+    pub(super) integer: bool,
+    pub(super) fraction: bool,
+    pub(super) multiple: Option<Ratio>,
+    pub(super) not_multiple: Vec<Ratio>,
     /// Multiples whose common multiple is too large to write.
-    overflow: bool,
+    pub(super) overflow: bool,
 }
 
 impl Number {
@@ -55,6 +55,36 @@ impl Number {
         Some(number)
     }
 
+    /// The number keywords of a schema, if they are well-formed.
+    pub(crate) fn of_keywords(object: &Map<String, Value>) -> Option<Self> {
+        let mut number = Self::default();
+        let names = object.get("type").map_or(&[][..], |names| match names {
+            Value::Array(names) => names.as_slice(),
+            one => std::slice::from_ref(one),
+        });
+        number.integer = names.contains(&Value::from("integer")) && !names.contains(&Value::from("number"));
+        let strict = |name: &str| object.get(name) == Some(&Value::Bool(true));
+        for (name, lit) in [
+            ("minimum", (|num, strict| Lit::Least(num, strict)) as fn(Num, bool) -> Lit),
+            ("exclusiveMinimum", |num, _| Lit::Least(num, true)),
+            ("maximum", |num, strict| Lit::Most(num, strict)),
+            ("exclusiveMaximum", |num, _| Lit::Most(num, true)),
+        ] {
+            match object.get(name) {
+                None | Some(Value::Bool(_)) => {}
+                Some(value) => {
+                    let num = Num::new(value.as_number()?)?;
+                    let exclusive = if name == "minimum" { "exclusiveMinimum" } else { "exclusiveMaximum" };
+                    number = number.meet(&Self::of(&lit(num, strict(exclusive)), false)?)?;
+                }
+            }
+        }
+        if let Some(step) = object.get("multipleOf") {
+            number.multiple = Some(Ratio::new(step.as_number()?)?);
+        }
+        Some(number)
+    }
+
     pub(crate) fn meet(mut self, other: &Self) -> Option<Self> {
         self.least = match (self.least, other.least) {
             (Some(a), Some(b)) => Some(if a.0 > b.0 || (a.0 == b.0 && a.1) { a } else { b }),
@@ -85,7 +115,7 @@ impl Number {
     }
 
     /// Every number here is a multiple of this.
-    fn step(&self) -> Option<Ratio> {
+    pub(super) fn step(&self) -> Option<Ratio> {
         match (self.multiple, self.integer) {
             (Some(step), true) => step.lcm(Ratio::ONE),
             (Some(step), false) => Some(step),
@@ -94,7 +124,22 @@ impl Number {
         }
     }
 
-    fn single(&self) -> Option<Num> {
+    /// Which multiples of the step lie inside the bounds: the first and the last one. A bound that is too
+    /// long to tell counts as none.
+    pub(super) fn multiples(&self) -> (Option<i128>, Option<i128>) {
+        let Some(step) = self.step() else { return (None, None) };
+        let first = self.least.and_then(|(num, above)| {
+            let (below, exact) = step.quotient(num)?;
+            Some(below + i128::from(!exact || above))
+        });
+        let last = self.most.and_then(|(num, below)| {
+            let (last, exact) = step.quotient(num)?;
+            Some(last - i128::from(exact && below))
+        });
+        (first, last)
+    }
+
+    pub(super) fn single(&self) -> Option<Num> {
         match (self.least, self.most) {
             (Some((a, false)), Some((b, false))) if a == b => Some(a),
             _ => None,
@@ -102,7 +147,7 @@ impl Number {
     }
 
     /// The smallest and the largest whole number inside the bounds.
-    fn whole_bounds(&self) -> (Option<i128>, Option<i128>) {
+    pub(super) fn whole_bounds(&self) -> (Option<i128>, Option<i128>) {
         let up = |num: Num, above: bool| match num {
             Num::Int(n) => Some(n + i128::from(above)),
             Num::Float(n) if n.abs() < 1e30 => Some(n.ceil() as i128),
@@ -145,12 +190,17 @@ impl Number {
         if self.not_multiple.iter().any(|&other| step.is_multiple_of(other)) {
             return true;
         }
+        if let (Some(first), Some(last)) = self.multiples() {
+            if first > last {
+                return true;
+            }
+        }
         step.bottom == 1 && self.listed(1).is_some_and(|list| list.is_empty())
     }
 
     /// All numbers, if they are whole and at most `MAX_LISTED` multiples are in the bounds. Stops
     /// after `enough`.
-    fn listed(&self, enough: usize) -> Option<Vec<i128>> {
+    pub(super) fn listed(&self, enough: usize) -> Option<Vec<i128>> {
         let step = i128::from(self.step().filter(|step| step.bottom == 1)?.top);
         let (Some(least), Some(most)) = self.whole_bounds() else { return None };
         if step == 0 || most - least > MAX_LISTED * step {
@@ -172,66 +222,8 @@ impl Number {
         (!self.not_multiple.is_empty()).then(|| Self { not_multiple: Vec::new(), ..self.clone() })
     }
 
-    /// Writes the shape; an error names the keyword that cannot be held and why.
-    pub(crate) fn write(&self) -> Result<Value, (&'static str, &'static str)> {
-        if let Some(num) = self.single() {
-            if !num.is_exact() {
-                return Err(("const", "numbers of more than 15 digits are not exact"));
-            }
-            return Ok(json!({ "enum": [num.to_value()] }));
-        }
-        let mut object = Map::new();
-        if !self.not_multiple.is_empty() {
-            let Some(list) = self.listed(usize::MAX) else {
-                return Err(("not", "all numbers but the multiples of one cannot be described"));
-            };
-            return Ok(json!({ "enum": list.iter().map(|&n| Num::Int(n).to_value()).collect::<Vec<_>>() }));
-        }
-        if self.fraction {
-            return Err(("not", "numbers that are not whole cannot be told apart from whole ones"));
-        }
-        if self.overflow {
-            return Err(("multipleOf", "the common multiple is too large"));
-        }
-        object.insert("type".to_owned(), json!(if self.integer { "integer" } else { "number" }));
-        let step = if self.multiple.is_some() { self.step() } else { None };
-        if self.integer {
-            let (least, most) = self.whole_bounds();
-            for (name, bound) in [("minimum", least), ("maximum", most)] {
-                if let Some(n) = bound {
-                    let num = Num::Int(n);
-                    if !num.is_exact() {
-                        // Beyond what a 64-bit number holds, a bound is no bound.
-                        if n.unsigned_abs() > 1 << 63 && (n > 0) == (name == "maximum") {
-                            continue;
-                        }
-                        return Err((name, "bounds of more than 15 digits are not exact"));
-                    }
-                    object.insert(name.to_owned(), num.to_value());
-                }
-            }
-        } else {
-            for (name, strict, bound) in
-                [("minimum", "exclusiveMinimum", self.least), ("maximum", "exclusiveMaximum", self.most)]
-            {
-                if let Some((num, excluded)) = bound {
-                    if !num.is_double() {
-                        return Err((name, "bounds of more than 15 digits are not exact"));
-                    }
-                    object.insert(if excluded { strict } else { name }.to_owned(), num.to_value());
-                }
-            }
-        }
-        if let Some(step) = step {
-            if self.integer && step == Ratio::ONE {
-                return Ok(Value::Object(object));
-            }
-            let Some(value) = step.to_value() else {
-                return Err(("multipleOf", "the step has too many digits"));
-            };
-            object.insert("multipleOf".to_owned(), value);
-        }
-        Ok(Value::Object(object))
+    pub(crate) fn is_whole(&self) -> bool {
+        self.integer
     }
 
     pub(crate) fn is_any(&self) -> bool {

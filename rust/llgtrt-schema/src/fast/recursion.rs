@@ -73,8 +73,14 @@ fn has_value(schema: &Value, known: &HashSet<&str>) -> bool {
 
 #[cfg(test)]
 mod tests {
-    use super::ends;
-    use serde_json::json;
+    use serde_json::{Value, json};
+
+    use crate::NormalizeLimits;
+    use crate::budget::Budget;
+
+    fn ends(root: &Value) -> bool {
+        super::ends(root, &Budget::new(&NormalizeLimits::default()))
+    }
 
     #[test]
     fn a_way_out_is_seen() {

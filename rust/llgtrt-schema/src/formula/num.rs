@@ -39,19 +39,21 @@ impl Num {
         }
     }
 
-    /// Whether llguidance, which computes with doubles, gets the number exactly.
-    pub(crate) fn is_exact(self) -> bool {
+    /// Whether llguidance, which computes with doubles, writes the number as it is.
+    pub(crate) fn is_double(self) -> bool {
         match self {
-            Num::Int(n) => n.unsigned_abs() <= 1 << 53 || n == i64::MAX.into() || n == i64::MIN.into(),
+            Num::Int(n) => n.unsigned_abs() <= 1 << 53,
             Num::Float(n) => n.abs() < 1e15 && n.abs() > 1e-15,
         }
     }
 
-    /// Whether a double holds the number exactly, and few others are close.
-    pub(crate) fn is_double(self) -> bool {
-        match self {
-            Num::Int(n) => n.unsigned_abs() <= 1 << 53,
-            Num::Float(_) => self.is_exact(),
+    /// Whether all numbers inside the value are written as they are.
+    pub(crate) fn all_doubles(value: &Value) -> bool {
+        match value {
+            Value::Number(number) => Num::new(number).is_some_and(Num::is_double),
+            Value::Array(list) => list.iter().all(Self::all_doubles),
+            Value::Object(members) => members.values().all(Self::all_doubles),
+            _ => true,
         }
     }
 
@@ -152,6 +154,33 @@ impl Ratio {
     pub(crate) fn divides(self, num: Num) -> Option<bool> {
         let num = Self::of(num)?;
         Some(num.top == 0 || num.is_multiple_of(self))
+    }
+
+    /// How many times the ratio goes into the number, rounded down, and whether nothing is left; `None`
+    /// if the numbers are too long to tell.
+    pub(crate) fn quotient(self, num: Num) -> Option<(i128, bool)> {
+        let size = Self::of(num)?;
+        let top = i128::from(size.top).checked_mul(i128::from(self.bottom))?;
+        let bottom = i128::from(size.bottom).checked_mul(i128::from(self.top))?;
+        let top = if num < Num::Int(0) { -top } else { top };
+        (bottom > 0).then(|| (top.div_euclid(bottom), top.rem_euclid(bottom) == 0))
+    }
+
+    /// So many times the ratio, if that is a number that a double tells apart.
+    pub(crate) fn times(self, count: i128) -> Option<Num> {
+        let bottom = i128::from(self.bottom);
+        let top = count.checked_mul(i128::from(self.top))?;
+        if top % bottom == 0 {
+            return Some(Num::Int(top / bottom));
+        }
+        let num = Num::Float(top as f64 / self.bottom as f64);
+        let size = Self::reduced(u64::try_from(top.unsigned_abs()).ok()?, self.bottom);
+        (Self::of(num) == Some(size)).then_some(num)
+    }
+
+    /// Digits behind the point that its multiples may need; `None` if there is no end to them.
+    pub(crate) fn digits(self) -> Option<u32> {
+        (0..=18).find(|&digits| 10_u64.pow(digits).is_multiple_of(self.bottom))
     }
 
     /// Whether the automaton of its multiples, which has a state per remainder, stays small.

@@ -37,6 +37,8 @@ pub(crate) struct Languages {
     patterns: HashMap<String, Result<Pattern, PatternError>>,
     empty: HashMap<LanguageId, Option<bool>>,
     printed: HashMap<LanguageId, Option<String>>,
+    /// Parts of the pattern at hand that have been read with word boundaries.
+    parts: u32,
 }
 
 impl Languages {
@@ -46,6 +48,7 @@ impl Languages {
             patterns: HashMap::new(),
             empty: HashMap::new(),
             printed: HashMap::new(),
+            parts: 0,
         }
     }
 
@@ -58,8 +61,12 @@ impl Languages {
         self.go_on()?;
         let parsed = ecma::parse(source).and_then(|ast| {
             let language = self.search(&ast)?;
-            let text = (!ast.looks_around() && !anchors_inside(&ast, true, true))
-                .then(|| print::rewrite(source, &ast));
+            let text = if ast.has_boundary() {
+                self.common_boundaries(&ast, language)
+            } else {
+                let plain = !ast.looks_around() && !anchors_inside(&ast, true, true);
+                plain.then(|| print::rewrite(source, &ast))
+            };
             Ok(Pattern { language, text })
         });
         self.exprs.hold(100 + 4 * source.len());
@@ -357,4 +364,4 @@ pub(crate) fn translate(source: &str, budget: &Budget) -> Result<Option<String>,
 }
 
 #[cfg(test)]
-mod tests;
+pub(crate) mod tests;

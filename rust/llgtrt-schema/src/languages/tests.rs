@@ -3,7 +3,7 @@
 use super::*;
 use crate::NormalizeLimits;
 
-fn languages() -> Languages {
+pub(crate) fn languages() -> Languages {
     Languages::new(&Budget::new(&NormalizeLimits::default()))
 }
 
@@ -40,6 +40,7 @@ fn patterns_search() {
 fn unsupported_patterns_say_why() {
     for (pattern, word) in [
         (r"(\bx)*", "repetition"),
+        (r"(?:(?:(?:(?:\bx){9}){9}){9}){9}", "repetition"),
         (r"(a)\1", "back-references"),
         ("(?<=a)b", "look-behind"),
         ("(", "unclosed"),

@@ -53,11 +53,24 @@ impl Dialect {
         new.and_then(Value::as_str).or_else(|| old.and_then(Value::as_str))
     }
 
-    /// Whether the keyword is of this draft. `const` and `if` are honoured in earlier drafts as well:
-    /// whoever wrote them meant them.
+    /// Whether the keyword counts. What is newer than the draft was meant by whoever wrote it, and counts
+    /// as well, unless it gives another meaning to a keyword that the draft has: `prefixItems` changes
+    /// what `items` says. Older keywords that the draft has dropped do not count where new ones took
+    /// their names.
     pub(crate) fn knows(self, keyword: &str) -> bool {
-        let Some(found) = crate::keyword::find(keyword) else { return true };
-        let is_early = found.since > self.draft && found.since <= Draft::D7;
-        !self.named || is_early || (found.since..=found.until).contains(&self.draft)
+        if !self.named {
+            return true;
+        }
+        match keyword {
+            "$recursiveRef" => self.draft == Draft::D2019,
+            "$dynamicRef" | "prefixItems" => self.draft == Draft::D2020,
+            "additionalItems" => self.draft <= Draft::D2019,
+            _ => true,
+        }
+    }
+
+    /// Whether `minContains: 0` takes back what `contains` says. Before 2019-09, an item has to be there.
+    pub(crate) fn may_contain_none(self) -> bool {
+        !self.named || self.draft >= Draft::D2019
     }
 }

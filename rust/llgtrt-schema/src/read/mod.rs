@@ -1,8 +1,10 @@
 //! Reads schemas into formulas. References are read when they are needed.
 
 mod dialect;
+mod meta;
 mod object;
 pub(crate) mod refs;
+mod string;
 pub(crate) mod unevaluated;
 
 pub use self::dialect::is_draft_4;
@@ -81,11 +83,19 @@ impl<'a> Normalizer<'a> {
         }
         let mut parts = Parts::default();
         if let Some(types) = object.get("type") {
-            let f = self.read_types(place, types)?;
+            let mut f = self.read_types(place, types)?;
+            // A document that names a draft of JSON Schema is none of OpenAPI's.
+            if !place.dialect.named && object.get("nullable") == Some(&Value::Bool(true)) {
+                self.rule("nullable", &place.path);
+                let null = self.forms.types([Type::Null]);
+                f = self.forms.or([f, null]);
+            }
             parts.first.push(f);
         }
         for (keyword, value) in object {
-            if place.dialect.knows(keyword) {
+            let alone = keyword == "prefixItems"
+                && !["items", "additionalItems"].iter().any(|name| object.contains_key(*name));
+            if alone || place.dialect.knows(keyword) {
                 let result = self.keyword(place, object, keyword, value, &mut parts);
                 let types: &[Type] = match keyword.as_str() {
                     "pattern" => &[Type::String],
@@ -156,8 +166,17 @@ impl<'a> Normalizer<'a> {
                     parts.last.push(f);
                 }
             }
-            "minLength" | "maxLength" | "pattern" | "format" if applies(object, Type::String) => {
-                if let Some(f) = self.read_string(place, keyword, value)? {
+            "format" if is_integer(object) && value.as_str().and_then(formats::integer_range).is_some() => {
+                let (least, most) = value.as_str().and_then(formats::integer_range).unwrap_or_default();
+                self.rule("integer-format", &place.path);
+                let least = self.forms.lit(Lit::Least(Num::Int(least.into()), false));
+                let most = self.forms.lit(Lit::Most(Num::Int(most.into()), false));
+                parts.last.extend([least, most]);
+            }
+            "minLength" | "maxLength" | "pattern" | "format" | "contentEncoding"
+                if applies(object, Type::String) =>
+            {
+                if let Some(f) = self.read_string(place, object, keyword, value)? {
                     parts.last.push(f);
                 }
             }
@@ -252,69 +271,6 @@ impl<'a> Normalizer<'a> {
         crate::path::push_key(&mut path, keyword);
         self.forms.set_path(f, &path);
         Ok(Some(f))
-    }
-
-    fn read_string(
-        &mut self,
-        place: &Place<'a>,
-        keyword: &str,
-        value: &Value,
-    ) -> Result<Option<FormulaId>, SchemaError> {
-        let lit = match keyword {
-            "minLength" => Lit::MinLength(count(place, keyword, value)?),
-            "maxLength" => Lit::MaxLength(count(place, keyword, value)?),
-            "pattern" => {
-                let source = value.as_str().ok_or_else(|| bad(place, keyword, "a string"))?;
-                let pattern = self.pattern(place, keyword, source)?;
-                Lit::Match(pattern.language, pattern.text.map(Into::into))
-            }
-            _ => {
-                let name = value.as_str().ok_or_else(|| bad(place, keyword, "a string"))?;
-                let Some(format) = formats::lookup(name) else {
-                    self.rule("unknown-format", &place.path);
-                    return Ok(None);
-                };
-                let pattern = self.pattern(place, keyword, format.pattern)?;
-                if let Some(max) = format.max_length {
-                    self.rule("format-pattern", &place.path);
-                    let limit = self.forms.lit(Lit::MaxLength(max));
-                    let own = self.forms.lit(Lit::Match(pattern.language, pattern.text.map(Into::into)));
-                    return Ok(Some(self.forms.and([own, limit])));
-                }
-                if format.native {
-                    Lit::Match(pattern.language, Some(format!("{}{name}", formats::MARK).into()))
-                } else {
-                    self.rule("format-pattern", &place.path);
-                    Lit::Match(pattern.language, pattern.text.map(Into::into))
-                }
-            }
-        };
-        let f = self.forms.lit(lit);
-        let mut path = place.path.to_string();
-        crate::path::push_key(&mut path, keyword);
-        self.forms.set_path(f, &path);
-        Ok(Some(f))
-    }
-
-    pub(crate) fn pattern(
-        &mut self,
-        place: &Place<'a>,
-        keyword: &str,
-        source: &str,
-    ) -> Result<crate::languages::Pattern, SchemaError> {
-        let pattern = self.langs.pattern(source).map_err(|why| {
-            SchemaError::new(
-                &place.path,
-                keyword,
-                format!("bad regular expression: {}", why.message),
-                "use classes, groups, repetitions, `^` and `$`",
-            )
-            .because(if why.is_unsupported { Reason::Unsupported } else { Reason::Malformed })
-        })?;
-        if pattern.text.is_none() {
-            self.rule("look-ahead", &place.path);
-        }
-        Ok(pattern)
     }
 
     fn read_if(
@@ -413,6 +369,16 @@ impl<'a> Normalizer<'a> {
         self.defs[number as usize].body = Some(body);
         Ok(body)
     }
+}
+
+/// Whether all numbers that the schema's own `type` allows are whole.
+pub(crate) fn is_integer(object: &Map<String, Value>) -> bool {
+    let has = |wanted: &str| match object.get("type") {
+        Some(Value::Array(names)) => names.iter().any(|name| name == wanted),
+        Some(name) => name == wanted,
+        None => false,
+    };
+    has("integer") && !has("number")
 }
 
 /// Whether the schema's own `type` allows values of this type; keywords of others mean nothing.

@@ -2,7 +2,7 @@
 //!
 //! Nothing is fetched. A reference that leads out of the document is an error of the caller.
 
-use std::collections::HashMap;
+use std::collections::{HashMap, HashSet};
 use std::fmt::Write;
 use std::rc::Rc;
 
@@ -12,7 +12,7 @@ use crate::budget::Budget;
 use crate::keyword::{self, Keyword};
 use crate::normalizer::PlaceKey;
 use crate::path::{percent_decode, pointer_tokens};
-use crate::read::Dialect;
+use crate::read::{Dialect, meta};
 
 /// A place in the document: a schema, the identifier that references in it are relative to, the
 /// dialect, and the path.
@@ -34,6 +34,8 @@ pub(crate) struct Index<'a> {
     /// By name of the dynamic anchor.
     dynamic: HashMap<&'a str, Vec<Place<'a>>>,
     recursive: Vec<Place<'a>>,
+    /// Identifiers whose meta-schemas have been looked for.
+    meta: HashSet<String>,
 }
 
 /// A schema to look at, without its path.
@@ -92,7 +94,7 @@ impl<'a> Index<'a> {
         let first = start.enter();
         index.resources.insert(ROOT.into(), first.clone());
         let mut walk = Walk { ways: vec![(0, Way::Root)] };
-        let mut open = vec![Found { way: 0, is_schema: true, place: start }];
+        let mut open = vec![Found { way: 0, is_schema: true, place: start.clone() }];
         while let Some(Found { way, is_schema, place }) = open.pop() {
             budget.charge(1);
             let mut place = if is_schema { place.enter() } else { place };
@@ -101,6 +103,11 @@ impl<'a> Index<'a> {
                 budget.charge_bytes(200 + place.path.len() + place.base.len());
                 budget.charge((place.path.len() + place.base.len()) as u64 / 32);
                 index.note(&place);
+            }
+            if is_schema {
+                for schema in index.missing(&place) {
+                    open.push(Found { way: 0, is_schema: true, place: Place { schema, ..start.clone() } });
+                }
             }
             if budget.is_spent() {
                 break;
@@ -138,6 +145,16 @@ impl<'a> Index<'a> {
         (index, first)
     }
 
+    /// The meta-schemas that the schema here is the first one to refer to.
+    fn missing(&mut self, place: &Place<'a>) -> Vec<&'static Value> {
+        let reference = place.schema.get("$ref").and_then(Value::as_str).unwrap_or("");
+        let uri = reference.split('#').next().unwrap_or("");
+        if self.resources.contains_key(uri) || !self.meta.insert(uri.to_owned()) {
+            return Vec::new();
+        }
+        meta::documents(uri)
+    }
+
     fn note(&mut self, place: &Place<'a>) {
         let Some(object) = place.schema.as_object() else { return };
         if place.dialect.lone_ref() && object.contains_key("$ref") {
@@ -153,12 +170,12 @@ impl<'a> Index<'a> {
         for key in ["$anchor", "$dynamicAnchor"] {
             if let Some(anchor) = object.get(key).and_then(Value::as_str) {
                 self.anchors.insert((Rc::clone(&place.base), anchor), place.clone());
-                if key == "$dynamicAnchor" {
+                if key == "$dynamicAnchor" && !meta::is_part(&place.base) {
                     self.dynamic.entry(anchor).or_default().push(place.clone());
                 }
             }
         }
-        if object.get("$recursiveAnchor") == Some(&Value::Bool(true)) {
+        if object.get("$recursiveAnchor") == Some(&Value::Bool(true)) && !meta::is_part(&place.base) {
             self.recursive.push(place.clone());
         }
     }
@@ -221,6 +238,8 @@ impl<'a> Index<'a> {
             Some(places) if is_dynamic && places.len() > 1 => {
                 Err("what it means depends on how it is reached")
             }
+            // The only one, perhaps of the whole that this is a part of.
+            Some(places) if is_dynamic => Ok(places[0].clone()),
             _ => Ok(plain),
         }
     }
@@ -228,10 +247,12 @@ impl<'a> Index<'a> {
     pub(crate) fn resolve_recursive(&self, from: &Place<'a>) -> Result<Place<'a>, &'static str> {
         let plain = self.resolve(from, "#")?;
         let is_recursive = plain.schema.get("$recursiveAnchor") == Some(&Value::Bool(true));
-        if is_recursive && self.recursive.len() > 1 {
-            return Err("what it means depends on how it is reached");
+        match self.recursive.as_slice() {
+            [one] if is_recursive => Ok(one.clone()),
+            [] | [_] => Ok(plain),
+            _ if is_recursive => Err("what it means depends on how it is reached"),
+            _ => Ok(plain),
         }
-        Ok(plain)
     }
 }
 

@@ -242,11 +242,9 @@ impl Normalizer<'_> {
                         None => return Ok(None),
                     },
                     Shape::Fixed(list) => values.extend(list.iter().cloned()),
-                    Shape::Number(number) => match number.write() {
-                        Ok(Value::Object(object)) if object.contains_key("enum") => {
-                            values.extend(object["enum"].as_array().into_iter().flatten().cloned());
-                        }
-                        _ => return Ok(None),
+                    Shape::Number(number) => match number.values() {
+                        Some(list) => values.extend(list),
+                        None => return Ok(None),
                     },
                     Shape::Array(_) | Shape::Object(_) => return Ok(None),
                 }

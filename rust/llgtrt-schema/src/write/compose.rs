@@ -70,6 +70,7 @@ fn special_definitions(document: &Document) -> HashSet<FormulaId> {
 fn is_special(tree: &Tree, special: &HashSet<FormulaId>) -> bool {
     match tree {
         Tree::Reference(f) => special.contains(f),
+        Tree::Digits(..) => true,
         Tree::Automaton(automaton) if automaton.equivalent.is_none() => true,
         tree => {
             let mut found = false;
@@ -112,6 +113,7 @@ impl Writer<'_> {
                 Some(rule)
             }
             Tree::Automaton(automaton) => self.automaton(automaton),
+            Tree::Digits(_, patterns) => Some(self.number(patterns)),
             // Every array and object has an automaton where something inside needs one.
             _ => None,
         }
@@ -145,6 +147,18 @@ impl Writer<'_> {
             }
         }
         Some(rule)
+    }
+
+    /// The name of a terminal for numbers that satisfy all expressions.
+    fn number(&mut self, patterns: &[String]) -> String {
+        let text = patterns.iter().map(|text| regex(text)).collect::<Vec<_>>().join(" & ");
+        if let Some(name) = self.leaves.get(&text) {
+            return name.clone();
+        }
+        let name = self.name("N");
+        let _ = writeln!(self.out, "{name}: {text}");
+        self.leaves.insert(text, name.clone());
+        name
     }
 
     /// A rule for a schema whose references are those of the tree.

@@ -14,7 +14,9 @@ use std::rc::Rc;
 use serde_json::Value;
 
 use crate::expand::Shape;
-use crate::formula::{FALSE, FormulaId, TRUE, Type};
+use crate::expand::number::Number;
+use crate::expand::numerals::{Cannot, Means};
+use crate::formula::{FALSE, FormulaId, Num, TRUE, Type};
 use crate::residual::Segment;
 use crate::write::tree::{Document, Tree};
 use crate::{Normalizer, Reason, ResidualMode, SchemaError};
@@ -241,12 +243,20 @@ impl Normalizer<'_> {
         let written = match shape {
             Shape::Null => return Ok(vec![Tree::Types(vec![Type::Null])]),
             Shape::Boolean { yes, .. } => return Ok(vec![Tree::Values(vec![Value::Bool(*yes)])]),
+            Shape::Fixed(values) if !values.iter().all(Num::all_doubles) => Err((
+                ("const", "numbers of so many digits inside of a value are not exact"),
+                Type::of(&values[0]),
+                "write their digits as a string",
+            )),
             Shape::Fixed(values) => return Ok(vec![Tree::Values((**values).clone())]),
             Shape::Array(array) => return self.write_array(array),
             Shape::Object(object) => return self.write_object(object),
-            Shape::Number(number) => {
-                number.write().map_err(|why| (why, Type::Number, "use ranges and `multipleOf`"))
-            }
+            Shape::Number(number) => match self.write_number(f, number) {
+                Ok(list) => return Ok(list),
+                Err(cannot) => {
+                    Err(((cannot.keyword, cannot.why), Type::Number, "use ranges and `multipleOf`"))
+                }
+            },
             Shape::Text(text) => text
                 .write(&mut self.langs)
                 .map_err(|why| (why, Type::String, "write a pattern that says what is allowed")),
@@ -259,6 +269,23 @@ impl Normalizer<'_> {
                 Ok(vec![Tree::Types(vec![t])])
             }
         }
+    }
+
+    fn write_number(&mut self, f: FormulaId, number: &Number) -> Result<Vec<Tree>, Cannot> {
+        let means = match (self.compose, self.narrow) {
+            (true, _) => Means::Grammar,
+            (_, true) => Means::Narrowed,
+            _ => Means::Schema,
+        };
+        let written = number.write(means).inspect_err(|cannot| self.has_wide_numbers |= cannot.is_wide)?;
+        if let Some(rule) = written.rule {
+            self.rule_path(rule, self.forms.path_near(f).cloned().as_ref());
+        }
+        let mut list: Vec<Tree> = written.options.into_iter().map(Tree::scalar).collect();
+        if !written.patterns.is_empty() {
+            list.push(Tree::Digits(number.is_whole(), written.patterns));
+        }
+        Ok(list)
     }
 
     /// Forgets what was written since, and what was begun.

@@ -25,6 +25,9 @@ pub(crate) enum Tree {
     Values(Vec<Value>),
     /// Numbers or strings: a schema without schemas inside of it.
     Scalar(Map<String, Value>),
+    /// Numbers, whole ones if the flag is set, that match all of these regular expressions. Only a grammar
+    /// can say it.
+    Digits(bool, Vec<String>),
     Array(Box<ArrayTree>),
     Object(Box<ObjectTree>),
     Automaton(Box<Automaton>),
@@ -146,7 +149,8 @@ impl Tree {
             | Tree::Reference(_)
             | Tree::Types(_)
             | Tree::Values(_)
-            | Tree::Scalar(_) => {}
+            | Tree::Scalar(_)
+            | Tree::Digits(..) => {}
         }
     }
 
@@ -163,6 +167,7 @@ impl Tree {
             Tree::Any | Tree::Never => 1,
             Tree::Reference(_) => 2,
             Tree::AnyOf(list) => 2 + list.iter().map(Tree::nodes).sum::<usize>(),
+            Tree::Digits(_, patterns) => 2 + patterns.len(),
             Tree::Types(types) => 2 + if types.len() > 1 { types.len() } else { 0 },
             Tree::Values(values) => {
                 1 + usize::from(values.len() != 1) + values.iter().map(value_nodes).sum::<usize>()
@@ -207,6 +212,8 @@ impl Tree {
                 list => json!({ "enum": list }),
             },
             Tree::Scalar(members) => Value::Object(members.clone()),
+            Tree::Digits(true, _) => json!({ "type": "integer" }),
+            Tree::Digits(false, _) => json!({ "type": "number" }),
             Tree::Array(array) => array.to_json(),
             Tree::Object(object) => object.to_json(),
             Tree::Automaton(automaton) => match (&automaton.equivalent, automaton.container) {

@@ -1,18 +1,6 @@
-//! Formats of the standard: those that llguidance holds by itself, and patterns for the others.
+//! Patterns of the formats' grammars, out of parts: RFC 3339, 3986, 3987, 4291, 5321, 6570, ISO 8601.
 //!
-//! The patterns of the first kind are only used where formats are combined or negated.
-
-/// Starts the text of a language that is written as `format`.
-pub(crate) const MARK: char = '\u{1}';
-
-pub(crate) struct Format {
-    /// Anchored, in the syntax of JSON Schema patterns.
-    pub(crate) pattern: &'static str,
-    /// Whether llguidance knows the format by name, and means the same.
-    pub(crate) native: bool,
-    /// Longest string, in characters, where the pattern does not tell.
-    pub(crate) max_length: Option<u64>,
-}
+//! Macros, because `concat!` takes nothing else that is constant.
 
 macro_rules! octet {
     () => {
@@ -30,6 +18,12 @@ macro_rules! ipv6 {
     () => {
         concat!(
             "(?:(?:[0-9a-fA-F]{1,4}:){7}[0-9a-fA-F]{1,4}|(?:[0-9a-fA-F]{1,4}:){1,7}:|(?:[0-9a-fA-F]{1,4}:){1,6}:[0-9a-fA-F]{1,4}|(?:[0-9a-fA-F]{1,4}:){1,5}(?::[0-9a-fA-F]{1,4}){1,2}|(?:[0-9a-fA-F]{1,4}:){1,4}(?::[0-9a-fA-F]{1,4}){1,3}|",
+            "(?:[0-9a-fA-F]{1,4}:){6}", ipv4!(), "|::(?:[0-9a-fA-F]{1,4}:){0,5}", ipv4!(), "|",
+            "[0-9a-fA-F]{1,4}::(?:[0-9a-fA-F]{1,4}:){0,4}", ipv4!(), "|",
+            "(?:[0-9a-fA-F]{1,4}:){2}:(?:[0-9a-fA-F]{1,4}:){0,3}", ipv4!(), "|",
+            "(?:[0-9a-fA-F]{1,4}:){3}:(?:[0-9a-fA-F]{1,4}:){0,2}", ipv4!(), "|",
+            "(?:[0-9a-fA-F]{1,4}:){4}:(?:[0-9a-fA-F]{1,4}:)?", ipv4!(), "|",
+            "(?:[0-9a-fA-F]{1,4}:){5}:", ipv4!(), "|",
             "(?:[0-9a-fA-F]{1,4}:){1,3}(?::[0-9a-fA-F]{1,4}){1,4}|(?:[0-9a-fA-F]{1,4}:){1,2}(?::[0-9a-fA-F]{1,4}){1,5}|[0-9a-fA-F]{1,4}:(?::[0-9a-fA-F]{1,4}){1,6}|:(?::[0-9a-fA-F]{1,4}){1,7}|::)"
         )
     };
@@ -67,6 +61,31 @@ macro_rules! full_time {
     };
 }
 
+/// Dates that programs can read: from year 1 on.
+macro_rules! common_date {
+    () => {
+        concat!(
+            "(?:[1-9][0-9]{3}|0[1-9][0-9]{2}|00[1-9][0-9]|000[1-9])-",
+            "(?:(?:0[13578]|1[02])-(?:0[1-9]|[12][0-9]|3[01])|",
+            "(?:0[469]|11)-(?:0[1-9]|[12][0-9]|30)|02-(?:0[1-9]|1[0-9]|2[0-8]))|",
+            "(?:[0-9]{2}(?:0[48]|[2468][048]|[13579][26])|(?:0[48]|[2468][048]|[13579][26])00)-02-29"
+        )
+    };
+}
+
+/// A time of day without leap second, with at most six digits behind the point.
+macro_rules! common_clock {
+    () => {
+        "(?:[01][0-9]|2[0-3]):[0-5][0-9]:[0-5][0-9](?:\\.[0-9]{1,6})?"
+    };
+}
+
+macro_rules! zone {
+    () => {
+        "(?:[zZ]|[+-](?:[01][0-9]|2[0-3]):[0-5][0-9])"
+    };
+}
+
 macro_rules! uri_char {
     () => {
         "(?:[A-Za-z0-9._~!$&'()*+,;=:@-]|%[0-9A-Fa-f]{2})"
@@ -93,16 +112,16 @@ macro_rules! uri_tail {
 
 macro_rules! iri_char {
     () => {
-        "(?:[A-Za-z0-9._~!$&'()*+,;=:@\\u00A0-\\uD7FF\\uF900-\\uFDCF\\uFDF0-\\uFFEF-]|%[0-9A-Fa-f]{2})"
+        "(?:[A-Za-z0-9._~!$&'()*+,;=:@\\u00A0-\\uD7FF\\uF900-\\uFDCF\\uFDF0-\\uFFEF\\u{10000}-\\u{1FFFD}\\u{20000}-\\u{2FFFD}\\u{30000}-\\u{3FFFD}-]|%[0-9A-Fa-f]{2})"
     };
 }
 
 macro_rules! iri_host {
     () => {
         concat!(
-            "(?:(?:[A-Za-z0-9._~!$&'()*+,;=:\\u00A0-\\uD7FF\\uF900-\\uFDCF\\uFDF0-\\uFFEF-]|%[0-9A-Fa-f]{2})*@)?",
+            "(?:(?:[A-Za-z0-9._~!$&'()*+,;=:\\u00A0-\\uD7FF\\uF900-\\uFDCF\\uFDF0-\\uFFEF\\u{10000}-\\u{1FFFD}\\u{20000}-\\u{2FFFD}\\u{30000}-\\u{3FFFD}-]|%[0-9A-Fa-f]{2})*@)?",
             "(?:\\[", ipv6!(), "\\]|",
-            "(?:[A-Za-z0-9._~!$&'()*+,;=\\u00A0-\\uD7FF\\uF900-\\uFDCF\\uFDF0-\\uFFEF-]|%[0-9A-Fa-f]{2})*)(?::[0-9]*)?"
+            "(?:[A-Za-z0-9._~!$&'()*+,;=\\u00A0-\\uD7FF\\uF900-\\uFDCF\\uFDF0-\\uFFEF\\u{10000}-\\u{1FFFD}\\u{20000}-\\u{2FFFD}\\u{30000}-\\u{3FFFD}-]|%[0-9A-Fa-f]{2})*)(?::[0-9]*)?"
         )
     };
 }
@@ -191,7 +210,7 @@ macro_rules! iri_relative {
             "+(?:/",
             iri_char!(),
             "*)*)?|",
-            "(?:[A-Za-z0-9._~!$&'()*+,;=@\\u00A0-\\uD7FF\\uF900-\\uFDCF\\uFDF0-\\uFFEF-]|%[0-9A-Fa-f]{2})+",
+            "(?:[A-Za-z0-9._~!$&'()*+,;=@\\u00A0-\\uD7FF\\uF900-\\uFDCF\\uFDF0-\\uFFEF\\u{10000}-\\u{1FFFD}\\u{20000}-\\u{2FFFD}\\u{30000}-\\u{3FFFD}-]|%[0-9A-Fa-f]{2})+",
             "(?:/",
             iri_char!(),
             "*)*|)",
@@ -240,9 +259,19 @@ macro_rules! plain_label {
 macro_rules! regex_unit {
     () => {
         concat!(
-            "(?:[^\\\\()\\[\\]{}*+?|^$]|\\\\[dDwWsSnrtfv^$\\\\.*+?()\\[\\]{}|/]|",
-            "\\[\\^?(?:[^\\\\\\]\\[^-]|\\\\[dDwWsSnrtfv^$\\\\.*+?()\\[\\]{}|/-]|a-z|A-Z|0-9|a-f|A-F)+-?\\])",
-            "(?:(?:[*+?]|\\{[0-9]{1,3},?\\})\\??)?|[$^]"
+            "(?:[^\\\\()\\[\\]{}*+?|^$]|", regex_escape!(), "|",
+            "\\[\\^?(?:[^\\\\\\]\\[^-]|", regex_escape!(), "|\\\\-|a-z|A-Z|0-9|a-f|A-F)+-?\\])",
+            "(?:(?:[*+?]|\\{[0-9]{1,3},?\\}|\\{[0-9],[1-9][0-9]{1,2}\\}|\\{[0-9]{2},[1-9][0-9]{2}\\})\\??)?|[$^]|\\\\[bB]"
+        )
+    };
+}
+
+macro_rules! regex_escape {
+    () => {
+        concat!(
+            "\\\\(?:[dDwWsSnrtfv^$\\\\.*+?()\\[\\]{}|/]|x[0-9A-Fa-f]{2}|",
+            "u(?:[0-9A-Ca-ce-fE-F][0-9A-Fa-f]{3}|[dD][0-7][0-9A-Fa-f]{2})|",
+            "[pP]\\{(?:L|Lu|Ll|N|Nd|P|S|Z)\\})"
         )
     };
 }
@@ -286,104 +315,4 @@ macro_rules! regex3 {
     () => {
         concat!("(?:", regex_unit!(), "|\\||\\((?:\\?:)?", regex2!(), "\\)[*+?]?)*")
     };
-}
-
-const IPV6: &str = concat!("^", ipv6!(), "$");
-
-/// The formats that [`lookup`] knows.
-pub(crate) const NAMES: &[&str] = &[
-    "date-time",
-    "date",
-    "time",
-    "duration",
-    "email",
-    "hostname",
-    "ipv4",
-    "ipv6",
-    "uuid",
-    "uri",
-    "uri-reference",
-    "iri",
-    "iri-reference",
-    "uri-template",
-    "json-pointer",
-    "relative-json-pointer",
-    "idn-email",
-    "idn-hostname",
-    "regex",
-    "byte",
-];
-
-/// The format, if a draft defines it; or `byte`, base64 in `OpenAPI`, which MCP's schemas use.
-pub(crate) fn lookup(name: &str) -> Option<Format> {
-    let (pattern, native) = match name {
-        "date-time" => (concat!("^(?:", full_date!(), ")[tT](?:", full_time!(), ")$"), false),
-        "date" => (concat!("^(?:", full_date!(), ")$"), false),
-        "time" => (concat!("^(?:", full_time!(), ")$"), false),
-        "duration" => (concat!("^P(?:", days!(), "(?:", hours!(), ")?|", hours!(), "|[0-9]+W)$"), true),
-        "email" => (
-            concat!(
-                "^",
-                atom!(),
-                "(?:\\.",
-                atom!(),
-                ")*@(?:",
-                "[a-zA-Z0-9](?:[a-zA-Z0-9-]*[a-zA-Z0-9])?(?:\\.[a-zA-Z0-9](?:[a-zA-Z0-9-]*[a-zA-Z0-9])?)*|",
-                "\\[",
-                ipv4!(),
-                "\\])$"
-            ),
-            true,
-        ),
-        "hostname" => (concat!("^", label!(), "(?:\\.", label!(), ")*$"), false),
-        "ipv4" => (concat!("^", ipv4!(), "$"), true),
-        "ipv6" => (IPV6, true),
-        "uuid" => ("^[0-9a-fA-F]{8}(?:-[0-9a-fA-F]{4}){3}-[0-9a-fA-F]{12}$", true),
-        "uri" => (concat!("^", uri!(), "$"), true),
-        "uri-reference" => (concat!("^(?:", uri!(), "|", relative!(), ")$"), false),
-        "iri" => (concat!("^", iri!(), "$"), false),
-        "iri-reference" => (concat!("^(?:", iri!(), "|", iri_relative!(), ")$"), false),
-        "uri-template" => (
-            concat!(
-                "^(?:[!#$&(-;=?-Z_a-z~\\[\\]\\u00A0-\\uD7FF]|%[0-9A-Fa-f]{2}|",
-                "\\{[+#./;?&=,!@|]?",
-                variable!(),
-                "(?:,",
-                variable!(),
-                ")*\\})*$"
-            ),
-            false,
-        ),
-        "byte" => {
-            ("^(?:[A-Za-z0-9+/]{4})*(?:[A-Za-z0-9+/][AQgw]==|[A-Za-z0-9+/]{2}[AEIMQUYcgkosw048]=)?$", false)
-        }
-        "json-pointer" => ("^(?:/(?:[^~/]|~[01])*)*$", false),
-        "relative-json-pointer" => ("^(?:0|[1-9][0-9]*)(?:#|(?:/(?:[^~/]|~[01])*)*)$", false),
-        "idn-email" => (
-            concat!(
-                "^[a-zA-Z0-9!#$%&'*+/=?^_`{|}~.\\u0080-\\uD7FF-]+@",
-                "[a-zA-Z0-9\\u0080-\\uD7FF](?:[a-zA-Z0-9.\\u0080-\\uD7FF-]*[a-zA-Z0-9\\u0080-\\uD7FF])?$"
-            ),
-            false,
-        ),
-        "idn-hostname" => (
-            // Lower-case letters of scripts without rules of context or direction.
-            concat!(
-                "^(?:",
-                label!(),
-                "|",
-                plain_label!(),
-                ")(?:\\.(?:",
-                label!(),
-                "|",
-                plain_label!(),
-                "))*$"
-            ),
-            false,
-        ),
-        "regex" => (concat!("^", regex3!(), "$"), false),
-        _ => return None,
-    };
-    let max_length = name.ends_with("hostname").then_some(253);
-    Some(Format { pattern, native, max_length })
 }
