@@ -55,6 +55,12 @@ class LlguidanceConfig(Section):
     compile_deadline_ms: int = Field(
         default=5_000, ge=1, description="Longest compilation of a grammar, in milliseconds."
     )
+    compile_memory_megabytes: int = Field(
+        default=1_536,
+        ge=0,
+        description="Memory for compilations together, in MB. Each takes at most 256 MB, and as many as fit may be in\n"
+        "progress, those that run past their deadline included; never fewer than compile_slots.",
+    )
     cache_megabytes: int = Field(default=256, ge=0, description="Memory for compiled grammars, in MB.")
     mask_threads: int | None = Field(
         default=None,

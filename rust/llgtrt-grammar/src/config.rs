@@ -77,6 +77,9 @@ pub struct GrammarConfig {
     pub compile_queue_size: usize,
     /// A request waits at most this long for its grammar, in milliseconds.
     pub compile_deadline_ms: u64,
+    /// Memory that compilations may take together, in MiB: each is bounded to 256 MiB, and so many may be in
+    /// progress, those included that run past their deadline. Never fewer than `compile_slots`.
+    pub compile_memory_megabytes: u64,
     /// Estimated memory of the grammars kept for reuse, in MiB.
     pub cache_megabytes: u64,
     /// Threads that compute masks beside the engine's; absent means the cores less one, at least 1.
@@ -114,6 +117,7 @@ impl Default for GrammarConfig {
             compile_slots: 2,
             compile_queue_size: 64,
             compile_deadline_ms: 5000,
+            compile_memory_megabytes: 1536,
             cache_megabytes: 256,
             mask_threads: None,
             max_source_bytes: 1 << 20,
@@ -131,7 +135,16 @@ impl Default for GrammarConfig {
     }
 }
 
+/// What one compilation may take, in MiB.
+const COMPILE_MEGABYTES: u64 = 256;
+
 impl GrammarConfig {
+    /// Compilations that may be in progress, overrun ones included.
+    pub(crate) fn most_compiles(&self) -> usize {
+        let fit = self.compile_memory_megabytes / COMPILE_MEGABYTES;
+        usize::try_from(fit).unwrap_or(usize::MAX).max(self.compile_slots).max(1)
+    }
+
     /// Mask threads to start beside the engine's own thread.
     pub(crate) fn mask_workers(&self) -> usize {
         self.mask_threads

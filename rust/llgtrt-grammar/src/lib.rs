@@ -7,8 +7,8 @@
 //! 3. *masks*: one matcher per sequence in the [`MaskPool`], which implements
 //!    [`MaskSource`](llgtrt_core::MaskSource).
 //!
-//! Threads: `grammar-N` compile, `grammar-timer` answers requests whose deadline passed, `mask-N`
-//! compute masks together with the engine's own thread. None of them takes a lock while it runs
+//! Threads: `llgtrt-compile-N` compile, `llgtrt-deadline` answers requests whose deadline passed and replaces
+//! compile threads that are late, `llgtrt-mask-N` compute masks together with the engine's own thread. None of them takes a lock while it runs
 //! somebody else's callback, and none of them calls into Python.
 
 mod admission;

@@ -1,6 +1,6 @@
 //! Masks of all running sequences, computed in parallel.
 //!
-//! The engine's thread and a few `mask-N` threads share the work: whoever locks a slot first
+//! The engine's thread and a few `llgtrt-mask-N` threads share the work: whoever locks a slot first
 //! computes its mask. Masks are started as soon as tokens are known ([`advance`](MaskSource::advance)),
 //! so that they are computed while the forward pass runs; [`fill`](MaskSource::fill) computes what is
 //! left on the calling thread, together with the workers. No thread holds two slots at once.
@@ -98,7 +98,7 @@ impl MaskPool {
         let workers = ThreadPoolBuilder::new()
             .num_threads(config.mask_workers())
             .stack_size(STACK_BYTES)
-            .thread_name(|index| format!("mask-{index}"))
+            .thread_name(|index| format!("llgtrt-mask-{index}"))
             .start_handler(|_| mark_big_stack_thread())
             .build()
             .inspect_err(|error| tracing::error!(%error, "no mask threads; the engine computes all masks"))

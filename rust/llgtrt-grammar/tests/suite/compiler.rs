@@ -79,6 +79,21 @@ fn refusals_are_remembered() {
 }
 
 #[test]
+fn refusals_push_out_no_grammar() {
+    let config = GrammarConfig { cache_megabytes: 1, ..GrammarConfig::default() };
+    let bench = Bench::new(Greedy::new(&[], 1), config);
+    bench.compile(&GrammarSpec::JsonObject);
+    let before = metric(&bench.registry, "llgtrt_grammar_cache_bytes");
+    for number in 0..2000 {
+        let refused = GrammarSpec::Llguidance(format!(r#"{{"grammars": [{number}]}}"#));
+        assert!(bench.compiler.compile(&refused).is_err());
+    }
+    assert_eq!(metric(&bench.registry, "llgtrt_grammar_cache_bytes"), before);
+    bench.compile(&GrammarSpec::JsonObject);
+    assert_eq!(metric(&bench.registry, "llgtrt_grammar_cache_hits_total") as u32, 1);
+}
+
+#[test]
 fn the_cache_is_bounded_in_bytes() {
     let config = GrammarConfig { cache_megabytes: 2, ..GrammarConfig::default() };
     let bench = Bench::new(Greedy::new(&[], 1), config);
