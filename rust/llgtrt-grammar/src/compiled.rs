@@ -25,7 +25,7 @@ const MIN_LEARNED_FUEL: u64 = 500;
 const MAX_LEARNED_FUEL: u64 = 250_000;
 
 /// Memory of the lexer states built with one unit of fuel, in bytes (measured: 19 to 35).
-const BYTES_PER_FUEL: u64 = 32;
+pub(crate) const BYTES_PER_FUEL: u64 = 32;
 
 /// Patterns tried one by one to find the one that llguidance refused.
 const MAX_PROBES: usize = 200;

@@ -30,7 +30,7 @@ mod verify;
 pub use big_stack::{on_big_stack_thread, spawn_big_stack};
 pub use compiled::CompiledGrammar;
 pub use compiler::GrammarCompiler;
-pub use config::{DEFAULT_WHITESPACE_PATTERN, GrammarConfig, GrammarLimits};
+pub use config::{DEFAULT_WHITESPACE_PATTERN, GrammarConfig, GrammarLimits, Residual};
 pub use instance::{Instance, Judgement, judge};
 pub use pool::MaskPool;
 pub use report::{Problem, Report, ReportRequest, ResidualConstraint, RuleCount, Verdict};

@@ -29,6 +29,9 @@ pub(crate) struct Normalizer<'a> {
     pub(crate) defs: Vec<Def<'a>>,
     pub(crate) def_ids: HashMap<(*const Value, Rc<str>), u32>,
     pub(crate) shapes: HashMap<(FormulaId, bool, Type), Rc<Vec<expand::Shape>>>,
+    /// What was found out about the parts of the value that is evaluated, by where they are: while nothing else
+    /// can be there.
+    pub(crate) memo: Option<HashMap<(FormulaId, *const Value), bool>>,
     /// References being followed without a step into a value, one set per step.
     pub(crate) following: Vec<HashSet<(u32, bool)>>,
     pub(crate) empties: HashMap<FormulaId, bool>,
@@ -57,6 +60,7 @@ impl<'a> Normalizer<'a> {
             defs: Vec::new(),
             def_ids: HashMap::new(),
             shapes: HashMap::new(),
+            memo: None,
             following: vec![HashSet::new()],
             empties: HashMap::new(),
             testing: HashSet::new(),
@@ -84,6 +88,11 @@ impl<'a> Normalizer<'a> {
         if !self.ranks.contains_key(key) {
             self.ranks.insert(key.into(), self.ranks.len());
         }
+    }
+
+    /// What was spent so far.
+    pub(crate) fn spending(&self) -> crate::Spending {
+        crate::Spending { steps: self.steps, bytes: 0 }
     }
 
     /// Counts a step of work on `f`.

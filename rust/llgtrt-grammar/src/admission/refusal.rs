@@ -18,6 +18,8 @@ pub(crate) struct Refusal {
     pub(crate) message: String,
     /// What to write instead, or empty.
     pub(crate) hint: Box<str>,
+    /// Whether it depends on how fast the machine was, so that the next attempt may end otherwise.
+    pub(crate) timed: bool,
 }
 
 impl Refusal {
@@ -25,7 +27,8 @@ impl Refusal {
     pub(crate) fn of_schema(refused: &SchemaError, at: &str) -> Self {
         let param = llgtrt_schema::path::join(at, &refused.param());
         let hint = if refused.hint.is_empty() { advice(&refused.message) } else { refused.hint.clone() };
-        Self::new(param, &refused.keyword, &refused.message, hint)
+        let timed = !refused.is_deterministic();
+        Self { timed, ..Self::new(param, &refused.keyword, &refused.message, hint) }
     }
 
     fn new(param: String, keyword: &str, message: &str, hint: String) -> Self {
@@ -41,7 +44,7 @@ impl Refusal {
             grammar_error(format!("{message}; {hint}"))
         };
         let error = if param.is_empty() { error } else { error.with_param(param) };
-        Self { error, keyword: keyword.into(), message, hint: hint.into() }
+        Self { error, keyword: keyword.into(), message, hint: hint.into(), timed: false }
     }
 
     /// The same refusal, about `param` if it named nothing yet.

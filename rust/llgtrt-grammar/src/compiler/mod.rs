@@ -15,6 +15,7 @@ mod tests;
 use std::collections::{HashMap, VecDeque};
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
 
 use llgtrt_core::{Error, ErrorKind, GrammarSpec, Result, Tokenizer};
@@ -34,7 +35,7 @@ use crate::config::GrammarConfig;
 use crate::metrics::CompilerMetrics;
 use crate::text::grammar_error;
 use crate::{TokenEnv, admission, spawn_big_stack};
-use llgtrt_schema::{NormalizeLimits, ResidualMode};
+use llgtrt_schema::ResidualMode;
 
 type Done = Box<dyn FnOnce(Outcome) + Send>;
 
@@ -51,6 +52,8 @@ pub(crate) struct Shared {
     pub(crate) factory: ParserFactory,
     pub(crate) env: Arc<TokenEnv>,
     pub(crate) config: GrammarConfig,
+    /// Whether answers can be checked beside their grammar: only where tokens can be taken back.
+    verifies: AtomicBool,
     metrics: CompilerMetrics,
     state: Mutex<State>,
     /// A grammar was queued, or the compiler was closed.
@@ -117,6 +120,7 @@ impl GrammarCompiler {
         let shared = Arc::new(Shared {
             factory,
             env,
+            verifies: AtomicBool::new(true),
             metrics,
             state: Mutex::new(State {
                 cache: Cache::new(capacity),
@@ -220,6 +224,12 @@ impl GrammarCompiler {
         Ok(())
     }
 
+    /// From now on a schema is refused, unless it says otherwise itself, for what no grammar can hold: the engine
+    /// cannot take tokens back. To be called before the first grammar.
+    pub fn never_verify(&self) {
+        self.shared.verifies.store(false, Ordering::Relaxed);
+    }
+
     pub(crate) fn config(&self) -> &GrammarConfig {
         &self.shared.config
     }
@@ -251,6 +261,11 @@ impl Drop for GrammarCompiler {
 }
 
 impl Shared {
+    /// What to do with what no grammar can hold, where nobody says it.
+    pub(crate) fn residual(&self) -> ResidualMode {
+        if self.verifies.load(Ordering::Relaxed) { self.config.residual.into() } else { ResidualMode::Refuse }
+    }
+
     /// Starts the threads that are missing.
     fn staff(self: &Arc<Self>) -> std::io::Result<()> {
         loop {
@@ -354,7 +369,7 @@ impl Shared {
         let on_cancellable = |handle| self.state.lock().grammars.watch(&key, handle);
         let mut same = None;
         let result = catch_unwind(AssertUnwindSafe(|| {
-            let mut admitted = admission::admit(spec, &self.config, ResidualMode::Refuse)?;
+            let mut admitted = admission::admit(spec, &self.config, self.residual())?;
             // Schemas that differ only in what has no meaning share a grammar.
             same = admitted.text().map(|text| text_key(&text));
             let known = same.and_then(|key| self.state.lock().cache.same(&key));
@@ -363,9 +378,8 @@ impl Shared {
             }
             build(&self.factory, &self.env, spec.kind(), &mut admitted, &self.config, on_cancellable)
         }));
-        let elapsed = started.elapsed();
-        self.metrics.compile_seconds.observe(elapsed.as_secs_f64());
-        let error = match result {
+        self.metrics.compile_seconds.observe(started.elapsed().as_secs_f64());
+        let refused = match result {
             Ok(Ok(grammar)) => {
                 if let Some(same) = same {
                     self.state.lock().cache.share(same, &grammar);
@@ -373,15 +387,12 @@ impl Shared {
                 return Compiled::Settled(Ok(grammar));
             }
             Ok(Err(Failure::Cancelled)) => return Compiled::Stopped,
-            Ok(Err(Failure::Refused(refusal))) => Error::from(refusal),
-            Err(_) => Error::internal("the grammar compiler panicked"),
+            Ok(Err(Failure::Refused(refusal))) if !refusal.timed => Compiled::Settled(Err(refusal.into())),
+            Ok(Err(Failure::Refused(refusal))) => Compiled::Unsettled(refusal.into()),
+            Err(_) => Compiled::Unsettled(Error::internal("the grammar compiler panicked")),
         };
         self.metrics.errors.inc();
-        // The normaliser looks at the clock as well as at its steps, and says of neither which it was.
-        if error.kind == ErrorKind::Internal || elapsed >= NormalizeLimits::default().max_time {
-            return Compiled::Unsettled(error);
-        }
-        Compiled::Settled(Err(error))
+        refused
     }
 
     fn check_room(&self, state: &State) -> Result<()> {
@@ -400,23 +411,13 @@ impl Shared {
     }
 
     fn timer_loop(self: &Arc<Self>) {
-        let mut state = self.state.lock();
-        while !state.closed {
-            let now = Instant::now();
-            let overdue = state.slots.overdue(now);
-            for worker in &overdue {
-                self.metrics.overruns.inc();
-                // It is at work, and stays so for as long as the lock is held.
-                state.threads.get(worker).copied().into_iter().for_each(Thread::yield_to_all);
-            }
-            let expired = state.take_expired(now);
-            if !expired.is_empty() || !overdue.is_empty() {
-                self.metrics.overrun.set(state.slots.overrun() as i64);
-                drop(state);
-                self.restaff();
-                answer(expired, &Err(self.deadline_error()));
-                state = self.state.lock();
+        loop {
+            if self.attend(Instant::now()) {
                 continue;
+            }
+            let mut state = self.state.lock();
+            if state.closed {
+                return;
             }
             let next = [state.grammars.next_deadline(), state.slots.next_deadline()];
             match next.into_iter().flatten().min() {
@@ -424,6 +425,27 @@ impl Shared {
                 None => self.timer.wait(&mut state),
             }
         }
+    }
+
+    /// Answers the requests whose deadline has passed by `now`, and replaces the threads whose work is overrun; false
+    /// if there were none.
+    fn attend(self: &Arc<Self>, now: Instant) -> bool {
+        let mut state = self.state.lock();
+        let overdue = state.slots.overdue(now);
+        for worker in &overdue {
+            self.metrics.overruns.inc();
+            // It is at work, and stays so for as long as the lock is held.
+            state.threads.get(worker).copied().into_iter().for_each(Thread::yield_to_all);
+        }
+        let expired = state.take_expired(now);
+        if expired.is_empty() && overdue.is_empty() {
+            return false;
+        }
+        self.metrics.overrun.set(state.slots.overrun() as i64);
+        drop(state);
+        self.restaff();
+        answer(expired, &Err(self.deadline_error()));
+        true
     }
 }
 

@@ -88,6 +88,12 @@ impl Slots {
         self.jobs.values().filter(|job| job.overrun).count()
     }
 
+    /// Jobs that have not ended.
+    #[cfg(test)]
+    pub(super) fn at_work(&self) -> usize {
+        self.jobs.len()
+    }
+
     /// Threads that take work.
     #[cfg(test)]
     pub(super) fn serving(&self) -> usize {

@@ -19,14 +19,15 @@ impl Endless {
         let config = GrammarConfig {
             compile_slots,
             compile_memory_megabytes: 256 * most,
-            compile_deadline_ms: 20,
+            // The tests themselves say when it has passed.
+            compile_deadline_ms: 3_600_000,
             ..GrammarConfig::default()
         };
         let compiler = GrammarCompiler::alone(Bytes::shared(), config).unwrap();
         Self { compiler, begun: channel(), release: Vec::new() }
     }
 
-    /// Begins a piece of it, and waits until it is overrun.
+    /// Begins a piece of it, whose deadline passes.
     fn begin(&mut self) {
         let (release, wait) = channel::<()>();
         self.release.push(release);
@@ -38,20 +39,21 @@ impl Endless {
         };
         self.compiler.run(Box::new(work)).unwrap();
         self.begun.1.recv().unwrap();
-        while self.overrun() < self.release.len() {
+        // A grammar is answered for a moment before its thread is free.
+        while self.compiler.shared.state.lock().slots.at_work() > self.release.len() {
             yield_now();
         }
+        assert!(self.compiler.shared.attend(Instant::now() + Duration::from_secs(7200)));
+        assert_eq!(self.overrun(), self.release.len());
     }
 
     fn overrun(&self) -> usize {
         usize::try_from(self.compiler.shared.metrics.overrun.get()).unwrap()
     }
 
-    /// A simple grammar that nobody has asked for yet; the deadline is short, so it may take a few attempts.
-    fn compile(&self, number: usize) {
-        while self.compiler.compile(&GrammarSpec::Regex(format!("x{{{number}}}"))).is_err() {
-            yield_now();
-        }
+    /// A simple grammar that nobody has asked for yet.
+    fn compile(&self, number: usize) -> Outcome {
+        self.compiler.compile(&GrammarSpec::Regex(format!("x{{{number}}}")))
     }
 }
 
@@ -60,7 +62,7 @@ fn work_that_does_not_end_leaves_its_slot() {
     let mut endless = Endless::new(2, 5);
     for round in 1..=3 {
         endless.begin();
-        endless.compile(round);
+        endless.compile(round).unwrap();
     }
     assert_eq!(endless.compiler.shared.metrics.overruns.get(), 3);
     let serving = |endless: &Endless| endless.compiler.shared.state.lock().slots.serving();
@@ -77,10 +79,16 @@ fn beyond_the_bound_it_is_overload_until_something_ends() {
     let mut endless = Endless::new(1, 2);
     endless.begin();
     endless.begin();
-    let error = endless.compiler.compile(&GrammarSpec::Regex("y".to_owned())).unwrap_err();
+    let error = endless.compile(1).unwrap_err();
     assert_eq!(error.kind, ErrorKind::Overloaded, "{}", error.message);
     endless.release.pop();
-    endless.compile(1);
+    while endless.overrun() > 1 {
+        yield_now();
+    }
+    // The thread that takes work again is started right after that.
+    while endless.compile(1).is_err() {
+        yield_now();
+    }
 }
 
 #[test]
