@@ -318,7 +318,7 @@ class Engine:
         grammar: GrammarSpec,
         *,
         instances: list[str] = ...,
-        residual: Residual = "refuse",
+        residual: Residual | None = None,
         places: list[tuple[str, str]] = ...,
     ) -> bytes:
         """What is known about a grammar with the model's tokenizer, without generating: JSON in UTF-8.
@@ -332,7 +332,7 @@ class Engine:
 
         Args:
             instances: JSON texts. A JSON string is the text of an answer or, under a schema, a JSON string.
-            residual: refuse what no grammar can hold, or list it as ``residual``.
+            residual: refuse what no grammar can hold, or list it as ``residual``; None: as a request.
             places: prefixes of paths in the grammar and what the report calls them; the first that fits
                 counts.
 
@@ -372,7 +372,7 @@ class GrammarChecker:
         grammar: GrammarSpec,
         *,
         instances: list[str] = ...,
-        residual: Residual = "refuse",
+        residual: Residual | None = None,
         places: list[tuple[str, str]] = ...,
     ) -> bytes:
         """As ``Engine.report``."""

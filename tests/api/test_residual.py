@@ -81,13 +81,13 @@ def test_text_is_released_only_as_far_as_it_is_certain(http: httpx.Client) -> No
         assert not start < position <= end, (piece, text)
 
 
-def test_the_schema_itself_may_ask_for_it(http: httpx.Client) -> None:
-    schema = {**TAGS, "x-guidance": {"residual": "verify"}}
-    text = text_of(ok(http.post(CHAT, json=chat(guided_json=schema, max_tokens=1500, seed=1))))
+def test_nobody_has_to_ask_for_it_and_a_request_may_refuse_it(http: httpx.Client) -> None:
+    text = text_of(ok(http.post(CHAT, json=chat(guided_json=TAGS, max_tokens=1500, seed=1))))
     assert Draft202012Validator(TAGS).is_valid(json.loads(text))
-    refused = verified(schema)
+    schema = {**TAGS, "x-guidance": {"residual": "refuse"}}
+    refused = verified(TAGS)
     refused["response_format"]["json_schema"]["residual"] = "refuse"
-    for body in (chat(guided_json=TAGS), refused):
+    for body in (chat(guided_json=schema), refused):
         error = error_of(http.post(CHAT, json=body))
         assert error["code"] == "invalid_grammar"
         assert "uniqueItems" in error["message"]

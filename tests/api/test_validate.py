@@ -75,7 +75,8 @@ def test_a_text_is_rejected_where_it_goes_wrong(http: httpx.Client) -> None:
 
 def test_what_is_refused_is_explained(http: httpx.Client) -> None:
     schema = {"type": "object", "properties": {"a": UNIQUE, "b": {"type": "stsring"}}}
-    report = ok(http.post(VALIDATE, json={"json_schema": schema, "instances": [{}]}))
+    body = {"json_schema": schema, "instances": [{}], "residual": "refuse"}
+    report = ok(http.post(VALIDATE, json=body))
     assert report["ok"] is False
     errors = {error["path"]: error for error in report["errors"]}
     assert set(errors) == {"json_schema.properties.a.uniqueItems", "json_schema.properties.b.type"}
@@ -86,7 +87,7 @@ def test_what_is_refused_is_explained(http: httpx.Client) -> None:
         assert error["hint"]
     assert report["normalized"] is None
     assert report["instances"][0]["accepted"] is None
-    verified = ok(http.post(VALIDATE, json={"json_schema": UNIQUE, "residual": "verify"}))
+    verified = ok(http.post(VALIDATE, json={"json_schema": UNIQUE}))
     assert verified["ok"] is True
     assert verified["residual"] == [{"path": "json_schema", "keyword": "uniqueItems"}]
 
@@ -216,6 +217,7 @@ def test_a_refused_schema_of_a_request_says_where_why_and_what_else(
     http: httpx.Client, path: str, param: str, fields: dict[str, Any], inner: dict[str, Any], keyword: str
 ) -> None:
     schema = {"type": "object", "properties": {"a": inner}, "required": ["a"]}
+    schema["x-guidance"] = {"residual": "refuse"}
     body = chat(max_tokens=5) if path == CHAT else {"prompt": "x", "max_tokens": 5}
     error = error_of(http.post(path, json={**body, **_with(fields, schema)}))
     assert error["param"] == f"{param}.properties.a.{keyword}"

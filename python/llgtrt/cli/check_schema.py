@@ -95,9 +95,9 @@ def command() -> click.Command:
             click.Option(
                 ["--residual"],
                 type=click.Choice(["refuse", "verify"]),
-                default="refuse",
-                show_default=True,
-                help="What no grammar can hold: refuse it, or leave it to a check of the answer.",
+                default=None,
+                help="What no grammar can hold: refuse it, or leave it to a check of the answer. "
+                "Default: llguidance.residual of the configuration.",
             ),
             click.Option(
                 ["--instances"],
@@ -128,7 +128,7 @@ def command() -> click.Command:
 
 def _callback(
     files: tuple[Path, ...],
-    residual: str,
+    residual: str | None,
     instances: Path | None,
     tokenizer: Path | None,
     config: tuple[Path, ...],

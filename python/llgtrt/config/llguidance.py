@@ -1,5 +1,7 @@
 """Section ``llguidance``: constrained answers."""
 
+from typing import Literal
+
 from pydantic import Field
 
 from .section import Section
@@ -20,7 +22,7 @@ class LimitsConfig(Section):
         description="Effort to build the regular expressions of a grammar; about 50k per ms.",
     )
     step_lexer_fuel: int = Field(
-        default=200_000, ge=1, description="Lexer effort for one token mask; about 14k per ms."
+        default=1_000_000, ge=1, description="Lexer effort for one token mask; about 14k per ms."
     )
     step_max_items: int = Field(
         default=50_000, ge=1, description="Earley items created for one token mask; about 20k per ms."
@@ -55,7 +57,19 @@ class LlguidanceConfig(Section):
     compile_deadline_ms: int = Field(
         default=5_000, ge=1, description="Longest compilation of a grammar, in milliseconds."
     )
+    compile_memory_megabytes: int = Field(
+        default=1_536,
+        ge=0,
+        description="Memory for compilations together, in MB. Each takes at most 256 MB, and as many as fit\n"
+        "may be in progress, those past their deadline included; never fewer than compile_slots.",
+    )
     cache_megabytes: int = Field(default=256, ge=0, description="Memory for compiled grammars, in MB.")
+    lexer_memory_megabytes: int = Field(
+        default=1_024,
+        ge=1,
+        description="Memory that the lexers of all running sequences may grow to, in MB, estimated. Beyond\n"
+        "it a sequence with more than its share begins with a fresh lexer.",
+    )
     mask_threads: int | None = Field(
         default=None,
         ge=1,
@@ -79,12 +93,18 @@ class LlguidanceConfig(Section):
         description="enum and const values of a whole JSON schema; also texts of a choice.",
     )
     max_properties: int = Field(default=5_000, ge=1, description="Properties of a whole JSON schema.")
+    residual: Literal["verify", "refuse"] = Field(
+        default="verify",
+        description="What a JSON schema asks and no grammar can hold (uniqueItems of long lists, for\n"
+        "instance): verify checks it while the answer grows, and takes back tokens that lead to no valid\n"
+        "answer; refuse answers 400. A request may say it for itself. Engines that cannot take tokens back\n"
+        "(TensorRT-LLM) refuse.",
+    )
     residual_attempts: int = Field(
         default=200,
         ge=1,
-        description="With residual: verify, what a JSON schema asks and no grammar can hold is checked\n"
-        "while the answer grows, and tokens that lead to no valid answer are taken back: this often, then\n"
-        "the request fails.",
+        description="With residual: verify, tokens are taken back this often in a row without the answer\n"
+        "getting any further; then the request fails with status 422.",
     )
     standard: bool = Field(
         default=False,

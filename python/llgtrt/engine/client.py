@@ -103,7 +103,11 @@ class AsyncEngine:
         return self._native.detokenize(tokens)
 
     def report(
-        self, grammar: GrammarSpec, instances: list[str], residual: Residual, places: list[tuple[str, str]]
+        self,
+        grammar: GrammarSpec,
+        instances: list[str],
+        residual: Residual | None,
+        places: list[tuple[str, str]],
     ) -> bytes:
         """What is known about a grammar, as JSON; see ``Engine.report``. Blocks: call it on another thread.
 

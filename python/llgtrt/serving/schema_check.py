@@ -31,7 +31,7 @@ class SchemaChecker:
         except LlgtrtError as error:
             raise ConfigError(error.message) from error
 
-    def check(self, schema: Any, instances: list[Any], residual: Residual) -> dict[str, Any]:
+    def check(self, schema: Any, instances: list[Any], residual: Residual | None) -> dict[str, Any]:
         """The report on a schema, or on OpenAI's object around one; see ``Engine.report``."""
         try:
             question = schema_question(schema, "", residual)

@@ -263,3 +263,17 @@ pub(crate) fn a_withdrawn_end_is_no_end(fixture: &dyn Fixture) -> Result<(), Str
     let fills = run.masks.fills(1);
     ensure(fills == expected, || format!("{fills} masks instead of {expected}"))
 }
+
+pub(crate) fn an_end_that_the_grammar_refuses_is_a_failure(fixture: &dyn Fixture) -> Result<(), String> {
+    let tokenizer = fixture.tokenizer();
+    let Some(&eos) = tokenizer.vocabulary().eos().first() else {
+        return Err("no end of sequence".to_owned());
+    };
+    let mut run = Constrained::new(fixture, |t| {
+        let forced = [(0, t[..2].to_vec())].into();
+        vec![Plan { allowed: vec![eos], forced, fail_at: Some(3), ..Plan::default() }]
+    });
+    let record = run.run(8)?;
+    let failed = matches!(&record.finish, Some(Finish::Failed(error)) if error.kind == ErrorKind::Grammar);
+    ensure(failed, || format!("the answer is not complete, and ended with {:?}", record.finish))
+}

@@ -94,7 +94,8 @@ const CHECKS: &[(&str, Check)] = checks! {
         a_failed_grammar_ends_only_its_own_sequence,
         a_constrained_sequence_can_be_cancelled,
         withdrawn_tokens_are_generated_again,
-        a_withdrawn_end_is_no_end;
+        a_withdrawn_end_is_no_end,
+        an_end_that_the_grammar_refuses_is_a_failure;
 };
 
 /// Runs every check and reports those that did not hold.

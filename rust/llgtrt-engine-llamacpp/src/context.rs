@@ -18,6 +18,9 @@ use crate::{log, model};
 /// Output rows of one forward pass are memory: 64 rows of a vocabulary of 128 000 are 32 MB.
 const MIN_OUTPUT_ROWS: u32 = 64;
 
+/// The copy buffer is given back when a copy needs less than one part in so many.
+const KEPT_RATIO: usize = 4;
+
 /// Why a forward pass did not happen.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum DecodeError {
@@ -246,9 +249,7 @@ impl Context {
         // SAFETY: the buffer has the length passed, and llama.cpp checks what it reads from it.
         let copied = unsafe {
             let size = sys::llama_state_seq_get_size(context, from as i32);
-            if self.copy_buffer.len() < size {
-                self.copy_buffer.resize(size, 0);
-            }
+            fit(&mut self.copy_buffer, size);
             let buffer = self.copy_buffer.as_mut_ptr();
             let written = sys::llama_state_seq_get_data(context, buffer, size, from as i32);
             written > 0 && sys::llama_state_seq_set_data(context, buffer, written, to as i32) > 0
@@ -280,6 +281,16 @@ fn raw_model(model: &LlamaModel) -> *mut sys::llama_model {
     unsafe { *std::ptr::from_ref(model).cast::<*mut sys::llama_model>() }
 }
 
+/// Makes room for `size` bytes. A buffer that is many times larger, after one long sequence, is given back.
+fn fit(buffer: &mut Vec<u8>, size: usize) {
+    if size < buffer.len() / KEPT_RATIO {
+        *buffer = Vec::new();
+    }
+    if buffer.len() < size {
+        buffer.resize(size, 0);
+    }
+}
+
 fn ggml_type(kind: KvCacheType) -> sys::ggml_type {
     match kind {
         KvCacheType::F32 => sys::GGML_TYPE_F32,
@@ -291,5 +302,20 @@ fn ggml_type(kind: KvCacheType) -> sys::ggml_type {
         KvCacheType::Q4_1 => sys::GGML_TYPE_Q4_1,
         KvCacheType::Q4_0 => sys::GGML_TYPE_Q4_0,
         KvCacheType::Iq4Nl => sys::GGML_TYPE_IQ4_NL,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_copy_buffer_does_not_keep_the_largest_for_ever() {
+        let mut buffer = Vec::new();
+        fit(&mut buffer, 1 << 20);
+        fit(&mut buffer, 1 << 19);
+        assert_eq!(buffer.len(), 1 << 20);
+        fit(&mut buffer, 1 << 10);
+        assert!(buffer.len() == 1 << 10 && buffer.capacity() < 1 << 12);
     }
 }

@@ -146,7 +146,10 @@ impl Sequence {
         }
         match (&self.closing, state) {
             (_, &AdvanceState::Retract { keep }) => self.retract(keep),
-            (None, AdvanceState::Failed(error)) => self.closing = Some(Finish::Failed(error.clone())),
+            // Also of an answer that the end token would have ended: it is not complete.
+            (None | Some(Finish::Stop(_)), AdvanceState::Failed(error)) => {
+                self.closing = Some(Finish::Failed(error.clone()));
+            }
             // Complete exactly at the length limit is complete.
             (None | Some(Finish::Length), AdvanceState::Stop) if left.len() == 0 => {
                 self.closing = Some(Finish::Stop(StopCause::GrammarComplete));
@@ -263,6 +266,14 @@ mod tests {
         assert_eq!((sequence.retract_to, sequence.outbox.len()), (Some(1), 0));
         sequence.append_sampled(15, None, EOS, 100);
         assert_eq!((&sequence.generated[..], sequence.outbox.len()), (&[11, 15][..], 1));
+    }
+
+    #[test]
+    fn an_end_that_the_grammar_refuses_is_a_failure() {
+        let mut sequence = sequence(9, SamplingParams::default());
+        sequence.append_sampled(2, None, EOS, 100);
+        sequence.follow(&[], &AdvanceState::Failed(llgtrt_core::Error::internal("no")), EOS, 100);
+        assert!(matches!(sequence.closing, Some(Finish::Failed(_))) && sequence.is_done());
     }
 
     #[test]

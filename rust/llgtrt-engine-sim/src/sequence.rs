@@ -121,6 +121,10 @@ impl Sequence {
             return;
         }
         self.advanced = Some(self.tokens.len() + forced.len());
+        if let (Some(Finish::Stop(_)), AdvanceState::Failed(error)) = (&self.finish, state) {
+            // The grammar has a reason against the answer that the end token would have ended.
+            self.finish = Some(Finish::Failed(error.clone()));
+        }
         if self.finish.is_some() {
             return;
         }

@@ -6,7 +6,7 @@ use std::time::Duration;
 use llgtrt_conformance::{Fixture, run_all, support::Bytes};
 use llgtrt_core::{
     Capabilities, Engine, EngineStats, Finish, MaskSource, Result, SequenceId, SequenceSpec, StepBatch,
-    TokenOutput, Tokenizer,
+    StopCause, TokenOutput, Tokenizer,
 };
 use llgtrt_engine_sim::{SimConfig, SimEngine};
 
@@ -29,6 +29,7 @@ enum Defect {
     FailTheNeighbour,
     StopIsLength,
     AlwaysBusy,
+    EndWhateverTheGrammarSays,
 }
 
 struct Broken {
@@ -85,6 +86,11 @@ impl Engine for Broken {
             if let Some(finish) = &output.finish {
                 let finish = match (self.defect, finish) {
                     (Defect::StopIsLength, Finish::Stop(_)) => Finish::Length,
+                    (Defect::EndWhateverTheGrammarSays, Finish::Failed(_))
+                        if tokens.last().is_some_and(|last| last.token == Bytes::EOS) =>
+                    {
+                        Finish::Stop(StopCause::EndOfSequence)
+                    }
                     _ => finish.clone(),
                 };
                 failing |= matches!(finish, Finish::Failed(_));
@@ -162,6 +168,7 @@ fn every_defect_is_found() {
         (Defect::FailTheNeighbour, "a_failed_grammar_ends_only_its_own_sequence"),
         (Defect::StopIsLength, "a_stop_token_is_reported_last"),
         (Defect::AlwaysBusy, "every_sequence_finishes_once"),
+        (Defect::EndWhateverTheGrammarSays, "an_end_that_the_grammar_refuses_is_a_failure"),
     ];
     for (defect, check) in cases {
         let found = broken(defect);

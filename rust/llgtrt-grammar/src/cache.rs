@@ -1,13 +1,30 @@
-//! Compiled grammars and refusals by the hash of their source, least recently used last, bounded
-//! in estimated bytes. Plain data behind the compiler's lock.
+//! Compiled grammars and refusals by the hash of their source, least recently used last.
+//!
+//! Both are bounded in estimated bytes, each by itself: refusals cost nothing to cause, and cannot push out
+//! what was expensive to compile. A grammar reports its growth to the [`Account`] of the cache that holds it, so
+//! that nothing is counted again. Plain data behind the compiler's lock.
+
+use std::num::NonZeroUsize;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicUsize, Ordering};
 
 use llgtrt_core::{Error, GrammarSpec};
 use lru::LruCache;
 
 use crate::CompiledGrammar;
+use crate::compiled::WeakGrammar;
 
-/// Estimated memory of a remembered refusal, in bytes.
-const REFUSAL_BYTES: usize = 1024;
+/// Memory of all remembered refusals, in bytes.
+const REFUSALS_BYTES: usize = 1 << 20;
+
+/// A refusal with a longer text is not remembered.
+const MAX_REFUSAL_BYTES: usize = REFUSALS_BYTES / 64;
+
+/// Estimated memory of an entry beside its texts, in bytes.
+const ENTRY_BYTES: usize = 256;
+
+/// Rewritten texts that are remembered. An entry holds no grammar, only where it is.
+const MAX_SAME: NonZeroUsize = NonZeroUsize::new(8192).expect("not zero");
 
 /// Hash of a grammar's kind and text.
 pub(crate) type Key = blake3::Hash;
@@ -46,64 +63,115 @@ pub(crate) fn text_key(text: &str) -> Key {
 
 pub(crate) type Outcome = Result<CompiledGrammar, Error>;
 
-struct Entry {
-    outcome: Outcome,
-    /// Bytes counted for it. Grammars grow while they learn, so that is repeated at every insert.
-    bytes: usize,
-}
+/// Bytes of the grammars in a cache, as the cache and the grammars count them.
+pub(crate) type Account = Arc<AtomicUsize>;
 
 pub(crate) struct Cache {
-    entries: LruCache<Key, Entry>,
-    bytes: usize,
+    grammars: LruCache<Key, CompiledGrammar>,
+    /// Grammars by their rewritten text: schemas that differ only in what has no meaning have one.
+    same: LruCache<Key, WeakGrammar>,
+    account: Account,
     capacity_bytes: usize,
+    refusals: Refusals,
 }
 
 impl Cache {
+    /// A cache for grammars of `capacity_bytes` together.
     pub(crate) fn new(capacity_bytes: usize) -> Self {
-        Self { entries: LruCache::unbounded(), bytes: 0, capacity_bytes }
+        Self {
+            grammars: LruCache::unbounded(),
+            same: LruCache::new(MAX_SAME),
+            account: Account::default(),
+            capacity_bytes,
+            refusals: Refusals::default(),
+        }
     }
 
     pub(crate) fn get(&mut self, key: &Key) -> Option<Outcome> {
-        self.entries.get(key).map(|entry| entry.outcome.clone())
+        if let Some(grammar) = self.grammars.get(key).cloned() {
+            // Grammars have grown since the last insertion, this one perhaps.
+            self.shrink();
+            return Some(Ok(grammar));
+        }
+        self.refusals.get(key).map(Err)
+    }
+
+    /// The grammar of a rewritten text, while it is in the cache or in use.
+    pub(crate) fn same(&mut self, key: &Key) -> Option<CompiledGrammar> {
+        self.same.get(key).and_then(WeakGrammar::upgrade)
+    }
+
+    /// Notes that `grammar` is the one of a rewritten text.
+    pub(crate) fn share(&mut self, key: Key, grammar: &CompiledGrammar) {
+        self.same.put(key, grammar.downgrade());
     }
 
     /// Adds an outcome and forgets the least recently used until everything fits. What is larger
     /// than the whole cache is not kept.
-    pub(crate) fn insert(&mut self, key: Key, outcome: Outcome) {
-        let bytes = size(&outcome);
-        if bytes > self.capacity_bytes {
-            return;
-        }
-        self.recount();
-        if let Some(old) = self.entries.put(key, Entry { outcome, bytes }) {
-            self.bytes -= old.bytes;
-        }
-        self.bytes += bytes;
-        self.shrink();
-    }
-
-    fn recount(&mut self) {
-        self.bytes = 0;
-        for (_, entry) in &mut self.entries {
-            entry.bytes = size(&entry.outcome);
-            self.bytes += entry.bytes;
+    pub(crate) fn insert(&mut self, key: Key, outcome: &Outcome) {
+        match outcome {
+            Ok(grammar) => {
+                if grammar.bytes() > self.capacity_bytes {
+                    return;
+                }
+                grammar.enter(&self.account);
+                if let Some(old) = self.grammars.put(key, grammar.clone()) {
+                    old.leave();
+                }
+                self.shrink();
+            }
+            Err(error) => self.refusals.insert(key, error),
         }
     }
 
     fn shrink(&mut self) {
-        while self.bytes > self.capacity_bytes {
-            let Some((_, old)) = self.entries.pop_lru() else { break };
-            self.bytes -= old.bytes;
+        while self.bytes() > self.capacity_bytes {
+            let Some((_, old)) = self.grammars.pop_lru() else { break };
+            old.leave();
         }
     }
 
+    /// Estimated memory of the grammars, in bytes.
     pub(crate) fn bytes(&self) -> usize {
-        self.bytes
+        self.account.load(Ordering::Relaxed)
     }
 }
 
-fn size(outcome: &Outcome) -> usize {
-    outcome.as_ref().map_or(REFUSAL_BYTES, CompiledGrammar::bytes)
+/// Refusals, least recently used last.
+struct Refusals {
+    errors: LruCache<Key, Error>,
+    bytes: usize,
+}
+
+impl Default for Refusals {
+    fn default() -> Self {
+        Self { errors: LruCache::unbounded(), bytes: 0 }
+    }
+}
+
+impl Refusals {
+    fn get(&mut self, key: &Key) -> Option<Error> {
+        self.errors.get(key).cloned()
+    }
+
+    fn insert(&mut self, key: Key, error: &Error) {
+        let bytes = size(error);
+        if bytes > MAX_REFUSAL_BYTES {
+            return;
+        }
+        self.bytes += bytes;
+        if let Some(old) = self.errors.put(key, error.clone()) {
+            self.bytes -= size(&old);
+        }
+        while self.bytes > REFUSALS_BYTES {
+            let Some((_, old)) = self.errors.pop_lru() else { break };
+            self.bytes -= size(&old);
+        }
+    }
+}
+
+fn size(error: &Error) -> usize {
+    ENTRY_BYTES + error.message.len() + error.param.as_ref().map_or(0, String::len)
 }
 
 #[cfg(test)]
@@ -129,19 +197,25 @@ mod tests {
     }
 
     #[test]
-    fn the_least_recently_used_is_forgotten() {
-        let mut cache = Cache::new(3 * REFUSAL_BYTES);
-        let keys: Vec<Key> = (0..4).map(|i| blake3::hash(&[i])).collect();
-        for key in &keys[..3] {
-            cache.insert(*key, Err(grammar_error("no")));
+    fn the_least_recently_used_refusal_is_forgotten() {
+        let mut refusals = Refusals::default();
+        let error = grammar_error("x".repeat(4096 - ENTRY_BYTES));
+        let fit = REFUSALS_BYTES / 4096;
+        let keys: Vec<Key> = (0..=fit).map(|i| blake3::hash(&i.to_le_bytes())).collect();
+        for key in &keys[..fit] {
+            refusals.insert(*key, &error);
         }
-        assert!(cache.get(&keys[0]).is_some());
-        cache.insert(keys[3], Err(grammar_error("no")));
-        assert_eq!(cache.bytes(), 3 * REFUSAL_BYTES);
-        assert!(cache.get(&keys[1]).is_none());
-        assert!(cache.get(&keys[0]).is_some() && cache.get(&keys[2]).is_some());
+        assert!(refusals.get(&keys[0]).is_some());
+        refusals.insert(keys[fit], &error);
+        assert_eq!(refusals.bytes, REFUSALS_BYTES);
+        assert!(refusals.get(&keys[1]).is_none());
+        assert!(refusals.get(&keys[0]).is_some() && refusals.get(&keys[2]).is_some());
         // Replacing an entry does not count it twice.
-        cache.insert(keys[3], Err(grammar_error("no")));
-        assert_eq!(cache.bytes(), 3 * REFUSAL_BYTES);
+        refusals.insert(keys[fit], &error);
+        assert_eq!(refusals.bytes, REFUSALS_BYTES);
+        // A text of the size of a schema is not kept at all.
+        let long = error.with_param("x".repeat(MAX_REFUSAL_BYTES));
+        refusals.insert(keys[1], &long);
+        assert!(refusals.get(&keys[1]).is_none());
     }
 }

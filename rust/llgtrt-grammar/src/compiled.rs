@@ -2,7 +2,8 @@
 //!
 //! Built on a compile thread; shared and immutable afterwards.
 
-use std::sync::Arc;
+use std::sync::atomic::Ordering;
+use std::sync::{Arc, Weak};
 
 use llgtrt_core::{Error, Result};
 use llguidance::{CancellationHandle, Matcher, ParserFactory};
@@ -12,6 +13,7 @@ use toktrie::SimpleVob;
 use crate::GrammarConfig;
 use crate::TokenEnv;
 use crate::admission::{Admitted, Clues, Refusal};
+use crate::cache::Account;
 use crate::lexer_guard::create_parser;
 use crate::text::{first_line, grammar_error};
 use crate::verify::Plan;
@@ -23,7 +25,7 @@ const MIN_LEARNED_FUEL: u64 = 500;
 const MAX_LEARNED_FUEL: u64 = 250_000;
 
 /// Memory of the lexer states built with one unit of fuel, in bytes (measured: 19 to 35).
-const BYTES_PER_FUEL: u64 = 32;
+pub(crate) const BYTES_PER_FUEL: u64 = 32;
 
 /// Patterns tried one by one to find the one that llguidance refused.
 const MAX_PROBES: usize = 200;
@@ -34,15 +36,33 @@ pub struct CompiledGrammar {
     inner: Arc<Inner>,
 }
 
+/// A grammar that is gone when nobody else holds it.
+pub(crate) struct WeakGrammar {
+    inner: Weak<Inner>,
+}
+
+impl WeakGrammar {
+    pub(crate) fn upgrade(&self) -> Option<CompiledGrammar> {
+        self.inner.upgrade().map(|inner| CompiledGrammar { inner })
+    }
+}
+
 struct Inner {
     start: Mutex<Start>,
+    size: Mutex<Size>,
     first_mask: SimpleVob,
     env: Arc<TokenEnv>,
     kind: &'static str,
-    bytes: usize,
     symbols: usize,
     warnings: Vec<String>,
     verification: Option<Arc<Plan>>,
+}
+
+/// Estimated memory. Its lock is held for an instant only, unlike that of [`Start`].
+struct Size {
+    bytes: usize,
+    /// Of the cache that holds the grammar, and how many of its keys lead to it.
+    account: Option<(Account, usize)>,
 }
 
 /// The matcher that sequences start from. It never moves, but it learns: llguidance builds the
@@ -78,7 +98,37 @@ impl CompiledGrammar {
 
     /// Estimated memory, in bytes. Grows while the grammar learns.
     pub fn bytes(&self) -> usize {
-        self.inner.bytes + (self.inner.start.lock().fuel * BYTES_PER_FUEL) as usize
+        self.inner.size.lock().bytes
+    }
+
+    /// From now on the account counts the grammar, once for any number of keys.
+    pub(crate) fn enter(&self, account: &Account) {
+        let mut size = self.inner.size.lock();
+        let bytes = size.bytes;
+        match &mut size.account {
+            Some((_, keys)) => *keys += 1,
+            none => {
+                account.fetch_add(bytes, Ordering::Relaxed);
+                *none = Some((Arc::clone(account), 1));
+            }
+        }
+    }
+
+    /// One key less leads to the grammar; without any, it is not counted.
+    pub(crate) fn leave(&self) {
+        let mut size = self.inner.size.lock();
+        let bytes = size.bytes;
+        if let Some((account, keys)) = &mut size.account {
+            *keys -= 1;
+            if *keys == 0 {
+                account.fetch_sub(bytes, Ordering::Relaxed);
+                size.account = None;
+            }
+        }
+    }
+
+    pub(crate) fn downgrade(&self) -> WeakGrammar {
+        WeakGrammar { inner: Arc::downgrade(&self.inner) }
     }
 
     /// Size of the grammar, in symbols; what [`GrammarLimits::max_grammar_size`](crate::GrammarLimits) bounds.
@@ -117,7 +167,13 @@ impl CompiledGrammar {
         let mut kept = self.inner.start.lock();
         if fuel >= kept.fuel + MIN_LEARNED_FUEL && fuel <= MAX_LEARNED_FUEL {
             let old = std::mem::replace(&mut *kept, Start { matcher: start, fuel });
-            drop(kept);
+            let learned = ((fuel - old.fuel) * BYTES_PER_FUEL) as usize;
+            let mut size = self.inner.size.lock();
+            size.bytes += learned;
+            if let Some((account, _)) = &size.account {
+                account.fetch_add(learned, Ordering::Relaxed);
+            }
+            drop((size, kept));
             drop(old);
         }
     }
@@ -203,10 +259,10 @@ pub(crate) fn build(
     let bytes = (128 << 10) + 2 * lexer_bytes + first_mask.len() / 4;
     let inner = Inner {
         start: Mutex::new(Start { matcher, fuel: 0 }),
+        size: Mutex::new(Size { bytes, account: None }),
         first_mask,
         env: Arc::clone(env),
         kind,
-        bytes,
         symbols,
         warnings,
         verification,

@@ -1,5 +1,6 @@
 //! The configuration of grammars and masks. Plain data; read once at start.
 
+use llgtrt_schema::ResidualMode;
 use llguidance::api::ParserLimits;
 use serde::Deserialize;
 
@@ -38,7 +39,8 @@ impl Default for GrammarLimits {
             // llguidance's 2000 refuses objects with 520 optional properties at the first mask.
             max_items_in_row: 50_000,
             initial_lexer_fuel: limits.initial_lexer_fuel,
-            step_lexer_fuel: limits.step_lexer_fuel,
+            // With llguidance's 200 000, long patterns with a length fail in mid-answer.
+            step_lexer_fuel: 1_000_000,
             step_max_items: limits.step_max_items,
             max_lexer_states: limits.max_lexer_states,
             max_grammar_size: limits.max_grammar_size,
@@ -63,6 +65,25 @@ impl From<&GrammarLimits> for ParserLimits {
     }
 }
 
+/// What to do with what a schema asks and no grammar can hold.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Deserialize)]
+#[serde(rename_all = "lowercase")]
+pub enum Residual {
+    /// Check it while the answer grows.
+    Verify,
+    /// Refuse the schema.
+    Refuse,
+}
+
+impl From<Residual> for ResidualMode {
+    fn from(residual: Residual) -> Self {
+        match residual {
+            Residual::Verify => Self::Verify,
+            Residual::Refuse => Self::Refuse,
+        }
+    }
+}
+
 /// Configuration of the grammar compiler and the mask pool.
 #[derive(Debug, Clone, PartialEq, Eq, Deserialize)]
 #[serde(default, deny_unknown_fields)]
@@ -77,8 +98,14 @@ pub struct GrammarConfig {
     pub compile_queue_size: usize,
     /// A request waits at most this long for its grammar, in milliseconds.
     pub compile_deadline_ms: u64,
+    /// Memory that compilations may take together, in MiB: each is bounded to 256 MiB, and so many may be in
+    /// progress, those included that run past their deadline. Never fewer than `compile_slots`.
+    pub compile_memory_megabytes: u64,
     /// Estimated memory of the grammars kept for reuse, in MiB.
     pub cache_megabytes: u64,
+    /// Estimated memory that the lexers of all running sequences may grow to, in MiB. Beyond it a sequence with more
+    /// than its share begins with a fresh lexer, which costs it time.
+    pub lexer_memory_megabytes: u64,
     /// Threads that compute masks beside the engine's; absent means the cores less one, at least 1.
     pub mask_threads: Option<usize>,
     /// Longest grammar text, in bytes; for a choice, the sum of its strings.
@@ -91,7 +118,10 @@ pub struct GrammarConfig {
     pub max_enum_values: usize,
     /// Properties of a whole schema.
     pub max_properties: usize,
-    /// Ways that an answer under `residual: verify` may give up before its request fails.
+    /// What to do with what no grammar can hold, where a request does not say it.
+    pub residual: Residual,
+    /// Ways that an answer under `residual: verify` may give up, without getting any further, before its request
+    /// fails.
     pub residual_attempts: usize,
     /// JSON schemas mean what the standard says to the letter: objects that name properties and say nothing
     /// of others take any others. A schema's `x-guidance` wins.
@@ -114,13 +144,16 @@ impl Default for GrammarConfig {
             compile_slots: 2,
             compile_queue_size: 64,
             compile_deadline_ms: 5000,
+            compile_memory_megabytes: 1536,
             cache_megabytes: 256,
+            lexer_memory_megabytes: 1024,
             mask_threads: None,
             max_source_bytes: 1 << 20,
             max_depth: 100,
             max_regex_bytes: 8192,
             max_enum_values: 10_000,
             max_properties: 5000,
+            residual: Residual::Verify,
             residual_attempts: 200,
             standard: false,
             whitespace_pattern: Some(DEFAULT_WHITESPACE_PATTERN.to_owned()),
@@ -131,7 +164,16 @@ impl Default for GrammarConfig {
     }
 }
 
+/// What one compilation may take, in MiB.
+const COMPILE_MEGABYTES: u64 = 256;
+
 impl GrammarConfig {
+    /// Compilations that may be in progress, overrun ones included.
+    pub(crate) fn most_compiles(&self) -> usize {
+        let fit = self.compile_memory_megabytes / COMPILE_MEGABYTES;
+        usize::try_from(fit).unwrap_or(usize::MAX).max(self.compile_slots).max(1)
+    }
+
     /// Mask threads to start beside the engine's own thread.
     pub(crate) fn mask_workers(&self) -> usize {
         self.mask_threads

@@ -7,8 +7,8 @@
 //! 3. *masks*: one matcher per sequence in the [`MaskPool`], which implements
 //!    [`MaskSource`](llgtrt_core::MaskSource).
 //!
-//! Threads: `grammar-N` compile, `grammar-timer` answers requests whose deadline passed, `mask-N`
-//! compute masks together with the engine's own thread. None of them takes a lock while it runs
+//! Threads: `llgtrt-compile-N` compile, `llgtrt-deadline` answers requests whose deadline passed and replaces
+//! compile threads that are late, `llgtrt-mask-N` compute masks together with the engine's own thread. None of them takes a lock while it runs
 //! somebody else's callback, and none of them calls into Python.
 
 mod admission;
@@ -30,7 +30,7 @@ mod verify;
 pub use big_stack::{on_big_stack_thread, spawn_big_stack};
 pub use compiled::CompiledGrammar;
 pub use compiler::GrammarCompiler;
-pub use config::{DEFAULT_WHITESPACE_PATTERN, GrammarConfig, GrammarLimits};
+pub use config::{DEFAULT_WHITESPACE_PATTERN, GrammarConfig, GrammarLimits, Residual};
 pub use instance::{Instance, Judgement, judge};
 pub use pool::MaskPool;
 pub use report::{Problem, Report, ReportRequest, ResidualConstraint, RuleCount, Verdict};

@@ -16,6 +16,9 @@ pub(crate) struct CompilerMetrics {
     pub(crate) cache_hits: IntCounter,
     pub(crate) cache_misses: IntCounter,
     pub(crate) cache_bytes: IntGauge,
+    /// Compilations past their deadline that go on.
+    pub(crate) overrun: IntGauge,
+    pub(crate) overruns: IntCounter,
     pub(crate) errors: IntCounter,
 }
 
@@ -39,6 +42,20 @@ impl CompilerMetrics {
             cache_bytes: gauge(
                 registry,
                 Opts::new("llgtrt_grammar_cache_bytes", "Estimated memory of the cached grammars"),
+            ),
+            overrun: gauge(
+                registry,
+                Opts::new(
+                    "llgtrt_grammar_compiles_overrun",
+                    "Compilations past their deadline that go on beside the compile slots",
+                ),
+            ),
+            overruns: counter(
+                registry,
+                Opts::new(
+                    "llgtrt_grammar_overruns_total",
+                    "Compilations that took longer than their deadline",
+                ),
             ),
             errors: errors(registry, "compile"),
         }
@@ -124,7 +141,7 @@ mod tests {
         let families = registry.gather();
         let errors = families.iter().find(|family| family.name() == "llgtrt_grammar_errors_total").unwrap();
         assert_eq!(errors.get_metric().len(), 2);
-        assert_eq!(families.len(), 8);
+        assert_eq!(families.len(), 10);
         // A second instance is not exported, and no error.
         CompilerMetrics::new(&registry);
     }

@@ -1,6 +1,6 @@
 //! Masks of all running sequences, computed in parallel.
 //!
-//! The engine's thread and a few `mask-N` threads share the work: whoever locks a slot first
+//! The engine's thread and a few `llgtrt-mask-N` threads share the work: whoever locks a slot first
 //! computes its mask. Masks are started as soon as tokens are known ([`advance`](MaskSource::advance)),
 //! so that they are computed while the forward pass runs; [`fill`](MaskSource::fill) computes what is
 //! left on the calling thread, together with the workers. No thread holds two slots at once.
@@ -24,6 +24,7 @@ use crate::compiled::CompiledGrammar;
 use crate::config::GrammarConfig;
 use crate::metrics::MaskMetrics;
 use crate::slot::Slot;
+use crate::verify::Allowance;
 
 /// Expected work for which waking one more thread pays, in nanoseconds. The hand-off takes 10 to
 /// 30 us, and masks take half as long again where two threads compute them (measured on 2 cores:
@@ -49,7 +50,7 @@ const FIRST_COST_NANOS: u32 = 20_000;
 /// Computes masks for the sequences registered with it.
 pub struct MaskPool {
     vocab_size: usize,
-    slots: RwLock<HashMap<SequenceId, Arc<Shared>>>,
+    slots: RwLock<HashMap<SequenceId, Arc<Entry>>>,
     /// `None` if the threads could not be started: then the caller computes everything.
     workers: Option<ThreadPool>,
     clock: Instant,
@@ -59,25 +60,73 @@ pub struct MaskPool {
     gap: AtomicU64,
     /// Whether workers were woken since the last tokens became known.
     started: AtomicBool,
+    /// Memory that the lexers of all sequences have grown to, in bytes, and what it may be.
+    lexers: Arc<Lexers>,
+    /// The sequence whose check is next, because there was no time for it.
+    next_check: Mutex<Option<SequenceId>>,
     metrics: Arc<MaskMetrics>,
 }
 
 /// A slot as the threads share it.
-struct Shared {
+struct Entry {
     slot: Mutex<Slot>,
     /// Expected cost of the next mask, in nanoseconds: the last one, or a fading peak.
     cost: AtomicU32,
+    /// What its lexer is counted with.
+    lexer_bytes: AtomicU64,
+    lexers: Arc<Lexers>,
+}
+
+/// The memory of the lexers of all sequences.
+struct Lexers {
+    bytes: AtomicU64,
+    sequences: AtomicU64,
+    limit: u64,
+}
+
+impl Lexers {
+    /// What one sequence may keep, once all together have more than the limit.
+    fn share(&self) -> Option<u64> {
+        let over = self.bytes.load(Ordering::Relaxed) > self.limit;
+        over.then(|| self.limit / self.sequences.load(Ordering::Relaxed).max(1))
+    }
+}
+
+impl Entry {
+    /// Counts the growth of the slot's lexer. A lexer that has more than its share begins anew where all together have
+    /// too much.
+    fn account(&self, slot: &mut Slot) {
+        self.count(slot);
+        if let Some(share) = self.lexers.share() {
+            slot.shrink_lexer(share);
+            self.count(slot);
+        }
+    }
+
+    fn count(&self, slot: &Slot) {
+        let now = slot.lexer_bytes();
+        let before = self.lexer_bytes.swap(now, Ordering::Relaxed);
+        // Wrapping: one of the two is the larger.
+        self.lexers.bytes.fetch_add(now.wrapping_sub(before), Ordering::Relaxed);
+    }
+}
+
+impl Drop for Entry {
+    fn drop(&mut self) {
+        self.lexers.bytes.fetch_sub(self.lexer_bytes.load(Ordering::Relaxed), Ordering::Relaxed);
+        self.lexers.sequences.fetch_sub(1, Ordering::Relaxed);
+    }
 }
 
 /// A slot whose mask is to be computed. The cost is read once: workers change it, and sorting by
 /// a key that changes panics.
 struct Job {
     cost: u32,
-    shared: Arc<Shared>,
+    shared: Arc<Entry>,
 }
 
 impl Job {
-    fn new(shared: Arc<Shared>) -> Self {
+    fn new(shared: Arc<Entry>) -> Self {
         Self { cost: shared.cost.load(Ordering::Relaxed), shared }
     }
 
@@ -98,7 +147,7 @@ impl MaskPool {
         let workers = ThreadPoolBuilder::new()
             .num_threads(config.mask_workers())
             .stack_size(STACK_BYTES)
-            .thread_name(|index| format!("mask-{index}"))
+            .thread_name(|index| format!("llgtrt-mask-{index}"))
             .start_handler(|_| mark_big_stack_thread())
             .build()
             .inspect_err(|error| tracing::error!(%error, "no mask threads; the engine computes all masks"))
@@ -111,14 +160,26 @@ impl MaskPool {
             advanced_at: AtomicU64::new(0),
             gap: AtomicU64::new(0),
             started: AtomicBool::new(false),
+            lexers: Arc::new(Lexers {
+                bytes: AtomicU64::new(0),
+                sequences: AtomicU64::new(0),
+                limit: config.lexer_memory_megabytes << 20,
+            }),
+            next_check: Mutex::new(None),
             metrics: Arc::new(MaskMetrics::new(registry)),
         })
     }
 
     /// Gives a sequence a matcher at the start of a grammar.
     pub fn register(&self, sequence: SequenceId, grammar: &CompiledGrammar) {
-        let shared = Shared { slot: Mutex::new(Slot::new(grammar)), cost: AtomicU32::new(FIRST_COST_NANOS) };
-        self.slots.write().insert(sequence, Arc::new(shared));
+        self.lexers.sequences.fetch_add(1, Ordering::Relaxed);
+        let entry = Entry {
+            slot: Mutex::new(Slot::new(grammar)),
+            cost: AtomicU32::new(FIRST_COST_NANOS),
+            lexer_bytes: AtomicU64::new(0),
+            lexers: Arc::clone(&self.lexers),
+        };
+        self.slots.write().insert(sequence, Arc::new(entry));
     }
 
     /// Forgets a sequence; unknown ones are no error.
@@ -136,6 +197,11 @@ impl MaskPool {
     /// Whether no sequence is registered.
     pub fn is_empty(&self) -> bool {
         self.len() == 0
+    }
+
+    /// Memory that the lexers of the sequences have grown to, estimated, in bytes.
+    pub fn lexer_bytes(&self) -> u64 {
+        self.lexers.bytes.load(Ordering::Relaxed)
     }
 
     /// Runs `f` where there is enough stack for llguidance.
@@ -156,13 +222,21 @@ impl MaskPool {
         let mut begun = 0;
         self.started.store(false, Ordering::Relaxed);
         let forward_pass = self.gap.load(Ordering::Relaxed) > FORWARD_NANOS;
+        // All checks together have one bound; whoever did not get a turn is the first at the next.
+        let mut allowance = Allowance::turn();
+        let first = self.next_check.lock().take();
+        let mut reserved = if first.is_some() { allowance.reserve() } else { Allowance::default() };
         for request in slots {
             let Some(shared) = self.slots.read().get(&request.sequence).cloned() else {
                 out.push(&[], AdvanceState::Failed(unknown()));
                 continue;
             };
             let mut slot = shared.slot.lock();
-            self.advance_slot(&mut slot, request, fast_forward);
+            let own = if first == Some(request.sequence) { &mut reserved } else { &mut allowance };
+            self.advance_slot(&mut slot, request, fast_forward, own);
+            if slot.is_put_off() {
+                self.next_check.lock().get_or_insert(request.sequence);
+            }
             let (forced, next) = slot.outcome();
             if let AdvanceState::Retract { keep } = next {
                 self.metrics.retracted_tokens.inc_by((request.tokens.len() - keep) as u64);
@@ -186,9 +260,15 @@ impl MaskPool {
         SCRATCH.set(stale);
     }
 
-    fn advance_slot(&self, slot: &mut Slot, request: &MaskSlot<'_>, fast_forward: bool) {
+    fn advance_slot(
+        &self,
+        slot: &mut Slot,
+        request: &MaskSlot<'_>,
+        fast_forward: bool,
+        allowance: &mut Allowance,
+    ) {
         let failed = slot.is_failed();
-        slot.advance(request.tokens, fast_forward);
+        slot.advance(request.tokens, fast_forward, allowance);
         if slot.is_failed() && !failed {
             self.metrics.errors.inc();
         }
@@ -207,7 +287,7 @@ impl MaskPool {
         self.started.store(true, Ordering::Relaxed);
         stale.sort_by_key(Job::rank);
         let expensive = stale.iter().take_while(|job| job.cost >= EXPENSIVE_NANOS).count();
-        let work: Arc<[Arc<Shared>]> = stale.iter().map(|job| Arc::clone(&job.shared)).collect();
+        let work: Arc<[Arc<Entry>]> = stale.iter().map(|job| Arc::clone(&job.shared)).collect();
         for worker in 1..=wake {
             let work = Arc::clone(&work);
             let metrics = Arc::clone(&self.metrics);
@@ -274,7 +354,7 @@ impl MaskPool {
     /// Advances over tokens that the slot has not been told of.
     fn catch_up(&self, slot: &mut Slot, request: &MaskSlot<'_>) {
         if slot.knows_fewer_than(request.tokens.len()) {
-            self.advance_slot(slot, request, false);
+            self.advance_slot(slot, request, false, &mut Allowance::check());
         }
     }
 
@@ -311,18 +391,19 @@ impl MaskSource for MaskPool {
 }
 
 /// Computes a slot's mask if that is still to be done.
-fn compute(slot: &mut Slot, shared: &Shared, metrics: &MaskMetrics) {
+fn compute(slot: &mut Slot, entry: &Entry, metrics: &MaskMetrics) {
     if !slot.is_stale() {
         return;
     }
     let started = Instant::now();
     slot.compute();
+    entry.account(slot);
     let elapsed = started.elapsed();
     if slot.is_failed() {
         metrics.errors.inc();
     }
     let cost = elapsed.as_nanos().min(u128::from(u32::MAX)) as u32;
-    shared.cost.store(cost.max(shared.cost.load(Ordering::Relaxed) / 2), Ordering::Relaxed);
+    entry.cost.store(cost.max(entry.cost.load(Ordering::Relaxed) / 2), Ordering::Relaxed);
     metrics.compute_seconds.observe(elapsed.as_secs_f64());
 }
 

@@ -2,6 +2,7 @@
 //!
 //! A slot is used under its own lock by one thread at a time, always on a big stack.
 
+mod lexer;
 mod retract;
 
 use std::panic::{AssertUnwindSafe, catch_unwind};
@@ -13,7 +14,7 @@ use toktrie::SimpleVob;
 
 use crate::compiled::mask_error;
 use crate::text::{first_line, grammar_error};
-use crate::verify::Verifier;
+use crate::verify::{Allowance, Verifier};
 use crate::{CompiledGrammar, TokenEnv};
 
 /// Forced tokens handed out at once. A long constant text is forced in several runs.
@@ -22,11 +23,12 @@ const MAX_FORCED: usize = 256;
 pub(crate) struct Slot {
     matcher: Matcher,
     /// Tokens that the matcher has consumed.
-    taken: usize,
+    taken: Vec<TokenId>,
     /// Shares its lexer with `matcher`; handed back to the grammar at the end.
     start: Option<Matcher>,
-    /// Lexer fuel spent on that lexer.
+    /// Lexer fuel spent on that lexer, and what the grammar had spent on it before.
     fuel: u64,
+    learned: u64,
     grammar: CompiledGrammar,
     env: Arc<TokenEnv>,
     /// Length of the sequence's token list at the last advance.
@@ -41,6 +43,10 @@ pub(crate) struct Slot {
     verifier: Option<Box<Verifier>>,
     /// Tokens that stay, if the last advance took some back.
     retract: Option<usize>,
+    /// What the checks of the present advance may spend.
+    allowance: Allowance,
+    /// Whether the last advance had too little of it.
+    put_off: bool,
 }
 
 enum State {
@@ -65,9 +71,10 @@ impl Slot {
         let copy = grammar.copy();
         Self {
             matcher: copy.matcher,
-            taken: 0,
+            taken: Vec::new(),
             start: Some(copy.start),
             fuel: copy.fuel,
+            learned: copy.fuel,
             grammar: grammar.clone(),
             env: Arc::clone(grammar.env()),
             seen: 0,
@@ -79,15 +86,20 @@ impl Slot {
                 .verification()
                 .map(|plan| Box::new(Verifier::new(Arc::clone(plan), Arc::clone(grammar.env())))),
             retract: None,
+            allowance: Allowance::default(),
+            put_off: false,
         }
     }
 
-    /// Moves the matcher over the tokens that are new, then, if wanted, over what is forced.
-    pub(crate) fn advance(&mut self, tokens: &[TokenId], fast_forward: bool) {
+    /// Moves the matcher over the tokens that are new, then, if wanted, over what is forced. Checks beside the
+    /// grammar spend from the allowance.
+    pub(crate) fn advance(&mut self, tokens: &[TokenId], fast_forward: bool, allowance: &mut Allowance) {
         if self.is_failed() {
             return;
         }
         self.retract = None;
+        self.put_off = false;
+        self.allowance = std::mem::take(allowance);
         let advanced = guard(|| {
             self.consume(tokens)?;
             let open = matches!(self.state, State::Open);
@@ -103,6 +115,7 @@ impl Slot {
         if let Err(error) = advanced {
             self.fail(error);
         }
+        *allowance = std::mem::take(&mut self.allowance);
     }
 
     /// What [`advance`](Self::advance) led to.
@@ -155,7 +168,7 @@ impl Slot {
         self.matcher
             .consume_token(token)
             .map_err(|error| grammar_error(format!("token {token}: {}", first_line(&error.to_string()))))?;
-        self.taken += 1;
+        self.taken.push(token);
         if !self.verify(&[token])? {
             return Ok(false);
         }
@@ -177,7 +190,7 @@ impl Slot {
         self.matcher
             .consume_tokens(&run)
             .map_err(|error| grammar_error(format!("forced tokens: {}", first_line(&error.to_string()))))?;
-        self.taken += run.len();
+        self.taken.extend_from_slice(&run);
         if self.verify(&run)? {
             self.forced = run;
             self.note_stop(false)?;
@@ -209,7 +222,13 @@ impl Slot {
     /// Computes the mask of the current position.
     pub(crate) fn compute(&mut self) {
         let mask = guard(|| {
-            self.matcher.compute_mask().map_err(|error| grammar_error(mask_error(&error.to_string())))
+            // A lexer that has reached one of its limits is of no further use; what filled it was perhaps the way
+            // here, not what comes next.
+            let Ok(mask) = self.matcher.compute_mask() else {
+                self.renew_lexer()?;
+                return self.matcher.compute_mask().map_err(refused);
+            };
+            Ok(mask)
         });
         match mask {
             Ok(mask) => {
@@ -264,6 +283,12 @@ impl Drop for Slot {
             self.grammar.learn(start, self.fuel);
         }
     }
+}
+
+/// The error for what llguidance says of a mask.
+#[expect(clippy::needless_pass_by_value, reason = "the shape that map_err wants")]
+fn refused(error: anyhow::Error) -> Error {
+    grammar_error(mask_error(&error.to_string()))
 }
 
 /// Copies a mask and clears the bits beyond the vocabulary.

@@ -102,13 +102,13 @@ impl Engine {
         py.detach(|| decode_lossy(tokenizer.vocabulary(), &tokens))
     }
 
-    #[pyo3(signature = (grammar, *, instances=Vec::new(), residual="refuse", places=Vec::new()))]
+    #[pyo3(signature = (grammar, *, instances=Vec::new(), residual=None, places=Vec::new()))]
     fn report<'py>(
         &self,
         py: Python<'py>,
         grammar: &Bound<'py, GrammarSpec>,
         instances: Vec<String>,
-        residual: &str,
+        residual: Option<&str>,
         places: Vec<(String, String)>,
     ) -> PyResult<Bound<'py, PyBytes>> {
         let compiler = self.runtime.compiler().or_raise(py)?;

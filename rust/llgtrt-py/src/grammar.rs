@@ -20,13 +20,14 @@ pub(crate) fn report<'py>(
     compiler: &GrammarCompiler,
     grammar: &Bound<'py, GrammarSpec>,
     instances: Vec<String>,
-    residual: &str,
+    residual: Option<&str>,
     places: Vec<(String, String)>,
 ) -> PyResult<Bound<'py, PyBytes>> {
     let residual = match residual {
-        "refuse" => ResidualMode::Refuse,
-        "verify" => ResidualMode::Verify,
-        other => return Err(PyValueError::new_err(format!("unknown residual mode {other:?}"))),
+        None => None,
+        Some("refuse") => Some(ResidualMode::Refuse),
+        Some("verify") => Some(ResidualMode::Verify),
+        Some(other) => return Err(PyValueError::new_err(format!("unknown residual mode {other:?}"))),
     };
     let request = ReportRequest { spec: grammar.get().0.clone(), residual, instances, places };
     let text = py.detach(|| -> Result<Vec<u8>> {
@@ -48,13 +49,13 @@ impl GrammarChecker {
         py.detach(|| start(llguidance, tokenizer_path)).map(Self).or_raise(py)
     }
 
-    #[pyo3(signature = (grammar, *, instances=Vec::new(), residual="refuse", places=Vec::new()))]
+    #[pyo3(signature = (grammar, *, instances=Vec::new(), residual=None, places=Vec::new()))]
     fn report<'py>(
         &self,
         py: Python<'py>,
         grammar: &Bound<'py, GrammarSpec>,
         instances: Vec<String>,
-        residual: &str,
+        residual: Option<&str>,
         places: Vec<(String, String)>,
     ) -> PyResult<Bound<'py, PyBytes>> {
         report(py, &self.0, grammar, instances, residual, places)

@@ -80,10 +80,13 @@ impl Admission {
         let started = self.compiler.compile_async(
             spec,
             Box::new(move |compiled| {
-                let outcome = compiled
-                    .map_err(|error| under_param(error, param_of_compiled.as_deref()))
-                    .and_then(|grammar| this.launch(job, prompts, Some(&grammar)));
-                if let Err(error) = outcome {
+                let outcome = catch_unwind(AssertUnwindSafe(|| {
+                    let grammar =
+                        compiled.map_err(|error| under_param(error, param_of_compiled.as_deref()))?;
+                    this.launch(job, prompts, Some(&grammar))
+                }));
+                if let Err(error) = outcome.unwrap_or_else(|panic| Err(Error::internal(panic_text(&*panic))))
+                {
                     this.shared.fail(&state, error);
                 }
             }),

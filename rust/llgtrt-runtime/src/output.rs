@@ -4,6 +4,7 @@
 //! outboxes; wakes the event loop once per event. Never takes the GIL and never waits for a reader.
 
 use std::collections::HashMap;
+use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::Arc;
 use std::time::Instant;
 
@@ -16,7 +17,7 @@ use llgtrt_core::{
 use llgtrt_grammar::MaskPool;
 use llgtrt_text::{TextOutput, TextPipe, prompt_logprob_entries};
 
-use crate::engine_loop::Command;
+use crate::engine_loop::{Command, panic_text};
 use crate::gate::Permit;
 use crate::held::Held;
 use crate::outbox::{Piece, RequestState};
@@ -116,25 +117,39 @@ impl OutputLoop {
         }
     }
 
-    /// Runs until [`Event::Shutdown`].
+    /// Runs until [`Event::Shutdown`]. A panic ends the service, not the thread: every request, those to come
+    /// included, is told of it.
     pub(crate) fn run(mut self) {
         while let Ok(event) = self.events.recv() {
-            match event {
-                Event::Admitted(news) => news.into_iter().for_each(|new| self.admit(new)),
-                Event::Step(batch) => {
-                    self.step(&batch);
-                    // The engine's thread may be gone; then nobody needs the batch.
-                    let _ = self.batches.send(batch);
-                }
-                Event::Refused(id, error) => self.end_failed(id, error),
-                Event::Closed(request) => self.cancel_request(&request),
-                Event::EngineEnded(error) => self.engine_ended(error),
-                Event::Shutdown => break,
+            if matches!(event, Event::Shutdown) {
+                break;
             }
-            self.flush();
+            let handled = catch_unwind(AssertUnwindSafe(|| {
+                self.handle(event);
+                self.flush();
+            }));
+            if let Err(panic) = handled {
+                let error = Error::internal(format!("the output thread failed: {}", panic_text(&*panic)));
+                self.engine_ended(Some(error));
+                let _ = self.commands.send(Command::Shutdown);
+            }
         }
         self.engine_ended(None);
-        self.flush();
+    }
+
+    fn handle(&mut self, event: Event) {
+        match event {
+            Event::Admitted(news) => news.into_iter().for_each(|new| self.admit(new)),
+            Event::Step(batch) => {
+                self.step(&batch);
+                // The engine's thread may be gone; then nobody needs the batch.
+                let _ = self.batches.send(batch);
+            }
+            Event::Refused(id, error) => self.end_failed(id, error),
+            Event::Closed(request) => self.cancel_request(&request),
+            Event::EngineEnded(error) => self.engine_ended(error),
+            Event::Shutdown => {}
+        }
     }
 
     fn admit(&mut self, new: NewSequence) {
@@ -299,6 +314,7 @@ impl OutputLoop {
         }
     }
 
+    /// Nothing is generated any more: every request gets the error, also where telling one of them panics.
     fn engine_ended(&mut self, error: Option<Error>) {
         let error = match error {
             Some(error) => {
@@ -308,11 +324,21 @@ impl OutputLoop {
             }
             None => Error::new(ErrorKind::ShuttingDown, "the server is shutting down"),
         };
+        self.ended.get_or_insert(error.clone());
         let ids: Vec<_> = self.live.keys().copied().collect();
         for id in ids {
-            self.end_failed(id, error.clone());
+            let error = error.clone();
+            if catch_unwind(AssertUnwindSafe(|| self.end_failed(id, error))).is_err() {
+                tracing::error!(sequence = id.0, "a sequence could not be ended");
+            }
         }
-        self.ended.get_or_insert(error);
+        // One by one: what one of them does to the encoder must not keep the others waiting.
+        for request in std::mem::take(&mut self.touched) {
+            if catch_unwind(AssertUnwindSafe(|| request.encode_ahead())).is_err() {
+                tracing::error!("the end of a request could not be encoded");
+            }
+            self.shared.deliver([request]);
+        }
     }
 
     /// Encodes and announces what the event brought, with one wake-up.

@@ -125,6 +125,10 @@ impl Runtime {
             )));
         }
 
+        if !capabilities.retract {
+            compiler.never_verify();
+        }
+
         let output = OutputLoop::new(
             event_receiver,
             commands.clone(),

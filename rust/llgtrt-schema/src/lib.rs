@@ -18,6 +18,7 @@
 
 mod budget;
 mod error;
+mod evaluate;
 mod expand;
 mod explain;
 mod fast;
@@ -39,6 +40,7 @@ use std::time::Duration;
 use serde_json::Value;
 
 pub use self::error::{Reason, SchemaError, Spending};
+pub use self::evaluate::{Evaluation, can_evaluate, evaluate};
 pub use self::explain::explain;
 pub use self::read::is_draft_4;
 pub use self::reference::reference;

@@ -39,6 +39,9 @@ pub(crate) struct Normalizer<'a> {
     /// What schemas evaluate; `None` while that is found out.
     pub(crate) evaluated: HashMap<PlaceKey, Option<Cases>>,
     pub(crate) shapes: HashMap<(FormulaId, bool, Type), Rc<Vec<expand::Shape>>>,
+    /// What was found out about the parts of the value that is evaluated, by where they are: while nothing else
+    /// can be there.
+    pub(crate) memo: Option<HashMap<(FormulaId, *const Value), bool>>,
     /// References being followed without a step into a value, one set per step.
     pub(crate) following: Vec<HashSet<(u32, bool)>>,
     pub(crate) empties: HashMap<FormulaId, bool>,
@@ -70,6 +73,7 @@ impl<'a> Normalizer<'a> {
             known: HashMap::new(),
             evaluated: HashMap::new(),
             shapes: HashMap::new(),
+            memo: None,
             following: vec![HashSet::new()],
             empties: HashMap::new(),
             testing: HashSet::new(),

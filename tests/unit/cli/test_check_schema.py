@@ -36,7 +36,7 @@ def document(capsys: pytest.CaptureFixture[str]) -> Any:
 
 
 def test_a_folder(folder: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    assert run(["check-schema", str(folder)]) == 1
+    assert run(["check-schema", "--residual", "refuse", str(folder)]) == 1
     out = capsys.readouterr().out
     assert f"ok       {folder}/plain.json\n" in out
     assert f"ok       {folder}/not.json  rules: not\n" in out
@@ -60,14 +60,14 @@ def test_a_folder(folder: Path, capsys: pytest.CaptureFixture[str]) -> None:
 
 
 def test_quiet_shows_what_is_refused(folder: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    assert run(["check-schema", "-q", "-j", "1", str(folder)]) == 1
+    assert run(["check-schema", "-q", "-j", "1", "--residual", "refuse", str(folder)]) == 1
     lines = capsys.readouterr().out.splitlines()
     assert sum(line.startswith("refused  ") for line in lines) == 3
     assert not any(line.startswith("ok ") for line in lines)
 
 
 def test_json(folder: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    assert run(["check-schema", "--json", str(folder)]) == 1
+    assert run(["check-schema", "--json", "--residual", "refuse", str(folder)]) == 1
     out = document(capsys)
     assert (out["ok"], out["checked"], out["refused"]) == (False, 6, 3)
     by_name = {Path(result["file"]).name: result for result in out["results"]}
@@ -85,7 +85,7 @@ def test_one_good_file(folder: Path, capsys: pytest.CaptureFixture[str]) -> None
 
 
 def test_what_is_verified_is_named(folder: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    assert run(["check-schema", "--residual", "verify", str(folder / "inner/unique.json5")]) == 0
+    assert run(["check-schema", str(folder / "inner/unique.json5")]) == 0
     assert capsys.readouterr().out.endswith("  verified: uniqueItems at (root)\n")
 
 

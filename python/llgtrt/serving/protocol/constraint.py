@@ -68,8 +68,8 @@ class JsonSchemaFormat(ClosedModel):
     )
     residual: Residual | None = Field(
         default=None,
-        description="What no grammar can hold: refuse the schema (the default), or check it while the "
-        "answer grows.",
+        description="What no grammar can hold: check it while the answer grows (the server's default), or "
+        "refuse the schema.",
     )
 
 

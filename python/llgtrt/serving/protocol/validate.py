@@ -39,8 +39,8 @@ class ValidateRequest(ClosedModel):
     )
     residual: Residual | None = Field(
         default=None,
-        description="What no grammar can hold: 'refuse' it (default), or name it for a check of the answer "
-        "('verify').",
+        description="What no grammar can hold: 'refuse' it, or name it for a check of the answer ('verify'). "
+        "Without it the server's configuration counts, as for a request.",
     )
 
 
@@ -51,12 +51,12 @@ class GrammarQuestion:
     Attributes:
         grammar: the grammar.
         places: prefixes of paths in it, and what they are in the request; the first that fits counts.
-        residual: what to do with what no grammar can hold.
+        residual: what to do with what no grammar can hold; None: what the server is configured for.
     """
 
     grammar: GrammarSpec
     places: list[tuple[str, str]]
-    residual: Residual = "refuse"
+    residual: Residual | None = None
 
 
 def resolve_question(request: ValidateRequest) -> GrammarQuestion:
@@ -73,7 +73,7 @@ def resolve_question(request: ValidateRequest) -> GrammarQuestion:
         raise RequestError(f"{given[1]} conflicts with {given[0]}: give one grammar only.", given[1])
     if request.json_schema is not None:
         return schema_question(request.json_schema, "json_schema", request.residual)
-    residual = request.residual or "refuse"
+    residual = request.residual
     if request.tools is not None:
         return GrammarQuestion(*tools_grammar(request.tools), residual)
     kind = given[0]
@@ -98,9 +98,7 @@ def schema_question(schema: Any, name: str, residual: Residual | None = None) ->
             raise RequestError(f"{param}: must be 'refuse' or 'verify'.", param)
         residual = residual or inner
         name = f"{name}.schema" if name else "schema"
-    return GrammarQuestion(
-        GrammarSpec.json_schema(json_text(schema, name)), [("", name)], residual or "refuse"
-    )
+    return GrammarQuestion(GrammarSpec.json_schema(json_text(schema, name)), [("", name)], residual)
 
 
 def instance_texts(instances: list[Any] | None) -> list[str]:

@@ -9,7 +9,7 @@ use llgtrt_core::{
     AdvanceBatch, AdvanceState, GrammarSpec, MaskBatch, MaskSlot, MaskSource, MaskVerdict, SequenceId,
     TokenId, Tokenizer,
 };
-use llgtrt_grammar::{CompiledGrammar, GrammarCompiler, GrammarConfig, Instance, MaskPool, judge};
+use llgtrt_grammar::{CompiledGrammar, GrammarCompiler, GrammarConfig, Instance, MaskPool, Residual, judge};
 use llgtrt_schema::{NormalizeLimits, ResidualMode, normalize};
 use llguidance::api::TopLevelGrammar;
 use llguidance::earley::SlicedBiasComputer;
@@ -154,7 +154,13 @@ impl Bench {
         let vocab_size = vocabulary.len();
         let registry = prometheus::Registry::new();
         // No second mask threads: masks are timed.
-        let config = GrammarConfig { mask_threads: Some(1), standard: true, ..GrammarConfig::default() };
+        // What grammars hold by themselves; what they leave open is measured beside it.
+        let config = GrammarConfig {
+            mask_threads: Some(1),
+            standard: true,
+            residual: Residual::Refuse,
+            ..GrammarConfig::default()
+        };
         let pool = MaskPool::new(vocab_size, &config, &registry);
         let tokenizer: Arc<dyn Tokenizer> = Arc::clone(words) as Arc<dyn Tokenizer>;
         let compiler =

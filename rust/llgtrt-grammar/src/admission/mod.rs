@@ -174,8 +174,8 @@ impl Admitted {
 
     /// Text that only grammars with the same meaning share.
     pub(crate) fn text(&self) -> Option<String> {
-        // What a grammar leaves open does not show in it.
-        if self.notes.limits.residual == ResidualMode::Verify {
+        // What a grammar leaves open does not show in it, nor what it would if it were rewritten.
+        if !self.notes.residual.is_empty() {
             return None;
         }
         self.plain.as_ref()?;

@@ -18,13 +18,16 @@ pub(crate) struct Refusal {
     pub(crate) message: String,
     /// What to write instead, or empty.
     pub(crate) hint: Box<str>,
+    /// Whether it depends on how fast the machine was, so that the next attempt may end otherwise.
+    pub(crate) timed: bool,
 }
 
 impl Refusal {
     /// For a schema at the path `at` of the grammar.
     pub(crate) fn of_schema(refused: &SchemaError, at: &str) -> Self {
         let param = llgtrt_schema::path::join(at, &refused.param());
-        Self::new(param, &refused.keyword, &refused.message, refused.hint.clone())
+        let timed = !refused.is_deterministic();
+        Self { timed, ..Self::new(param, &refused.keyword, &refused.message, refused.hint.clone()) }
     }
 
     fn new(param: String, keyword: &str, message: &str, hint: String) -> Self {
@@ -40,7 +43,7 @@ impl Refusal {
             grammar_error(format!("{message}; {hint}"))
         };
         let error = if param.is_empty() { error } else { error.with_param(param) };
-        Self { error, keyword: keyword.into(), message, hint: hint.into() }
+        Self { error, keyword: keyword.into(), message, hint: hint.into(), timed: false }
     }
 
     /// The same refusal, about `param` if it named nothing yet.

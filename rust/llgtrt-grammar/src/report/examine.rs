@@ -56,10 +56,10 @@ pub(super) fn examine(shared: &Shared, request: &ReportRequest, instances: &[Val
 fn attempt(
     shared: &Shared,
     spec: &GrammarSpec,
-    residual: ResidualMode,
+    residual: Option<ResidualMode>,
     stop: &Stop,
 ) -> Result<(CompiledGrammar, Admitted), Refusal> {
-    let mut admitted = admission::admit(spec, &shared.config, residual)?;
+    let mut admitted = admission::admit(spec, &shared.config, residual.unwrap_or_else(|| shared.residual()))?;
     let on_cancellable = |mask| stop.watch(mask);
     match build(&shared.factory, &shared.env, spec.kind(), &mut admitted, &shared.config, on_cancellable) {
         Ok(grammar) => Ok((grammar, admitted)),

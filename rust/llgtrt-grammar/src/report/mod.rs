@@ -33,8 +33,8 @@ const GRACE: Duration = Duration::from_millis(500);
 pub struct ReportRequest {
     /// The grammar.
     pub spec: GrammarSpec,
-    /// What to do with what no grammar can hold.
-    pub residual: ResidualMode,
+    /// What to do with what no grammar can hold; `None`: what a request would meet.
+    pub residual: Option<ResidualMode>,
     /// JSON texts of what is tried on the grammar.
     pub instances: Vec<String>,
     /// Prefixes of paths in `spec`, and what the report calls them; the first that fits counts. An empty

@@ -3,10 +3,9 @@
 //! Called by [`Slot::advance`], under the slot's lock.
 
 use llgtrt_core::{Error, TokenId};
+use toktrie::SimpleVob;
 
-use super::{Mask, Slot, State};
-use crate::compiled::mask_error;
-use crate::text::grammar_error;
+use super::{Mask, Slot, State, refused};
 use crate::verify::Wrong;
 
 impl Slot {
@@ -18,21 +17,31 @@ impl Slot {
     /// Checks tokens that the matcher has consumed. False if tokens were taken back.
     pub(super) fn verify(&mut self, tokens: &[TokenId]) -> Result<bool, Error> {
         let Some(verifier) = &mut self.verifier else { return Ok(true) };
-        match tokens.iter().try_for_each(|&token| verifier.push(token)) {
-            Ok(()) => Ok(true),
-            Err(Wrong::Failed(error)) => Err(error),
-            Err(Wrong::Here) => self.step_back().map(|()| false),
-        }
+        let allowance = &mut self.allowance;
+        let checked = tokens.iter().try_for_each(|&token| verifier.push(token, allowance));
+        self.follow(checked)
     }
 
     /// Checks that the text may end here. False if tokens were taken back.
     pub(super) fn verify_end(&mut self) -> Result<bool, Error> {
         let Some(verifier) = &mut self.verifier else { return Ok(true) };
-        match verifier.end() {
+        let checked = verifier.end(&mut self.allowance);
+        self.follow(checked)
+    }
+
+    /// Does what a check asks for. False if tokens were taken back.
+    fn follow(&mut self, checked: Result<(), Wrong>) -> Result<bool, Error> {
+        match checked {
             Ok(()) => Ok(true),
             Err(Wrong::Failed(error)) => Err(error),
             Err(Wrong::Here) => self.step_back().map(|()| false),
+            Err(Wrong::PutOff) => self.put_off().map(|()| false),
         }
+    }
+
+    /// Whether a check waits for its turn.
+    pub(crate) fn is_put_off(&self) -> bool {
+        self.put_off
     }
 
     /// Whether something that was taken back must not come again here.
@@ -43,7 +52,7 @@ impl Slot {
     /// Computes the mask at once and takes out what was found wrong.
     pub(super) fn restrict_mask(&mut self) -> Result<(), Error> {
         let Some(verifier) = &mut self.verifier else { return Ok(()) };
-        let mut mask = self.matcher.compute_mask().map_err(|e| grammar_error(mask_error(&e.to_string())))?;
+        let mut mask = self.matcher.compute_mask().map_err(refused)?;
         if verifier.restrict(&mut mask) {
             self.mask = Mask::Ready(mask);
             return Ok(());
@@ -57,11 +66,30 @@ impl Slot {
     fn step_back(&mut self) -> Result<(), Error> {
         let Self { verifier: Some(verifier), matcher, taken, .. } = self else { return Ok(()) };
         let mask = verifier.step_back(|kept| {
-            let refused = |error: anyhow::Error| grammar_error(mask_error(&error.to_string()));
-            matcher.rollback(taken.saturating_sub(kept)).map_err(refused)?;
-            *taken = kept;
+            matcher.rollback(taken.len().saturating_sub(kept)).map_err(refused)?;
+            taken.truncate(kept);
             matcher.compute_mask().map_err(refused)
         })?;
+        self.resume(mask);
+        Ok(())
+    }
+
+    /// Goes back to before the last token: its check is made when it comes again.
+    fn put_off(&mut self) -> Result<(), Error> {
+        let Self { verifier: Some(verifier), matcher, taken, .. } = self else { return Ok(()) };
+        let kept = verifier.put_off()?;
+        matcher.rollback(taken.len().saturating_sub(kept)).map_err(refused)?;
+        taken.truncate(kept);
+        let mut mask = matcher.compute_mask().map_err(refused)?;
+        verifier.restrict(&mut mask);
+        self.put_off = true;
+        self.resume(mask);
+        Ok(())
+    }
+
+    /// Goes on from the tokens that the verifier has kept, under this mask.
+    fn resume(&mut self, mask: SimpleVob) {
+        let Some(verifier) = &self.verifier else { return };
         let kept: Vec<TokenId> = verifier.tokens().collect();
         self.mask = Mask::Ready(mask);
         self.state = State::Open;
@@ -73,6 +101,5 @@ impl Slot {
         } else {
             self.forced = kept[self.seen..].to_vec();
         }
-        Ok(())
     }
 }

@@ -1,101 +1,142 @@
-//! Asks a validator about a value, within a deadline.
+//! Whether a value satisfies a schema, within steps that are counted: the same on any machine.
 //!
-//! How long a validator takes depends on the schema in ways that nobody bounds (references that double at
-//! every level, for instance), and it cannot be interrupted. So it runs on a `residual-judge` thread; the
-//! caller waits for it, not longer than [`PATIENCE`]. A judge that takes longer is left to end by
-//! itself, and the next question goes to a new one, as long as there are not too many.
+//! Most schemas are evaluated by `llgtrt-schema` itself, which shares the work of equal parts and spends from a
+//! budget. What it cannot say (a back-reference in a `pattern`, very many combinations under `unevaluated*`)
+//! goes to a validator, if the schema is so small with all its references written out that the work is bounded
+//! by the sizes of schema and value. Else there is no judge. Runs where the tokens of a sequence are taken, on a
+//! big stack.
 
-use std::sync::Arc;
-use std::sync::atomic::{AtomicUsize, Ordering};
-use std::sync::mpsc::{Receiver, Sender, channel};
 use std::time::Duration;
 
-use jsonschema::Validator;
-use parking_lot::Mutex;
+use jsonschema::{PatternOptions, Validator};
+use llgtrt_schema::NormalizeLimits;
 use serde_json::Value;
 
-use crate::spawn_big_stack;
+use super::size::{Expanded, value_nodes};
 
-/// The caller waits at most this long; if it is the engine's thread, so does every sequence.
-const PATIENCE: Duration = Duration::from_millis(250);
+/// Steps of one check, about 50 ns each.
+const CHECK_STEPS: u64 = 2_000_000;
 
-/// Judges that may be late at the same time.
-const MAX_LATE: usize = 4;
+/// Steps of all checks that an engine waits for together.
+const TURN_STEPS: u64 = 2 * CHECK_STEPS;
 
-/// What a judge said.
+/// Steps to read a schema, which every check does anew.
+const READ_STEPS: u64 = CHECK_STEPS / 2;
+
+/// Nodes of a schema for a validator, with all references written out.
+const MAX_EXPANDED: u64 = 5000;
+
+/// Steps of a validator's regular expression engine where a pattern looks around or back.
+const BACKTRACK_LIMIT: usize = 10_000;
+
+/// What one such pattern may cost on one string, in steps.
+const PATTERN_STEPS: u64 = 20_000;
+
+/// What is left of the steps that several checks share.
+#[derive(Debug, Default)]
+pub(crate) struct Allowance {
+    left: u64,
+}
+
+impl Allowance {
+    /// For all checks between two forward passes.
+    pub(crate) fn turn() -> Self {
+        Self { left: TURN_STEPS }
+    }
+
+    /// For one check, of which nobody takes a part: it has an answer, or never will.
+    pub(crate) fn check() -> Self {
+        Self { left: CHECK_STEPS }
+    }
+
+    /// Takes the steps of one check out of it.
+    pub(crate) fn reserve(&mut self) -> Self {
+        let left = CHECK_STEPS.min(self.left);
+        self.left -= left;
+        Self { left }
+    }
+}
+
+/// What a judge says of a value.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Judgement {
     Valid,
     Invalid,
-    /// Not in time.
-    Unknown,
+    /// Not with what was left; with the steps of a whole check it may say.
+    PutOff,
+    /// Not with the steps of a whole check either.
+    TooCostly,
 }
 
-struct Question {
-    validator: Arc<Validator>,
-    text: Vec<u8>,
-    answer: Sender<bool>,
+/// A schema that values are held against. Immutable; shared by the sequences of a grammar.
+#[derive(Debug)]
+pub(super) enum Judge {
+    Schema(Value),
+    Validator { validator: Box<Validator>, size: Expanded },
 }
 
-/// One judge at a time, for one kind of caller: those who wait for each other.
-pub(super) struct Court {
-    judge: Mutex<Option<Sender<Question>>>,
-    /// Questions that were asked and are not answered.
-    busy: AtomicUsize,
-}
-
-/// Asked by the engine's thread, about answers.
-pub(super) static ANSWERS: Court = Court::new();
-
-/// Asked by compile slots, about the instances of reports: whatever they are, no answer waits for them.
-pub(super) static REPORTS: Court = Court::new();
-
-impl Court {
-    const fn new() -> Self {
-        Self { judge: Mutex::new(None), busy: AtomicUsize::new(0) }
+impl Judge {
+    /// The judge for a schema; `None` if there is none with a bound.
+    pub(super) fn new(schema: &Value) -> Option<Self> {
+        if llgtrt_schema::can_evaluate(schema, &limits(READ_STEPS)).is_ok() {
+            return Some(Self::Schema(schema.clone()));
+        }
+        let size = Expanded::of(schema, MAX_EXPANDED)?;
+        let validator = jsonschema::options()
+            .should_validate_formats(true)
+            .with_pattern_options(PatternOptions::fancy_regex().backtrack_limit(BACKTRACK_LIMIT))
+            .build(schema)
+            .ok()?;
+        Some(Self::Validator { validator: Box::new(validator), size })
     }
 
-    /// Whether the JSON text satisfies the schema.
-    pub(super) fn judge(&'static self, validator: &Arc<Validator>, text: &[u8]) -> Judgement {
-        let (answer, heard) = channel();
-        let mut judge = self.judge.lock();
-        let question = Question { validator: Arc::clone(validator), text: text.to_vec(), answer };
-        let sender = match judge.take() {
-            Some(sender) => sender,
-            None if self.busy.load(Ordering::Acquire) >= MAX_LATE => return Judgement::Unknown,
-            None => {
-                let (sender, questions) = channel();
-                let thread = spawn_big_stack("residual-judge", move || self.serve(&questions));
-                if let Err(error) = thread {
-                    tracing::error!(%error, "no thread for a validator");
-                    return Judgement::Unknown;
-                }
-                sender
+    /// Whether the JSON text satisfies the schema. What is no JSON does not.
+    pub(super) fn judge(&self, text: &[u8], allowance: &mut Allowance) -> Judgement {
+        match serde_json::from_slice(text) {
+            Ok(value) => self.judge_value(&value, allowance),
+            Err(_) => Judgement::Invalid,
+        }
+    }
+
+    pub(super) fn judge_value(&self, value: &Value, allowance: &mut Allowance) -> Judgement {
+        let steps = CHECK_STEPS.min(allowance.left);
+        let (accepted, spent) = match self {
+            Self::Schema(schema) => match llgtrt_schema::evaluate(schema, value, &limits(steps)) {
+                Ok(found) => (Some(found.accepted), found.spent.steps),
+                Err(_) => (None, steps),
+            },
+            Self::Validator { validator, size } => {
+                let cost = validation_steps(*size, value);
+                ((cost <= steps).then(|| validator.is_valid(value)), cost.min(steps))
             }
         };
-        self.busy.fetch_add(1, Ordering::AcqRel);
-        if sender.send(question).is_err() {
-            self.busy.fetch_sub(1, Ordering::AcqRel);
-            return Judgement::Unknown;
-        }
-        match heard.recv_timeout(PATIENCE) {
-            Ok(valid) => {
-                *judge = Some(sender);
-                if valid { Judgement::Valid } else { Judgement::Invalid }
-            }
-            Err(_) => Judgement::Unknown,
+        allowance.left = allowance.left.saturating_sub(spent);
+        match accepted {
+            Some(true) => Judgement::Valid,
+            Some(false) => Judgement::Invalid,
+            None if steps < CHECK_STEPS => Judgement::PutOff,
+            None => Judgement::TooCostly,
         }
     }
+}
 
-    fn serve(&self, questions: &Receiver<Question>) {
-        for Question { validator, text, answer } in questions {
-            let ask = || serde_json::from_slice::<Value>(&text).is_ok_and(|value| validator.is_valid(&value));
-            let valid = std::panic::catch_unwind(std::panic::AssertUnwindSafe(ask)).unwrap_or(false);
-            self.busy.fetch_sub(1, Ordering::AcqRel);
-            // Whoever asked may have lost patience.
-            let _ = answer.send(valid);
-        }
+fn limits(steps: u64) -> NormalizeLimits {
+    NormalizeLimits {
+        max_steps: steps,
+
+        // The steps are the bound, so that an answer does not depend on the load.
+        max_time: Duration::from_secs(3600),
+        ..NormalizeLimits::default()
     }
+}
+
+/// An upper bound of a validation: every part of the schema on every part of the value.
+fn validation_steps(size: Expanded, value: &Value) -> u64 {
+    let (nodes, strings, bytes) = value_nodes(value);
+    let structure = size.nodes.saturating_mul(nodes + bytes / 64);
+    // Lists of different items are compared item with item.
+    let pairs = nodes.saturating_mul(nodes) / 16;
+    structure.saturating_add(pairs).saturating_add(size.patterns * strings * PATTERN_STEPS)
 }
 
 #[cfg(test)]
@@ -103,26 +144,60 @@ mod tests {
     use super::*;
     use serde_json::json;
 
-    #[test]
-    fn values_are_judged() {
-        let validator = Arc::new(jsonschema::validator_for(&json!({"uniqueItems": true})).unwrap());
-        assert_eq!(ANSWERS.judge(&validator, b"[1, 2]"), Judgement::Valid);
-        assert_eq!(ANSWERS.judge(&validator, b"[1, 1.0]"), Judgement::Invalid);
-        assert_eq!(ANSWERS.judge(&validator, b"[1,"), Judgement::Invalid);
+    fn judge(schema: &Value, text: &str) -> Judgement {
+        Judge::new(schema).unwrap().judge(text.as_bytes(), &mut Allowance::check())
+    }
+
+    /// Each level asks twice about the next.
+    fn doubling(levels: usize, end: &Value) -> Value {
+        let mut schema = json!({"$ref": "#/$defs/0", "type": ["array", "integer"]});
+        for level in 0..levels {
+            let next = json!({"$ref": format!("#/$defs/{}", level + 1)});
+            schema["$defs"][level.to_string()] = json!({"oneOf": [next, {"allOf": [next, {"maximum": -1}]}]});
+        }
+        schema["$defs"][levels.to_string()] = end.clone();
+        schema
     }
 
     #[test]
-    fn patience_ends() {
-        // Each level asks twice about the next.
-        let mut schema = json!({"$ref": "#/$defs/0"});
-        for level in 0..40 {
-            let next = json!({"$ref": format!("#/$defs/{}", level + 1)});
-            schema["$defs"][level.to_string()] = json!({"allOf": [next, next]});
-        }
-        schema["$defs"]["40"] = json!({"type": "integer"});
-        let slow = Arc::new(jsonschema::validator_for(&schema).unwrap());
-        let quick = Arc::new(jsonschema::validator_for(&json!({"type": "integer"})).unwrap());
-        assert_eq!(ANSWERS.judge(&slow, b"1"), Judgement::Unknown);
-        assert_eq!(ANSWERS.judge(&quick, b"1"), Judgement::Valid);
+    fn values_are_judged() {
+        let unique = json!({"uniqueItems": true});
+        assert_eq!(judge(&unique, "[1, 2]"), Judgement::Valid);
+        assert_eq!(judge(&unique, "[1, 1.0]"), Judgement::Invalid);
+        assert_eq!(judge(&unique, "[1,"), Judgement::Invalid);
+        let repeated = json!({"type": "string", "pattern": r"^(.)\1$"});
+        assert!(matches!(Judge::new(&repeated), Some(Judge::Validator { .. })));
+        assert_eq!(judge(&repeated, "\"xx\""), Judgement::Valid);
+        assert_eq!(judge(&repeated, "\"xy\""), Judgement::Invalid);
+    }
+
+    #[test]
+    fn work_that_doubles_with_every_level_is_shared() {
+        let schema = doubling(45, &json!({"uniqueItems": true, "minimum": 0}));
+        assert_eq!(judge(&schema, "1"), Judgement::Valid);
+        assert_eq!(judge(&schema, "-1"), Judgement::Invalid);
+    }
+
+    #[test]
+    fn what_would_double_in_a_validator_has_no_judge() {
+        assert!(Judge::new(&doubling(45, &json!({"pattern": r"^(.)\1$"}))).is_none());
+        assert!(Judge::new(&doubling(4, &json!({"pattern": r"^(.)\1$"}))).is_some());
+        let recursive = json!({"items": {"$ref": "#"}, "pattern": r"^(.)\1$"});
+        assert!(Judge::new(&recursive).is_none());
+    }
+
+    #[test]
+    fn a_check_that_is_put_off_is_answered_when_it_has_all_its_steps() {
+        let judge = Judge::new(&json!({"items": {"type": "integer"}})).unwrap();
+        let text = format!("[{}1]", "1,".repeat(1000));
+        let mut little = Allowance { left: 500 };
+        assert_eq!(judge.judge(text.as_bytes(), &mut little), Judgement::PutOff);
+        assert_eq!(little.left, 0);
+        let mut turn = Allowance::turn();
+        assert_eq!(judge.judge(text.as_bytes(), &mut turn.reserve()), Judgement::Valid);
+        assert_eq!(turn.left, TURN_STEPS - CHECK_STEPS);
+        let validator = Judge::new(&json!({"items": {"pattern": r"(.)\1"}})).unwrap();
+        let text = format!("[{}\"\"]", "\"ab\",".repeat(1000));
+        assert_eq!(validator.judge(text.as_bytes(), &mut Allowance::check()), Judgement::TooCostly);
     }
 }

@@ -11,6 +11,7 @@ mod bans;
 mod judge;
 mod plan;
 mod scan;
+mod size;
 
 use std::collections::HashSet;
 use std::sync::Arc;
@@ -19,10 +20,11 @@ use llgtrt_core::{Error, ErrorKind, TokenId};
 use serde_json::Value;
 use toktrie::SimpleVob;
 
+pub(crate) use self::judge::Allowance;
 pub(crate) use self::plan::Plan;
 
 use self::bans::Bans;
-use self::judge::{ANSWERS, Judgement};
+use self::judge::{Judge, Judgement};
 use self::plan::Check;
 use self::scan::{Event, Scanner};
 use crate::TokenEnv;
@@ -30,11 +32,13 @@ use crate::TokenEnv;
 /// Bytes that may end a number.
 const DELIMITERS: [u8; 7] = *b",]} \n\r\t";
 
-/// The text is wrong, and so is everything that begins like it.
+/// Why the text cannot go on like this.
 #[derive(Debug)]
 pub(crate) enum Wrong {
     /// Another way may be right.
     Here,
+    /// Perhaps not: what the caller may wait for is used up. The check is made when the last token comes again.
+    PutOff,
     /// Nobody can say.
     Failed(Error),
 }
@@ -58,8 +62,11 @@ pub(crate) struct Verifier {
     /// Tokens that are certain.
     certain: usize,
     bans: Bans,
+    /// Ways given up since the text got further than ever.
     attempts: usize,
     max_attempts: usize,
+    /// Bytes up to which the text was ever found right.
+    furthest: usize,
     events: Vec<Event>,
 }
 
@@ -79,6 +86,7 @@ impl Verifier {
             certain: 0,
             bans: Bans::default(),
             attempts: 0,
+            furthest: 0,
             events: Vec::new(),
         }
     }
@@ -94,15 +102,15 @@ impl Verifier {
     }
 
     /// Takes a token that the grammar allows.
-    pub(crate) fn push(&mut self, token: TokenId) -> Result<(), Wrong> {
+    pub(crate) fn push(&mut self, token: TokenId, allowance: &mut Allowance) -> Result<(), Wrong> {
         let start = self.text.len();
         self.tokens.push((token, start));
         let env = Arc::clone(&self.env);
         if env.is_eos(token) {
-            self.end()?;
+            self.end(allowance)?;
         } else {
             for &byte in env.bytes(token) {
-                self.push_byte(byte, true)?;
+                self.push_byte(byte, Some(&mut *allowance))?;
             }
         }
         self.note_certain();
@@ -110,24 +118,26 @@ impl Verifier {
     }
 
     /// The answer ends here.
-    pub(crate) fn end(&mut self) -> Result<(), Wrong> {
+    pub(crate) fn end(&mut self, allowance: &mut Allowance) -> Result<(), Wrong> {
         let mut events = std::mem::take(&mut self.events);
         self.scanner.finish(&self.text, &mut events);
-        let wrong = events.drain(..).find_map(|event| self.check(&event, true).err());
+        let wrong = events.drain(..).find_map(|event| self.check(&event, Some(&mut *allowance)).err());
         self.events = events;
         match wrong {
             None => {}
-            Some(wrong) => {
+            Some(Wrong::Here) => {
                 self.bans.whole(&self.text);
                 self.ban_delimiters();
-                return Err(wrong);
+                return Err(Wrong::Here);
             }
+            Some(other) => return Err(other),
         }
         self.note_certain();
         Ok(())
     }
 
-    fn push_byte(&mut self, byte: u8, judging: bool) -> Result<(), Wrong> {
+    /// Takes a byte. Without an allowance nothing is judged: it was right before.
+    fn push_byte(&mut self, byte: u8, mut allowance: Option<&mut Allowance>) -> Result<(), Wrong> {
         self.text.push(byte);
         let plan = Arc::clone(&self.plan);
         let mut events = std::mem::take(&mut self.events);
@@ -136,13 +146,15 @@ impl Verifier {
         for event in events.drain(..) {
             // A value that ended before this byte would end at any other delimiter as well.
             let late = matches!(&event, Event::End { span, .. } if span.1 < self.text.len());
-            if let Err(error) = self.check(&event, judging) {
-                if late {
-                    self.text.pop();
-                    self.bans.whole(&self.text);
-                    self.ban_delimiters();
-                } else {
-                    self.bans.beginning(&self.text);
+            if let Err(error) = self.check(&event, allowance.as_deref_mut()) {
+                match &error {
+                    Wrong::Here if late => {
+                        self.text.pop();
+                        self.bans.whole(&self.text);
+                        self.ban_delimiters();
+                    }
+                    Wrong::Here => self.bans.beginning(&self.text),
+                    Wrong::PutOff | Wrong::Failed(_) => {}
                 }
                 wrong = Some(error);
                 break;
@@ -161,16 +173,20 @@ impl Verifier {
         }
     }
 
-    /// Follows an event; with `judging`, values that end are judged.
-    fn check(&mut self, event: &Event, judging: bool) -> Result<(), Wrong> {
+    /// Follows an event; with an allowance, values that end are judged.
+    fn check(&mut self, event: &Event, allowance: Option<&mut Allowance>) -> Result<(), Wrong> {
         match event {
             Event::Begin { depth, places } => {
                 let start = self.text.len() - 1;
                 for &place in places {
                     let unique = match self.plan.checks[place] {
-                        Check::Value { unique, .. } => {
+                        Check::Unique => {
                             self.open.push(start);
-                            unique
+                            true
+                        }
+                        Check::Value(_) => {
+                            self.open.push(start);
+                            false
                         }
                         Check::Wait { unique } => {
                             self.waiting.get_or_insert(start);
@@ -184,7 +200,7 @@ impl Verifier {
                 }
                 Ok(())
             }
-            Event::End { span, depth, places } => self.check_value(*span, *depth, places, judging),
+            Event::End { span, depth, places } => self.check_value(*span, *depth, places, allowance),
         }
     }
 
@@ -193,7 +209,7 @@ impl Verifier {
         (start, end): (usize, usize),
         depth: usize,
         places: &[usize],
-        judging: bool,
+        mut allowance: Option<&mut Allowance>,
     ) -> Result<(), Wrong> {
         let text = &self.text[start..end];
         if let Some(Some(items)) = depth.checked_sub(1).and_then(|around| self.items.get_mut(around)) {
@@ -201,19 +217,28 @@ impl Verifier {
             if !items.insert(item) {
                 return Err(Wrong::Here);
             }
+            if allowance.is_some() {
+                (self.furthest, self.attempts) = further(end, self.furthest, self.attempts);
+            }
         }
         self.items.truncate(depth);
         for &place in places {
-            if let Check::Value { validator, .. } = &self.plan.checks[place] {
-                self.open.pop();
-                if judging {
-                    ask(validator, text)?;
+            match &self.plan.checks[place] {
+                Check::Unique => drop(self.open.pop()),
+                Check::Value(judge) => {
+                    self.open.pop();
+                    if let Some(allowance) = allowance.as_deref_mut() {
+                        ask(judge, text, allowance)?;
+                        (self.furthest, self.attempts) = further(end, self.furthest, self.attempts);
+                    }
                 }
+                Check::Wait { .. } => {}
             }
         }
         if depth == 0 && !self.passed {
-            if judging {
-                ask(&self.plan.whole, text)?;
+            // Without a place that waits for the whole, everything that is left open was judged by itself.
+            if let (Some(judge), Some(_), Some(allowance)) = (&self.plan.whole, self.waiting, allowance) {
+                ask(judge, text, allowance)?;
             }
             self.passed = true;
         }
@@ -249,7 +274,7 @@ impl Verifier {
             if self.attempts > self.max_attempts {
                 let tried = self.max_attempts;
                 return Err(failure(format!(
-                    "no answer that satisfies the schema was found in {tried} attempts"
+                    "no answer that satisfies the schema was found from here in {tried} attempts"
                 )));
             }
             self.rewind(keep);
@@ -258,6 +283,17 @@ impl Verifier {
                 return Ok(mask);
             }
             self.bans.beginning(&self.text);
+        }
+    }
+
+    /// Takes back the last token, whose check was put off; answers how many are left.
+    pub(crate) fn put_off(&mut self) -> Result<usize, Error> {
+        match self.tokens.len().checked_sub(1).filter(|&keep| keep >= self.certain) {
+            Some(keep) => {
+                self.rewind(keep);
+                Ok(keep)
+            }
+            None => Err(Error::internal("a check of what is certain was put off")),
         }
     }
 
@@ -291,18 +327,26 @@ impl Verifier {
             self.tokens.push((token, start));
             for &byte in env.bytes(token) {
                 // What was judged before is right.
-                let _ = self.push_byte(byte, false);
+                let _ = self.push_byte(byte, None);
             }
         }
     }
 }
 
-/// What a validator says.
-fn ask(validator: &Arc<jsonschema::Validator>, text: &[u8]) -> Result<(), Wrong> {
-    match ANSWERS.judge(validator, text) {
+/// The furthest that a text got, and the attempts since.
+fn further(end: usize, furthest: usize, attempts: usize) -> (usize, usize) {
+    if end > furthest { (end, 0) } else { (furthest, attempts) }
+}
+
+/// What a judge says.
+fn ask(judge: &Judge, text: &[u8], allowance: &mut Allowance) -> Result<(), Wrong> {
+    match judge.judge(text, allowance) {
         Judgement::Valid => Ok(()),
         Judgement::Invalid => Err(Wrong::Here),
-        Judgement::Unknown => Err(Wrong::Failed(failure("checking the answer takes too long"))),
+        Judgement::PutOff => Err(Wrong::PutOff),
+        Judgement::TooCostly => {
+            Err(Wrong::Failed(failure("checking the answer takes more steps than the limit allows")))
+        }
     }
 }
 

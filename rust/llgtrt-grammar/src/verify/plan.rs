@@ -3,17 +3,13 @@
 use std::collections::HashSet;
 use std::sync::Arc;
 
-use jsonschema::{PatternOptions, Validator};
 use llgtrt_core::Error;
 use serde_json::{Map, Value};
 
-use super::judge::{Judgement, REPORTS};
-use crate::text::{first_line, grammar_error};
+use super::judge::{Allowance, Judge, Judgement};
+use crate::text::grammar_error;
 use llgtrt_schema::path::push_key;
 use llgtrt_schema::{Residual, Segment};
-
-/// Steps of a validator's regular expression engine; the default is ten times as many.
-const BACKTRACK_LIMIT: usize = 100_000;
 
 /// References followed at one place.
 const MAX_REFERENCES: usize = 64;
@@ -25,8 +21,8 @@ pub(crate) struct Plan {
     pub(super) places: Vec<Vec<Segment>>,
     /// What is done at each place.
     pub(super) checks: Vec<Check>,
-    /// The whole schema.
-    pub(super) whole: Arc<Validator>,
+    /// The whole schema; `None` if only its parts can be judged, and that is enough.
+    pub(super) whole: Option<Judge>,
     /// Ways that an answer may give up.
     pub(super) max_attempts: usize,
 }
@@ -34,8 +30,10 @@ pub(crate) struct Plan {
 /// What is done with a value at a place.
 #[derive(Debug)]
 pub(super) enum Check {
-    /// It is judged when it has ended, by its own schema; `unique` judges items as they come.
-    Value { validator: Arc<Validator>, unique: bool },
+    /// Its items are to differ, and are judged as they come. Nothing else is left open.
+    Unique,
+    /// It is judged when it has ended, by its own schema.
+    Value(Arc<Judge>),
     /// Nothing, but from here on only the end of the answer can tell. With `unique`, equal items are avoided
     /// all the same: another branch of the schema may allow them, but few answers need them, and an answer
     /// found wrong at its end seldom finds the way back to them.
@@ -49,7 +47,8 @@ impl Plan {
     /// The checks for what a grammar of `schema` leaves open.
     ///
     /// # Errors
-    /// [`ErrorKind::Grammar`](llgtrt_core::ErrorKind::Grammar): there is no validator for the schema, or its texts are not JSON.
+    /// [`ErrorKind::Grammar`](llgtrt_core::ErrorKind::Grammar): what is left open cannot be judged in a bounded time,
+    /// or the texts of the grammar are not JSON.
     pub(crate) fn new(schema: &Value, residual: &[Residual], max_attempts: usize) -> Result<Self, Error> {
         for option in ["item_separator", "key_separator"] {
             if schema.pointer("/x-guidance").and_then(|options| options.get(option)).is_some() {
@@ -57,48 +56,52 @@ impl Plan {
                 return Err(grammar_error(message).with_param(format!("x-guidance.{option}")));
             }
         }
-        let whole = validator(schema)
-            .map_err(|message| grammar_error(format!("no validator for this schema: {message}")))?;
-        let mut plan = Self { places: Vec::new(), checks: Vec::new(), whole, max_attempts };
+        let mut plan =
+            Self { places: Vec::new(), checks: Vec::new(), whole: Judge::new(schema), max_attempts };
         for left in residual {
             let ways = left.places.clone().unwrap_or_else(|| vec![Vec::new()]);
             // A value can be judged by itself where nothing else can excuse it.
             let alone =
                 left.places.is_some() && ways.iter().all(|way| always_applies(schema, way, &left.path));
-            let own = alone.then(|| validator(&with_definitions(schema, &left.schema)).ok()).flatten();
             let unique = left.keyword == "uniqueItems";
+            let own = (alone && !unique)
+                .then(|| Judge::new(&with_definitions(schema, &left.schema)).map(Arc::new))
+                .flatten();
             let asserted = !left.path.split(['.', '[']).any(|step| UNCERTAIN.contains(&step));
             for way in ways {
                 plan.places.push(way);
                 plan.checks.push(match &own {
-                    Some(own) => Check::Value { validator: Arc::clone(own), unique },
+                    _ if alone && unique => Check::Unique,
+                    Some(own) => Check::Value(Arc::clone(own)),
+                    None if plan.whole.is_none() => return Err(unjudged(left)),
                     None => Check::Wait { unique: unique && asserted },
                 });
             }
         }
         Ok(plan)
     }
-}
 
-impl Plan {
-    /// Whether a value satisfies the whole schema; `None` if that takes too long to say.
+    /// Whether a value satisfies the whole schema; `None` if that takes too much to say.
     pub(crate) fn judge(&self, value: &Value) -> Option<bool> {
-        match REPORTS.judge(&self.whole, value.to_string().as_bytes()) {
+        match self.whole.as_ref()?.judge_value(value, &mut Allowance::check()) {
             Judgement::Valid => Some(true),
             Judgement::Invalid => Some(false),
-            Judgement::Unknown => None,
+            Judgement::PutOff | Judgement::TooCostly => None,
         }
     }
 }
 
-/// A validator that knows formats, too: where a part is left open, the grammar does not hold them.
-fn validator(schema: &Value) -> Result<Arc<Validator>, String> {
-    jsonschema::options()
-        .should_validate_formats(true)
-        .with_pattern_options(PatternOptions::fancy_regex().backtrack_limit(BACKTRACK_LIMIT))
-        .build(schema)
-        .map(Arc::new)
-        .map_err(|error| first_line(&error.to_string()))
+/// For a schema that leaves open what cannot be checked either.
+fn unjudged(left: &Residual) -> Error {
+    let message = format!(
+        "`{}` is beyond a grammar here, and so is checking answers within a bounded time: {}",
+        left.keyword, left.message
+    );
+    let mut path = left.path.clone();
+    if !left.keyword.is_empty() {
+        push_key(&mut path, &left.keyword);
+    }
+    grammar_error(message).with_param(path)
 }
 
 /// A part of a schema with what it may refer to.
@@ -193,7 +196,7 @@ mod tests {
     fn judged_alone(schema: &Value, path: &str, way: &[Segment]) -> bool {
         let part = json!({"type": "array", "uniqueItems": true});
         let plan = Plan::new(schema, &[left(path, part, Some(vec![way.to_vec()]))], 9).unwrap();
-        matches!(plan.checks[0], Check::Value { unique: true, .. })
+        matches!(plan.checks[0], Check::Unique)
     }
 
     #[test]
@@ -219,6 +222,15 @@ mod tests {
         let plan = Plan::new(&schema, &[left("", schema.clone(), None)], 9).unwrap();
         assert_eq!(plan.judge(&json!({"a": "x@example.com"})), Some(true));
         assert_eq!(plan.judge(&json!({"a": "x"})), Some(false));
+    }
+
+    #[test]
+    fn what_nobody_can_judge_in_a_bounded_time_is_refused() {
+        let schema = json!({"type": "array", "items": {"anyOf": [{"type": "string", "pattern": "(.)\\1"}, {"$ref": "#"}]}});
+        let mut open = left("items.anyOf[0]", schema["items"]["anyOf"][0].clone(), None);
+        open.keyword = "pattern".to_owned();
+        let error = Plan::new(&schema, &[open], 9).unwrap_err();
+        assert_eq!(error.param.as_deref(), Some("items.anyOf[0].pattern"));
     }
 
     #[test]

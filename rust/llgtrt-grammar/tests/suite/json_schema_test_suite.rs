@@ -71,7 +71,7 @@ fn the_suite_gets_what_the_table_says() {
         eprintln!("skipped: json-schema-test-suite.jsonl is not there; set LLGTRT_SHARED to its folder");
         return;
     };
-    let bench = Bench::bytes();
+    let bench = Bench::refusing();
     let mut counts: BTreeMap<String, usize> = BTreeMap::new();
     let mut table = String::from("draft\tfile\tcase\texpected\n");
     for line in text.lines() {

@@ -105,7 +105,7 @@ fn the_end_of_json_is_the_end() {
 
 #[test]
 fn refusals_name_the_place() {
-    let bench = Bench::bytes();
+    let bench = Bench::refusing();
     let lark = |text: &str| GrammarSpec::Lark(text.to_owned());
     let list = |text: &str| GrammarSpec::Llguidance(text.to_owned());
     let cases = [

@@ -321,3 +321,57 @@ fn grammars_learn_without_changing() {
     assert_eq!(rounds[0], rounds[1]);
     assert_eq!(rounds[1], rounds[2]);
 }
+
+/// Masks of one sequence over its tokens.
+fn masks(bench: &Bench, spec: &GrammarSpec, id: u64, tokens: &[TokenId]) -> Vec<Vec<TokenId>> {
+    bench.pool.register(SequenceId(id), &bench.compile(spec));
+    let all = (0..=tokens.len())
+        .map(|count| {
+            bench.advance(id, &tokens[..count], false);
+            bench.fill(id, &tokens[..count]).unwrap()
+        })
+        .collect();
+    bench.pool.remove(SequenceId(id));
+    all
+}
+
+/// Many states: every position of the text, for every count of words.
+fn wordy() -> GrammarSpec {
+    schema(r#"{"type":"string","pattern":"^(?:[a-z]+ ){0,40}[a-z]+$","maxLength":400}"#)
+}
+
+#[test]
+fn lexers_have_a_bound_together_and_masks_stay_the_same() {
+    let text = format!("\"{}", "abc de f ".repeat(12));
+    let roomy = Bench::new(Greedy::new(&crate::support::WORDS, 1), GrammarConfig::default());
+    let tokens = roomy.encode(&text);
+    let expected = masks(&roomy, &wordy(), 1, &tokens);
+    let config = GrammarConfig { lexer_memory_megabytes: 0, ..GrammarConfig::default() };
+    let tight = Bench::new(Greedy::new(&crate::support::WORDS, 1), config);
+    assert_eq!(masks(&tight, &wordy(), 1, &tokens), expected);
+    tight.pool.register(SequenceId(2), &tight.compile(&wordy()));
+    tight.advance(2, &tokens, false);
+    tight.fill(2, &tokens).unwrap();
+    roomy.pool.register(SequenceId(2), &roomy.compile(&wordy()));
+    for count in 0..=tokens.len() {
+        roomy.advance(2, &tokens[..count], false);
+        roomy.fill(2, &tokens[..count]).unwrap();
+    }
+    assert!(tight.pool.lexer_bytes() <= roomy.pool.lexer_bytes());
+    for bench in [&tight, &roomy] {
+        bench.pool.remove(SequenceId(2));
+        assert_eq!(bench.pool.lexer_bytes(), 0);
+    }
+}
+
+#[test]
+fn a_lexer_that_is_full_begins_anew() {
+    let text = format!("\"{}", "abc de f ".repeat(12));
+    let mut config = GrammarConfig::default();
+    let roomy = Bench::new(Greedy::new(&crate::support::WORDS, 1), config.clone());
+    let tokens = roomy.encode(&text);
+    let expected = masks(&roomy, &wordy(), 1, &tokens);
+    config.limits.max_lexer_states = 400;
+    let full = Bench::new(Greedy::new(&crate::support::WORDS, 1), config);
+    assert_eq!(masks(&full, &wordy(), 1, &tokens), expected);
+}

@@ -15,7 +15,7 @@ fn compiler(config: GrammarConfig) -> Arc<GrammarCompiler> {
 fn request(spec: GrammarSpec, instances: &[Value]) -> ReportRequest {
     ReportRequest {
         spec,
-        residual: ResidualMode::Refuse,
+        residual: Some(ResidualMode::Refuse),
         instances: instances.iter().map(Value::to_string).collect(),
         places: vec![(String::new(), "json_schema".to_owned())],
     }
@@ -173,7 +173,7 @@ fn errors_without_a_place_end_the_search() {
 #[test]
 fn verified_constraints_are_listed() {
     let source = json!({"type": "array", "uniqueItems": true, "items": {"type": "number"}});
-    let ask = ReportRequest { residual: ResidualMode::Verify, ..request(schema(&source), &[]) };
+    let ask = ReportRequest { residual: Some(ResidualMode::Verify), ..request(schema(&source), &[]) };
     let report = compiler(GrammarConfig::default()).report(ask).unwrap();
     assert!(report.ok, "{:?}", report.errors);
     assert_eq!(report.residual[0].keyword, "uniqueItems");

@@ -184,10 +184,13 @@ fn a_schema_without_an_answer_fails_and_says_so() {
 }
 
 #[test]
-fn the_default_is_to_refuse() {
+fn the_default_is_to_verify_and_a_schema_may_refuse() {
     let bench = bench();
     let unique = json!({"type": "array", "uniqueItems": true, "items": {"type": "string"}});
-    let error = bench.compiler.compile(&schema(&unique.to_string())).unwrap_err();
+    assert!(bench.compile(&schema(&unique.to_string())).is_verified());
+    let mut refusing = unique.clone();
+    refusing["x-guidance"] = json!({"residual": "refuse"});
+    let error = bench.compiler.compile(&schema(&refusing.to_string())).unwrap_err();
     assert_eq!(error.kind, ErrorKind::Grammar);
     for (mode, param) in [(json!("maybe"), "x-guidance.residual"), (json!(true), "x-guidance.residual")] {
         let mut bad = unique.clone();
@@ -195,9 +198,82 @@ fn the_default_is_to_refuse() {
         let error = bench.compiler.compile(&schema(&bad.to_string())).unwrap_err();
         assert_eq!(error.param.as_deref(), Some(param));
     }
-    let grammar = bench.compile(&schema(&verified(unique).to_string()));
+    assert!(!bench.compile(&schema(r#"{"type":"integer"}"#)).is_verified());
+    let config = GrammarConfig { residual: llgtrt_grammar::Residual::Refuse, ..GrammarConfig::default() };
+    let strict = Bench::new(Greedy::new(&WORDS, 2), config);
+    assert!(strict.compiler.compile(&schema(&unique.to_string())).is_err());
+    strict.compiler.compile(&schema(&verified(unique.clone()).to_string())).unwrap();
+    let engine_without = self::bench();
+    engine_without.compiler.never_verify();
+    assert!(engine_without.compiler.compile(&schema(&unique.to_string())).is_err());
+}
+
+#[test]
+fn patterns_of_names_that_no_grammar_holds_are_checked() {
+    let bench = bench();
+    for names in [r"(?<=a)b", r"^(.)\1$", r"^(?:(?=a)a)+$"] {
+        let value = json!({"type": "object", "propertyNames": {"pattern": names.replace("\\\\", "\\")},
+            "additionalProperties": {"type": "integer"}, "minProperties": 1});
+        let Ok(grammar) = bench.compiler.compile(&schema(&value.to_string())) else { continue };
+        assert!(grammar.is_verified(), "{value}");
+        let run = run(&bench, &grammar, true, |tokens, allowed| {
+            // Writes {"x":1} if nobody is against it.
+            let wanted = bench.encode(r#"{"x":1}"#);
+            wanted.get(tokens.len()).copied().filter(|token| allowed.contains(token)).unwrap_or(allowed[0])
+        });
+        assert_ne!(run.end, End::Complete(r#"{"x":1}"#.to_owned()), "{value}");
+    }
+}
+
+/// A check that costs nearly all that one may cost.
+fn costly() -> (Value, String) {
+    let items: Vec<Value> =
+        (0..200).map(|i| json!({"not": {"type": "integer", "const": 1000 + i}})).collect();
+    let value = json!({"type": "object", "properties": {
+        "a": {"type": "array", "items": {"type": "integer", "allOf": items}, "maxItems": 3000,
+              "contains": {"not": {"multipleOf": 7}}, "uniqueItems": true}},
+        "required": ["a"], "additionalProperties": false});
+    let list: Vec<String> = (0..900).map(|i| i.to_string()).collect();
+    (value, format!(r#"{{"a":[{}]}}"#, list.join(",")))
+}
+
+#[test]
+fn many_costly_checks_have_one_bound_together_and_all_get_their_turn() {
+    let bench = bench();
+    let (value, text) = costly();
+    let grammar = bench.compile(&schema(&verified(value).to_string()));
     assert!(grammar.is_verified());
-    assert!(
-        !bench.compile(&schema(r#"{"type":"integer","x-guidance":{"residual":"verify"}}"#)).is_verified()
-    );
+    let tokens = bench.encode(&text);
+    const ANSWERS: u64 = 12;
+    let ids: Vec<SequenceId> = (500..500 + ANSWERS).map(SequenceId).collect();
+    for id in &ids {
+        bench.pool.register(*id, &grammar);
+    }
+    let mut lengths = vec![tokens.len(); ids.len()];
+    let (mut rounds, mut put_off) = (0, 0);
+    let mut ended = vec![false; ids.len()];
+    while ended.contains(&false) {
+        rounds += 1;
+        assert!(rounds < 100, "{ended:?}");
+        let live: Vec<usize> = (0..ids.len()).filter(|&i| !ended[i]).collect();
+        let slots: Vec<MaskSlot<'_>> =
+            live.iter().map(|&i| MaskSlot { sequence: ids[i], tokens: &tokens[..lengths[i]] }).collect();
+        let mut out = AdvanceBatch::default();
+        bench.pool.advance(&slots, false, &mut out);
+        for (answer, &i) in live.iter().enumerate() {
+            match out.get(answer).1 {
+                AdvanceState::Stop => ended[i] = true,
+                AdvanceState::Retract { keep } => {
+                    assert!(*keep < lengths[i]);
+                    lengths[i] = tokens.len();
+                    put_off += 1;
+                }
+                state => panic!("{state:?}"),
+            }
+        }
+    }
+    assert!(put_off > 0 && rounds > 1, "{put_off} in {rounds} rounds");
+    for id in &ids {
+        bench.pool.remove(*id);
+    }
 }

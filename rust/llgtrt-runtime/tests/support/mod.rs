@@ -20,7 +20,11 @@ const DEADLINE: Duration = Duration::from_secs(20);
 
 /// A runtime over sim with a byte vocabulary.
 pub fn start(sim: SimConfig, max_queue_size: usize) -> Runtime {
-    let tokenizer: Arc<dyn Tokenizer> = Arc::new(ByteTokenizer::new());
+    start_with(sim, max_queue_size, Arc::new(ByteTokenizer::new()))
+}
+
+/// A runtime over sim with another tokenizer.
+pub fn start_with(sim: SimConfig, max_queue_size: usize, tokenizer: Arc<dyn Tokenizer>) -> Runtime {
     let vocab_size = tokenizer.vocabulary().len();
     let config = RuntimeConfig {
         max_queue_size,

@@ -36,8 +36,24 @@ impl Normalizer<'_> {
     /// Whether the value satisfies the formula.
     pub(crate) fn eval(&mut self, f: FormulaId, value: &Value) -> Result<bool, SchemaError> {
         self.step(f)?;
-        let _level = self.enter()?;
-        self.eval_node(f, value)
+        if let Some(&known) = self.memo.as_ref().and_then(|memo| memo.get(&(f, &raw const *value))) {
+            return Ok(known);
+        }
+        let level = self.enter()?;
+        let result = self.eval_node(f, value);
+        drop(level);
+        self.remember(f, value, &result);
+        result
+    }
+
+    /// Keeps what was found out about a formula that has parts.
+    fn remember(&mut self, f: FormulaId, value: &Value, result: &Result<bool, SchemaError>) {
+        if let (Some(memo), Ok(accepted)) = (&mut self.memo, result)
+            && !matches!(self.forms.node(f), Node::True | Node::False | Node::Lit(_))
+        {
+            self.budget.charge_bytes(64);
+            memo.insert((f, &raw const *value), *accepted);
+        }
     }
 
     fn eval_node(&mut self, f: FormulaId, value: &Value) -> Result<bool, SchemaError> {
@@ -163,12 +179,17 @@ impl Normalizer<'_> {
                 Ok(true)
             }
             Lit::Names(f) => {
+                // The keys are values only here, and the next one is where the last one was.
+                let memo = self.memo.take();
+                let mut all = Ok(true);
                 for key in members.keys() {
-                    if !self.eval(*f, &Value::String(key.clone()))? {
-                        return Ok(false);
+                    all = self.eval(*f, &Value::String(key.clone()));
+                    if !matches!(all, Ok(true)) {
+                        break;
                     }
                 }
-                Ok(true)
+                self.memo = memo;
+                all
             }
             Lit::Required(key) => Ok(members.contains_key(&**key)),
             Lit::MinProps(n) => Ok(members.len() as u64 >= *n),

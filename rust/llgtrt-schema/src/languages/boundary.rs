@@ -67,7 +67,6 @@ impl Languages {
     }
 
     fn search_words(&mut self, ast: &Ast, words: Words) -> Result<LanguageId, PatternError> {
-        self.parts = 0;
         let found = self.before(ast, After::ANY, words)?;
         let later = self.ending_in(ALL, found, words);
         Ok(self.exprs.or([found.nothing, later]))

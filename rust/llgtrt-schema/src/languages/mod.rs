@@ -37,8 +37,6 @@ pub(crate) struct Languages {
     patterns: HashMap<String, Result<Pattern, PatternError>>,
     empty: HashMap<LanguageId, Option<bool>>,
     printed: HashMap<LanguageId, Option<String>>,
-    /// Parts of the pattern at hand that have been read with word boundaries.
-    parts: u32,
 }
 
 impl Languages {
@@ -48,7 +46,6 @@ impl Languages {
             patterns: HashMap::new(),
             empty: HashMap::new(),
             printed: HashMap::new(),
-            parts: 0,
         }
     }
 

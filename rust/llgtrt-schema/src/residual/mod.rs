@@ -158,6 +158,8 @@ impl Normalizer<'_> {
                     let error = self.unknown(&path);
                     self.left.note(f, &error);
                 }
+                // Keys have no place of their own: what is not told of them is not told of the object.
+                Node::Lit(Lit::Names(names)) => open.push(names),
                 Node::True | Node::False | Node::Lit(_) => {}
             }
         }

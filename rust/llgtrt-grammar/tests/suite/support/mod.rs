@@ -8,7 +8,7 @@ use llgtrt_core::{
     AdvanceBatch, AdvanceState, EncodeOptions, Error, GrammarSpec, MaskBatch, MaskSlot, MaskSource,
     MaskVerdict, Result, SequenceId, TokenId, Tokenizer, Vocabulary, VocabularyBuilder,
 };
-use llgtrt_grammar::{CompiledGrammar, GrammarCompiler, GrammarConfig, MaskPool};
+use llgtrt_grammar::{CompiledGrammar, GrammarCompiler, GrammarConfig, MaskPool, Residual};
 use prometheus::Registry;
 
 /// A tokenizer that takes the longest token at every position. With single bytes only, that is the
@@ -96,6 +96,11 @@ impl Bench {
     /// Single bytes, and schemas by the letter of the standard.
     pub fn bytes() -> Self {
         Self::with(GrammarConfig { standard: true, ..GrammarConfig::default() })
+    }
+
+    /// As [`bytes`](Self::bytes), for what grammars hold by themselves: nothing is left to a check of the answer.
+    pub fn refusing() -> Self {
+        Self::with(GrammarConfig { standard: true, residual: Residual::Refuse, ..GrammarConfig::default() })
     }
 
     /// Single bytes.

@@ -1,22 +1,33 @@
 //! Compiles grammars in bounded slots, with a deadline, and keeps the results.
 //!
-//! `grammar-N` threads take grammars from a bounded queue; requests for a grammar that is already
-//! queued or being compiled wait for that one. The `grammar-timer` thread answers requests whose
-//! deadline passed; their compilation goes on, in its slot, and its result is kept. Callbacks run
-//! without the lock held.
+//! `llgtrt-compile-N` threads take grammars from a bounded queue; requests for a grammar that is already
+//! queued or being compiled wait for that one. The `llgtrt-deadline` thread answers requests whose
+//! deadline passed, and replaces threads whose work takes longer than that ([`slots`]): what they do goes on at
+//! the lowest priority, and its result is kept. Only outcomes that do not depend on time are kept.
+//! Callbacks run without the lock held.
+
+mod pending;
+mod priority;
+mod slots;
+#[cfg(test)]
+mod tests;
 
 use std::collections::{HashMap, VecDeque};
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
 
 use llgtrt_core::{Error, ErrorKind, GrammarSpec, Result, Tokenizer};
+use llguidance::ParserFactory;
 use llguidance::earley::SlicedBiasComputer;
-use llguidance::{CancellationHandle, ParserFactory};
 use parking_lot::{Condvar, Mutex};
 use prometheus::Registry;
 use toktrie::InferenceCapabilities;
 
+use self::pending::{Grammars, Waiter};
+use self::priority::Thread;
+use self::slots::{Slots, Worker};
 use crate::admission::Refusal;
 use crate::cache::{Cache, Key, Outcome, key, text_key};
 use crate::compiled::{CompiledGrammar, Failure, build};
@@ -41,6 +52,8 @@ pub(crate) struct Shared {
     pub(crate) factory: ParserFactory,
     pub(crate) env: Arc<TokenEnv>,
     pub(crate) config: GrammarConfig,
+    /// Whether answers can be checked beside their grammar: only where tokens can be taken back.
+    verifies: AtomicBool,
     metrics: CompilerMetrics,
     state: Mutex<State>,
     /// A grammar was queued, or the compiler was closed.
@@ -51,9 +64,11 @@ pub(crate) struct Shared {
 
 struct State {
     cache: Cache,
-    /// Grammars queued or being compiled.
-    pending: HashMap<Key, Pending>,
+    grammars: Grammars,
     queue: VecDeque<Work>,
+    slots: Slots,
+    /// The threads at work.
+    threads: HashMap<Worker, Thread>,
     closed: bool,
 }
 
@@ -63,18 +78,14 @@ enum Work {
     Task(Task),
 }
 
-/// A grammar that is not compiled yet, and who waits for it.
-#[derive(Default)]
-struct Pending {
-    waiters: Vec<Waiter>,
-    started: bool,
-    /// Set while the first mask is computed.
-    cancel: Option<CancellationHandle>,
-}
-
-struct Waiter {
-    deadline: Instant,
-    done: Done,
+/// What a compilation ended with.
+enum Compiled {
+    /// Something that the next compilation would end with as well.
+    Settled(Outcome),
+    /// A refusal for which the clock may be the reason.
+    Unsettled(Error),
+    /// It was stopped, because nobody waited for it.
+    Stopped,
 }
 
 impl GrammarCompiler {
@@ -101,14 +112,22 @@ impl GrammarCompiler {
         factory.quiet().set_stderr_log_level(config.log_level);
         let metrics = CompilerMetrics::new(registry);
         let capacity = usize::try_from(config.cache_megabytes << 20).unwrap_or(usize::MAX);
+        let slots = Slots::new(
+            config.compile_slots.max(1),
+            config.most_compiles(),
+            Duration::from_millis(config.compile_deadline_ms),
+        );
         let shared = Arc::new(Shared {
             factory,
             env,
+            verifies: AtomicBool::new(true),
             metrics,
             state: Mutex::new(State {
                 cache: Cache::new(capacity),
-                pending: HashMap::new(),
+                grammars: Grammars::default(),
                 queue: VecDeque::new(),
+                slots,
+                threads: HashMap::new(),
                 closed: false,
             }),
             work: Condvar::new(),
@@ -117,14 +136,10 @@ impl GrammarCompiler {
         });
         // From here on, dropping the compiler ends the threads.
         let compiler = Arc::new(Self { shared });
-        for slot in 0..compiler.shared.config.compile_slots.max(1) {
-            let shared = Arc::clone(&compiler.shared);
-            spawn_big_stack(&format!("grammar-{slot}"), move || shared.compile_loop())
-                .map_err(|e| unusable(&e))?;
-        }
+        compiler.shared.staff().map_err(|e| unusable(&e))?;
         let shared = Arc::clone(&compiler.shared);
         std::thread::Builder::new()
-            .name("grammar-timer".to_owned())
+            .name("llgtrt-deadline".to_owned())
             .spawn(move || shared.timer_loop())
             .map_err(|e| unusable(&e))?;
         Ok(compiler)
@@ -178,16 +193,15 @@ impl GrammarCompiler {
         if state.closed {
             return Err(closed());
         }
-        let waiter = Waiter { deadline, done };
-        if let Some(pending) = state.pending.get_mut(&key) {
-            pending.waiters.push(waiter);
-            shared.metrics.cache_hits.inc();
-        } else {
-            shared.check_room(&state)?;
-            state.queue.push_back(Work::Grammar(key, spec));
-            state.pending.insert(key, Pending { waiters: vec![waiter], ..Pending::default() });
-            shared.metrics.cache_misses.inc();
-            shared.work.notify_one();
+        match state.grammars.join(&key, Waiter { deadline, done }) {
+            Ok(()) => shared.metrics.cache_hits.inc(),
+            Err(waiter) => {
+                shared.check_room(&state)?;
+                state.queue.push_back(Work::Grammar(key, spec));
+                state.grammars.add(key, waiter);
+                shared.metrics.cache_misses.inc();
+                shared.work.notify_one();
+            }
         }
         shared.timer.notify_one();
         Ok(())
@@ -208,6 +222,12 @@ impl GrammarCompiler {
         drop(state);
         self.shared.work.notify_one();
         Ok(())
+    }
+
+    /// From now on a schema is refused, unless it says otherwise itself, for what no grammar can hold: the engine
+    /// cannot take tokens back. To be called before the first grammar.
+    pub fn never_verify(&self) {
+        self.shared.verifies.store(false, Ordering::Relaxed);
     }
 
     pub(crate) fn config(&self) -> &GrammarConfig {
@@ -232,8 +252,7 @@ impl Drop for GrammarCompiler {
         let mut state = self.shared.state.lock();
         state.closed = true;
         state.queue.clear();
-        let waiters: Vec<Waiter> =
-            state.pending.values_mut().flat_map(|pending| pending.waiters.drain(..)).collect();
+        let waiters = state.grammars.drain();
         drop(state);
         self.shared.work.notify_all();
         self.shared.timer.notify_all();
@@ -242,7 +261,39 @@ impl Drop for GrammarCompiler {
 }
 
 impl Shared {
-    fn compile_loop(&self) {
+    /// What to do with what no grammar can hold, where nobody says it.
+    pub(crate) fn residual(&self) -> ResidualMode {
+        if self.verifies.load(Ordering::Relaxed) { self.config.residual.into() } else { ResidualMode::Refuse }
+    }
+
+    /// Starts the threads that are missing.
+    fn staff(self: &Arc<Self>) -> std::io::Result<()> {
+        loop {
+            let mut state = self.state.lock();
+            if state.closed {
+                return Ok(());
+            }
+            let Some(worker) = state.slots.hire() else { return Ok(()) };
+            drop(state);
+            let shared = Arc::clone(self);
+            if let Err(error) =
+                spawn_big_stack(&format!("llgtrt-compile-{worker}"), move || shared.work_loop(worker))
+            {
+                self.state.lock().slots.dismiss();
+                return Err(error);
+            }
+        }
+    }
+
+    /// As [`staff`](Self::staff), where there is nobody to tell.
+    fn restaff(self: &Arc<Self>) {
+        if let Err(error) = self.staff() {
+            tracing::error!(%error, "no thread for a compile slot");
+        }
+    }
+
+    fn work_loop(self: &Arc<Self>, worker: Worker) {
+        let thread = Thread::current();
         loop {
             let mut state = self.state.lock();
             let work = loop {
@@ -254,71 +305,101 @@ impl Shared {
                 }
                 self.work.wait(&mut state);
             };
-            let (key, spec) = match work {
-                Work::Grammar(key, spec) => (key, spec),
+            if let Work::Grammar(key, _) = &work
+                && !state.grammars.start(key)
+            {
+                // The timer removes grammars that nobody waits for any more.
+                continue;
+            }
+            state.slots.begin(worker, Instant::now());
+            state.threads.insert(worker, thread);
+            drop(state);
+            self.timer.notify_one();
+
+            match work {
+                Work::Grammar(key, spec) => {
+                    let compiled = self.compile(key, &spec);
+                    self.conclude(key, spec, compiled);
+                }
                 Work::Task(task) => {
-                    drop(state);
                     if catch_unwind(AssertUnwindSafe(|| task(self))).is_err() {
                         tracing::error!("a task of the grammar compiler panicked");
                     }
-                    continue;
                 }
-            };
-            // The timer removes grammars that nobody waits for any more.
-            let Some(pending) = state.pending.get_mut(&key) else { continue };
-            pending.started = true;
-            drop(state);
-
-            let outcome = self.compile(key, &spec);
+            }
 
             let mut state = self.state.lock();
-            let waiters = state.pending.remove(&key).map(|pending| pending.waiters).unwrap_or_default();
-            state.cache.insert(key, outcome.clone());
-            self.metrics.cache_bytes.set(state.cache.bytes() as i64);
+            state.threads.remove(&worker);
+            let goes_on = state.slots.end(worker);
+            self.metrics.overrun.set(state.slots.overrun() as i64);
             drop(state);
-            answer(waiters, &outcome);
+            if !goes_on {
+                // Where overrun work had used up all threads, there is room for one again.
+                self.restaff();
+                return;
+            }
         }
     }
 
-    fn compile(&self, key: Key, spec: &GrammarSpec) -> Outcome {
-        let started = Instant::now();
-        let on_cancellable = |handle: CancellationHandle| {
-            if let Some(pending) = self.state.lock().pending.get_mut(&key) {
-                // The last request may have given up while the grammar was compiled.
-                if pending.waiters.is_empty() {
-                    handle.cancel();
+    /// Keeps what a compilation ended with and tells who waits for it.
+    fn conclude(&self, key: Key, spec: GrammarSpec, compiled: Compiled) {
+        let mut state = self.state.lock();
+        let outcome = match compiled {
+            Compiled::Settled(outcome) => {
+                state.cache.insert(key, &outcome);
+                self.metrics.cache_bytes.set(state.cache.bytes() as i64);
+                outcome
+            }
+            Compiled::Unsettled(error) => Err(error),
+            Compiled::Stopped => {
+                if state.grammars.stopped(&key) {
+                    state.queue.push_back(Work::Grammar(key, spec));
+                    self.work.notify_one();
                 }
-                pending.cancel = Some(handle);
+                return;
             }
         };
+        let waiters = state.grammars.finish(&key);
+        drop(state);
+        answer(waiters, &outcome);
+    }
+
+    fn compile(&self, key: Key, spec: &GrammarSpec) -> Compiled {
+        let started = Instant::now();
+        let on_cancellable = |handle| self.state.lock().grammars.watch(&key, handle);
         let mut same = None;
         let result = catch_unwind(AssertUnwindSafe(|| {
-            let mut admitted = admission::admit(spec, &self.config, ResidualMode::Refuse)?;
+            let mut admitted = admission::admit(spec, &self.config, self.residual())?;
             // Schemas that differ only in what has no meaning share a grammar.
             same = admitted.text().map(|text| text_key(&text));
-            let known = same.and_then(|key| self.state.lock().cache.get(&key));
-            if let Some(Ok(grammar)) = known {
+            let known = same.and_then(|key| self.state.lock().cache.same(&key));
+            if let Some(grammar) = known {
                 return Ok(grammar);
             }
             build(&self.factory, &self.env, spec.kind(), &mut admitted, &self.config, on_cancellable)
         }));
         self.metrics.compile_seconds.observe(started.elapsed().as_secs_f64());
-        let outcome = match result {
-            Ok(Ok(grammar)) => Ok(grammar),
-            Ok(Err(Failure::Refused(refusal))) => Err(refusal.into()),
-            // Remembered as a refusal: the next attempt would take as long.
-            Ok(Err(Failure::Cancelled)) => Err(self.deadline_error()),
-            Err(_) => Err(Error::internal("the grammar compiler panicked")),
+        let refused = match result {
+            Ok(Ok(grammar)) => {
+                if let Some(same) = same {
+                    self.state.lock().cache.share(same, &grammar);
+                }
+                return Compiled::Settled(Ok(grammar));
+            }
+            Ok(Err(Failure::Cancelled)) => return Compiled::Stopped,
+            Ok(Err(Failure::Refused(refusal))) if !refusal.timed => Compiled::Settled(Err(refusal.into())),
+            Ok(Err(Failure::Refused(refusal))) => Compiled::Unsettled(refusal.into()),
+            Err(_) => Compiled::Unsettled(Error::internal("the grammar compiler panicked")),
         };
-        match (&outcome, same) {
-            (Err(_), _) => self.metrics.errors.inc(),
-            (Ok(_), Some(same)) => self.state.lock().cache.insert(same, outcome.clone()),
-            (Ok(_), None) => {}
-        }
-        outcome
+        self.metrics.errors.inc();
+        refused
     }
 
     fn check_room(&self, state: &State) -> Result<()> {
+        if state.slots.is_exhausted() {
+            let message = "every grammar that is being compiled takes too long, and no other can be started";
+            return Err(Error::new(ErrorKind::Overloaded, message));
+        }
         if state.queue.len() >= self.config.compile_queue_size {
             return Err(Error::new(ErrorKind::Overloaded, "too many grammars wait to be compiled"));
         }
@@ -329,47 +410,53 @@ impl Shared {
         late(&self.config).into()
     }
 
-    fn timer_loop(&self) {
-        let mut state = self.state.lock();
-        while !state.closed {
-            let now = Instant::now();
-            let expired = state.take_expired(now);
-            if !expired.is_empty() {
-                drop(state);
-                answer(expired, &Err(self.deadline_error()));
-                state = self.state.lock();
+    fn timer_loop(self: &Arc<Self>) {
+        loop {
+            if self.attend(Instant::now()) {
                 continue;
             }
-            match state.next_deadline() {
+            let mut state = self.state.lock();
+            if state.closed {
+                return;
+            }
+            let next = [state.grammars.next_deadline(), state.slots.next_deadline()];
+            match next.into_iter().flatten().min() {
                 Some(deadline) => _ = self.timer.wait_until(&mut state, deadline),
                 None => self.timer.wait(&mut state),
             }
         }
     }
+
+    /// Answers the requests whose deadline has passed by `now`, and replaces the threads whose work is overrun; false
+    /// if there were none.
+    fn attend(self: &Arc<Self>, now: Instant) -> bool {
+        let mut state = self.state.lock();
+        let overdue = state.slots.overdue(now);
+        for worker in &overdue {
+            self.metrics.overruns.inc();
+            // It is at work, and stays so for as long as the lock is held.
+            state.threads.get(worker).copied().into_iter().for_each(Thread::yield_to_all);
+        }
+        let expired = state.take_expired(now);
+        if expired.is_empty() && overdue.is_empty() {
+            return false;
+        }
+        self.metrics.overrun.set(state.slots.overrun() as i64);
+        drop(state);
+        self.restaff();
+        answer(expired, &Err(self.deadline_error()));
+        true
+    }
 }
 
 impl State {
-    fn next_deadline(&self) -> Option<Instant> {
-        self.pending.values().flat_map(|pending| &pending.waiters).map(|waiter| waiter.deadline).min()
-    }
-
-    /// Removes the requests whose deadline passed, and stops what nobody waits for.
+    /// Removes the requests whose deadline passed, and what nobody waits for.
     fn take_expired(&mut self, now: Instant) -> Vec<Waiter> {
-        let mut expired = Vec::new();
-        for pending in self.pending.values_mut() {
-            let before = expired.len();
-            expired.extend(pending.waiters.extract_if(.., |waiter| waiter.deadline <= now));
-            if expired.len() > before && pending.waiters.is_empty() {
-                if let Some(handle) = &pending.cancel {
-                    handle.cancel();
-                }
-            }
-        }
+        let Self { grammars, queue, .. } = self;
+        let expired = grammars.take_expired(now);
         if !expired.is_empty() {
-            self.pending.retain(|_, pending| pending.started || !pending.waiters.is_empty());
-            let pending = &self.pending;
-            self.queue.retain(|work| match work {
-                Work::Grammar(key, _) => pending.contains_key(key),
+            queue.retain(|work| match work {
+                Work::Grammar(key, _) => grammars.is_pending(key),
                 Work::Task(_) => true,
             });
         }
