@@ -377,6 +377,13 @@ class GrammarChecker:
     ) -> bytes:
         """As ``Engine.report``."""
 
+def explain_schema(schema: str, *, residual: Residual = "verify", standard: bool = False) -> str:
+    """The stages that a JSON schema goes through on its way to a grammar, as Markdown for people.
+
+    Raises:
+        GrammarError: the schema is refused; ``param`` is the path of the keyword.
+    """
+
 def config_fields() -> str:
     """JSON: the fields of every configuration section as Rust reads them.
 

@@ -21,7 +21,7 @@ from dataclasses import dataclass
 from functools import cache
 from typing import Any, Literal
 
-from llgtrt.engine import GrammarChecker, GrammarSpec, LlgtrtError
+from llgtrt.engine import GrammarChecker, GrammarSpec, LlgtrtError, explain_schema
 
 Schema = Mapping[str, Any] | bool
 """A JSON Schema of draft 4 to 2020-12; ``$schema`` says which, 2020-12 without it."""
@@ -133,60 +133,82 @@ class SchemaError(ValueError):
         return self.problems[0].hint
 
 
-def normalize(schema: Schema, *, residual: Residual = "verify") -> Normalized:
+def normalize(schema: Schema, *, residual: Residual = "verify", standard: bool = False) -> Normalized:
     """Rewrites a schema so that llguidance holds it.
 
     Args:
         schema: the schema; it is not changed.
         residual: what to do with what no grammar can hold, such as a long ``uniqueItems``.
+        standard: keep to the letter of the standard. Otherwise an object that names ``properties`` and says
+            nothing of others takes no others, because models invent some (rule ``closed``).
 
     Raises:
         SchemaError: it is malformed, allows nothing, or needs what no grammar can hold.
         TypeError: it holds what is not JSON.
     """
-    report = _report(schema, [], residual)
+    report = _report(schema, [], residual, standard)
     if not report["ok"]:
         raise SchemaError(_problems(report))
     return Normalized(report["normalized"], _rules(report), _open(report))
 
 
-def check(schema: Schema, *, residual: Residual = "verify") -> Report:
+def check(schema: Schema, *, residual: Residual = "verify", standard: bool = False) -> Report:
     """Says what is wrong with a schema, and how it would be rewritten.
 
     Args:
         schema: the schema.
         residual: as for :func:`normalize`.
+        standard: as for :func:`normalize`.
 
     Raises:
         TypeError: it holds what is not JSON.
     """
-    report = _report(schema, [], residual)
+    report = _report(schema, [], residual, standard)
     return Report(report["ok"], _problems(report), _rules(report), _open(report))
 
 
-def accepts(schema: Schema, instance: Any) -> bool:
+def accepts(schema: Schema, instance: Any, *, standard: bool = False) -> bool:
     """Whether an engine under this schema could answer with this value, in some order of its keys.
 
     Never true for an instance that does not satisfy the schema. False for a valid one only where the schema
-    has the rule ``narrowed`` (:attr:`Normalized.rules`), or a number is written in an unusual way.
+    has the rule ``closed`` or ``narrowed`` (:attr:`Normalized.rules`), or a number is spelled unusually.
 
     Args:
         schema: the schema.
         instance: a value of JSON: dicts, lists, strings, finite numbers, booleans, None.
+        standard: as for :func:`normalize`.
 
     Raises:
         SchemaError: the schema is refused, or the instance has too many orders of keys to decide.
         TypeError: one of them holds what is not JSON.
     """
     # As a member of an object, since a string by itself is taken for the text of an answer.
-    report = _report(_with_one_member(schema), [_text({"value": instance})], "verify")
+    report = _report(_with_one_member(schema), [_text({"value": instance})], "verify", standard)
     if not report["ok"]:
-        raise SchemaError(_problems(_report(schema, [], "verify")) or _problems(report))
+        raise SchemaError(_problems(_report(schema, [], "verify", standard)) or _problems(report))
     verdict = report["instances"][0]
     accepted: bool | None = verdict["accepted"]
     if accepted is None:
         raise SchemaError((Problem("", None, f"the instance is not decided on: {verdict['reason']}", None),))
     return accepted
+
+
+def explain(schema: Schema, *, residual: Residual = "verify", standard: bool = False) -> str:
+    """The stages that the schema goes through, as Markdown: formula, normal form, what is written, grammar.
+
+    Args:
+        schema: the schema.
+        residual: as for :func:`normalize`.
+        standard: as for :func:`normalize`.
+
+    Raises:
+        SchemaError: the schema is refused.
+        TypeError: it holds what is not JSON.
+    """
+    try:
+        return explain_schema(_text(schema), residual=residual, standard=standard)
+    except LlgtrtError as error:
+        raise SchemaError((Problem(error.param or "", None, error.message, None),)) from error
 
 
 def _with_one_member(schema: Schema) -> dict[str, Any]:
@@ -209,9 +231,9 @@ def _with_one_member(schema: Schema) -> dict[str, Any]:
     return wrapped
 
 
-def _report(schema: Schema, instances: list[str], residual: Residual) -> dict[str, Any]:
+def _report(schema: Schema, instances: list[str], residual: Residual, standard: bool) -> dict[str, Any]:
     try:
-        text = _checker().report(
+        text = _checker(standard).report(
             GrammarSpec.json_schema(_text(schema)), instances=instances, residual=residual
         )
     except LlgtrtError as error:
@@ -221,8 +243,8 @@ def _report(schema: Schema, instances: list[str], residual: Residual) -> dict[st
 
 
 @cache
-def _checker() -> GrammarChecker:
-    return GrammarChecker("{}")
+def _checker(standard: bool) -> GrammarChecker:
+    return GrammarChecker(json.dumps({"standard": standard}))
 
 
 def _text(value: Any) -> str:

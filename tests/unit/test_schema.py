@@ -13,7 +13,7 @@ from typing import Any
 import pytest
 from llguidance import LLMatcher, LLTokenizer, grammar_from
 
-from llgtrt.schema import Normalized, Problem, SchemaError, accepts, check, normalize
+from llgtrt.schema import Normalized, Problem, SchemaError, accepts, check, explain, normalize
 
 ONE_OF = {
     "type": "object",
@@ -128,6 +128,23 @@ def test_a_refused_schema_judges_nothing() -> None:
     assert caught.value.path == "properties.a.pattern"
     with pytest.raises(SchemaError, match="nothing"):
         normalize(False)
+
+
+def test_the_letter_of_the_standard() -> None:
+    schema = {"type": "object", "properties": {"a": {"type": "null"}}}
+    assert [rule.name for rule in normalize(schema).rules] == ["closed"]
+    assert not accepts(schema, {"b": 1})
+    assert normalize(schema, standard=True).rules == ()
+    assert accepts(schema, {"b": 1}, standard=True)
+
+
+def test_the_stages_are_explained() -> None:
+    text = explain(ONE_OF)
+    titles = ["## Formula", "## Normal form", "## Written", "## Grammar", "## Rules"]
+    assert [line for line in text.splitlines() if line.startswith("## ")] == titles
+    with pytest.raises(SchemaError) as caught:
+        explain({"properties": {"a": {"pattern": "("}}})
+    assert caught.value.path == "properties.a.pattern"
 
 
 def test_what_is_not_json_is_refused() -> None:

@@ -121,6 +121,11 @@ def command() -> click.Command:
             click.Option(["-j", "--jobs"], type=click.IntRange(1, 256), help="Schemas at a time; the cores."),
             click.Option(["-q", "--quiet"], is_flag=True, help="Show only what is refused."),
             click.Option(["--json", "as_json"], is_flag=True, help="Print one JSON object instead of text."),
+            click.Option(
+                ["--explain"],
+                is_flag=True,
+                help="Print the stages of each schema on its way to a grammar, and nothing else.",
+            ),
         ],
         context_settings={"help_option_names": ["--help"], "max_content_width": 110},
     )
@@ -135,12 +140,15 @@ def _callback(
     jobs: int | None,
     quiet: bool,
     as_json: bool,
+    explain: bool,
 ) -> int:
     for path in files:
         if path != STDIN and not path.exists():
             raise click.UsageError(f"{path}: no such file or folder")
     options = Options(residual, _instances(instances), as_json, quiet)
     settings, _ = load_config(Arguments(config=config), with_tokenizer=False)
+    if explain:
+        return _explain(find_files(list(files)), options, settings.llguidance.standard)
     jobs = jobs or len(os.sched_getaffinity(0))
     # The core is loaded only now, so that everything before answers at once.
     from llgtrt.serving.schema_check import SchemaChecker
@@ -152,6 +160,21 @@ def _callback(
     if as_json:
         return _print_json(reports)
     return _print_text(reports, len(found), many, options)
+
+
+def _explain(files: list[Path], options: Options, standard: bool) -> int:
+    """Prints the stages of every schema; 1 if one of them is refused."""
+    from llgtrt.serving.schema_check import explained
+
+    exit_code = 0
+    for file in files:
+        for source in read_schemas(file):
+            ok, text = False, source.problem
+            if text is None:
+                ok, text = explained(source.schema, options.residual, standard)
+            exit_code |= not ok
+            sys.stdout.write(f"# {source.name}\n\n{text}\n")
+    return exit_code
 
 
 def _instances(file: Path | None) -> list[Any]:

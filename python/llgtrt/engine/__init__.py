@@ -9,6 +9,7 @@ from llgtrt._native import (
     Permit,
     Usage,
     __version__,
+    explain_schema,
 )
 from llgtrt.engine.client import AsyncEngine, ModelInfo
 from llgtrt.engine.errors import (
@@ -54,6 +55,7 @@ __all__ = [
     "StreamCancelledError",
     "Usage",
     "__version__",
+    "explain_schema",
     "new_error",
     "plugin_sources",
     "process_rank",

@@ -7,10 +7,10 @@ from pathlib import Path
 from typing import Any
 
 from llgtrt.config import ConfigError, LlguidanceConfig
-from llgtrt.engine import GrammarChecker, LlgtrtError
+from llgtrt.engine import GrammarChecker, LlgtrtError, explain_schema
 from llgtrt.serving.errors import RequestError
 from llgtrt.serving.protocol.constraint import Residual
-from llgtrt.serving.protocol.validate import instance_texts, schema_question
+from llgtrt.serving.protocol.validate import inner_schema, instance_texts, schema_question
 
 
 class SchemaChecker:
@@ -47,6 +47,17 @@ class SchemaChecker:
             return refused("a string is not valid Unicode: it holds half of a surrogate pair")
         report: dict[str, Any] = json.loads(text)
         return report
+
+
+def explained(schema: Any, residual: Residual, standard: bool) -> tuple[bool, str]:
+    """True and the stages of the schema (it may stand in OpenAI's object), or false and why it is refused."""
+    try:
+        text = json.dumps(inner_schema(schema), allow_nan=False)
+        return True, explain_schema(text, residual=residual, standard=standard)
+    except LlgtrtError as error:
+        return False, f"refused: {error.param or 'the schema'}: {error.message}"
+    except ValueError as error:
+        return False, f"refused: {error}"
 
 
 def refused(message: str, path: str = "", hint: str | None = None) -> dict[str, Any]:

@@ -3,9 +3,9 @@
 use std::path::Path;
 use std::sync::Arc;
 
-use llgtrt_core::{Error, Result, Tokenizer};
-use llgtrt_grammar::{GrammarCompiler, GrammarConfig, ReportRequest};
-use llgtrt_schema::ResidualMode;
+use llgtrt_core::{Error, ErrorKind, Result, Tokenizer};
+use llgtrt_grammar::{GrammarCompiler, GrammarConfig, ReportRequest, spawn_big_stack};
+use llgtrt_schema::{NormalizeLimits, ResidualMode};
 use llgtrt_text::{ByteTokenizer, HfTokenizer, TokenizerOptions};
 use pyo3::exceptions::PyValueError;
 use pyo3::prelude::*;
@@ -23,18 +23,49 @@ pub(crate) fn report<'py>(
     residual: Option<&str>,
     places: Vec<(String, String)>,
 ) -> PyResult<Bound<'py, PyBytes>> {
-    let residual = match residual {
-        None => None,
-        Some("refuse") => Some(ResidualMode::Refuse),
-        Some("verify") => Some(ResidualMode::Verify),
-        Some(other) => return Err(PyValueError::new_err(format!("unknown residual mode {other:?}"))),
-    };
+    let residual = residual.map(residual_mode).transpose()?;
     let request = ReportRequest { spec: grammar.get().0.clone(), residual, instances, places };
     let text = py.detach(|| -> Result<Vec<u8>> {
         let report = compiler.report(request)?;
         serde_json::to_vec(&report).map_err(|e| Error::internal(format!("cannot write the report: {e}")))
     });
     Ok(PyBytes::new(py, &text.or_raise(py)?))
+}
+
+/// The stages that a schema goes through, as Markdown.
+#[pyfunction]
+#[pyo3(signature = (schema, *, residual="verify", standard=false))]
+pub(crate) fn explain_schema(
+    py: Python<'_>,
+    schema: &str,
+    residual: &str,
+    standard: bool,
+) -> PyResult<String> {
+    let residual = residual_mode(residual)?;
+    let limits = NormalizeLimits { residual, standard, compose: true, ..NormalizeLimits::default() };
+    py.detach(|| explain(schema, limits)).or_raise(py)
+}
+
+/// The compiler of schemas recurses, so it runs on a thread with a big stack.
+fn explain(schema: &str, limits: NormalizeLimits) -> Result<String> {
+    let schema: serde_json::Value = serde_json::from_str(schema)
+        .map_err(|e| Error::new(ErrorKind::Grammar, format!("the schema is not JSON: {e}")))?;
+    let run = move || {
+        llgtrt_schema::explain(&schema, &limits)
+            .map_err(|error| Error::new(ErrorKind::Grammar, error.to_string()).with_param(error.param()))
+    };
+    spawn_big_stack("explain", run)
+        .map_err(|e| Error::internal(format!("no thread: {e}")))?
+        .join()
+        .unwrap_or_else(|_| Err(Error::internal("explaining a schema panicked")))
+}
+
+fn residual_mode(name: &str) -> PyResult<ResidualMode> {
+    match name {
+        "refuse" => Ok(ResidualMode::Refuse),
+        "verify" => Ok(ResidualMode::Verify),
+        other => Err(PyValueError::new_err(format!("unknown residual mode {other:?}"))),
+    }
 }
 
 /// Reports on grammars without an engine.

@@ -49,6 +49,7 @@ fn _native(module: &Bound<'_, PyModule>) -> PyResult<()> {
     module.add_class::<engine::Permit>()?;
     module.add_class::<engine::Engine>()?;
     module.add_class::<grammar::GrammarChecker>()?;
+    module.add_function(wrap_pyfunction!(grammar::explain_schema, module)?)?;
     module.add_function(wrap_pyfunction!(init_logging, module)?)?;
     module.add_function(wrap_pyfunction!(trtllm::trtllm_plugin_sources, module)?)?;
     module.add_function(wrap_pyfunction!(trtllm::mpi_rank, module)?)?;

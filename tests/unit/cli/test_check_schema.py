@@ -103,6 +103,25 @@ def test_what_is_verified_is_named(folder: Path, capsys: pytest.CaptureFixture[s
         ('{"const": NaN}', ["<stdin>"], 1),
     ],
 )
+def test_the_stages_of_a_schema(folder: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    assert run(["check-schema", "--explain", str(folder / "not.json")]) == 0
+    out = capsys.readouterr().out
+    titles = [line for line in out.splitlines() if line.startswith("#") and not line.startswith("#0")]
+    assert titles[0] == f"# {folder}/not.json"
+    assert [title for title in titles if title.startswith("## ")] == [
+        "## Formula",
+        "## Normal form",
+        "## Written",
+        "## Grammar",
+        "## Rules",
+    ]
+    assert "- not at " in out
+    assert run(["check-schema", "--explain", str(folder / "inner")]) == 1
+    out = capsys.readouterr().out
+    assert "refused: properties.a.type: " in out
+    assert f"# {folder}/inner/broken.json\n\nis not JSON" in out
+
+
 def test_standard_input(
     text: str,
     names: list[str],

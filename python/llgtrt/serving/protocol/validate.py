@@ -84,6 +84,13 @@ def resolve_question(request: ValidateRequest) -> GrammarQuestion:
     return GrammarQuestion(build(value), [("", kind)], residual)
 
 
+def inner_schema(schema: Any) -> Any:
+    """The schema itself, which may stand in OpenAI's object."""
+    if isinstance(schema, dict) and "schema" in schema and schema.keys() <= WRAPPER_MEMBERS:
+        return schema["schema"]
+    return schema
+
+
 def schema_question(schema: Any, name: str, residual: Residual | None = None) -> GrammarQuestion:
     """A schema, or OpenAI's object around one. ``name`` is what paths begin with; it may be empty.
 

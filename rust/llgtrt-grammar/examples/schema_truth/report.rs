@@ -21,7 +21,10 @@ pub(crate) struct Verdict {
 pub(crate) struct Record {
     pub(crate) refused: Option<String>,
     pub(crate) path: Option<String>,
+    /// From the text to the mask of the first token.
     pub(crate) compile: Duration,
+    /// Where one of several ways to be valid is left out (rule `narrowed`).
+    pub(crate) narrowed: Vec<String>,
     pub(crate) verdicts: Vec<Verdict>,
     pub(crate) masks: Vec<Duration>,
 }
@@ -47,6 +50,7 @@ impl Record {
         Self {
             refused: self.refused.clone(),
             path: self.path.clone(),
+            narrowed: self.narrowed.clone(),
             verdicts: self.verdicts.clone(),
             ..Self::default()
         }
@@ -62,6 +66,7 @@ impl Record {
             "refused": self.refused,
             "path": self.path,
             "compile_ms": self.compile.as_secs_f64() * 1e3,
+            "narrowed": self.narrowed,
             "right": self.right(Order::Any),
             "tests": verdicts,
         })
@@ -141,6 +146,7 @@ pub(crate) fn report(rows: &[Row]) -> bool {
     println!("llguidance, all schemas   {}", times(all.iter().map(|row| &row.plain)));
     println!("ours, both accept         {}", times(both.iter().map(|row| &row.ours)));
     println!("llguidance, both accept   {}", times(both.iter().map(|row| &row.plain)));
+    println!("ratio per schema          {}", ratios(&both));
     refusals(rows, "refused", |row| &row.ours);
     refusals(rows, "refused even with verify", |row| &row.verify);
     let any = Order::Any;
@@ -150,6 +156,10 @@ pub(crate) fn report(rows: &[Row]) -> bool {
     list("rejecting a right instance (ours, as written)", rows, |row| row.ours.wrong(Order::Written, true));
     list("rejecting a right instance (ours, any order)", rows, |row| row.ours.wrong(any, true));
     list("rejecting a right instance (ours, verify)", rows, |row| row.verify.wrong(any, true));
+    list("written narrower than it should be (ours)", rows, |row| !row.ours.narrowed.is_empty());
+    list("written narrower than it should be, and rejecting a right instance", rows, |row| {
+        !row.ours.narrowed.is_empty() && row.ours.wrong(any, true)
+    });
     list("right with llguidance alone only", rows, |row| {
         !row.plain.verdicts.is_empty() && row.plain.right(Order::Written) && !row.ours.right(Order::Written)
     });
@@ -197,6 +207,17 @@ fn times<'a>(records: impl Iterator<Item = &'a Record> + Clone) -> String {
         at(&masks, 1.0),
         masks.len()
     )
+}
+
+/// Our time divided by llguidance's, schema by schema.
+fn ratios(rows: &[&Row]) -> String {
+    let mut ratios: Vec<f64> = rows
+        .iter()
+        .map(|row| row.ours.compile.as_secs_f64() / row.plain.compile.as_secs_f64().max(1e-9))
+        .collect();
+    ratios.sort_unstable_by(f64::total_cmp);
+    let at = |q: f64| ratios.get((ratios.len() as f64 * q) as usize).copied().unwrap_or(0.0);
+    format!("compile p10 {:.2} p50 {:.2} p90 {:.2}", at(0.1), at(0.5), at(0.9))
 }
 
 fn refusals(rows: &[Row], title: &str, of: fn(&Row) -> &Record) {

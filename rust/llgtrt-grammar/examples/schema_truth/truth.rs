@@ -97,6 +97,13 @@ pub(crate) fn run(options: &Options) -> Result<bool, String> {
     Ok(report(&records))
 }
 
+/// Paths at which the rule `narrowed` was used.
+fn narrowed(schema: &Value) -> Vec<String> {
+    let limits = NormalizeLimits { compose: true, standard: true, ..NormalizeLimits::default() };
+    let rules = normalize(schema, &limits).map(|found| found.rules).unwrap_or_default();
+    rules.into_iter().filter(|used| used.rule == "narrowed").map(|used| used.path).collect()
+}
+
 fn read(text: &str, only: Option<&str>) -> Result<Vec<Case>, String> {
     let mut cases = Vec::new();
     let mut counts: BTreeMap<String, usize> = BTreeMap::new();
@@ -189,8 +196,8 @@ impl Bench {
 
     fn ours(&self, schema: &Value, tests: &[(bool, String, Value)], masks: bool) -> Record {
         let mut record = Record::default();
-        let started = Instant::now();
         let spec = GrammarSpec::JsonSchema(schema.to_string());
+        let started = Instant::now();
         let compiled = self.compiler.compile(&spec);
         record.compile = started.elapsed();
         let grammar = match compiled {
@@ -202,6 +209,7 @@ impl Bench {
             }
         };
         *self.grammars.borrow_mut() = Some(grammar.clone());
+        record.narrowed = narrowed(schema);
         for (index, (valid, text, value)) in tests.iter().enumerate() {
             let id = SequenceId(index as u64);
             self.pool.register(id, &grammar);
@@ -321,7 +329,6 @@ impl Bench {
         let parser = std::panic::catch_unwind(std::panic::AssertUnwindSafe(|| {
             self.factory.create_parser(TopLevelGrammar::from_json_schema(schema))
         }));
-        record.compile = started.elapsed();
         let parser = match parser {
             Ok(Ok(parser)) => parser,
             Ok(Err(error)) => {
@@ -333,7 +340,13 @@ impl Bench {
                 return record;
             }
         };
-        let matcher = Matcher::new(Ok(parser));
+        let mut matcher = Matcher::new(Ok(parser));
+        // As ours, which is refused where this fails.
+        if let Err(error) = matcher.compute_mask() {
+            record.refused = Some(error.to_string().lines().next().unwrap_or("").to_owned());
+            return record;
+        }
+        record.compile = started.elapsed();
         for (valid, text, value) in &case.tests {
             let mut walked = matcher.deep_clone();
             let tokens = self.words.encode_text(text);

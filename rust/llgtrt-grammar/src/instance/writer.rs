@@ -242,8 +242,9 @@ impl Writer {
             let whole = number.fract() == 0.0;
             let spelled = if number == 0.0 { vec![number, 0.0] } else { vec![number] };
             for number in spelled {
+                // First, so that a whole number is where a grammar looks for one.
                 if whole && self.whole {
-                    forms.push(number.to_string());
+                    forms.insert(0, number.to_string());
                 }
                 let point = if whole { format!("{number:.1}") } else { number.to_string() };
                 forms.extend([format!("{point}0"), format!("{point}00"), point]);

@@ -125,4 +125,6 @@ fn a_number_is_judged_in_every_spelling() {
     accepted(json!({"const": -0.0}), vec![json!(-0.0), json!(0), json!(0.0)]);
     accepted(json!({"enum": [[-0.0], {"a": -0.0}]}), vec![json!([0]), json!({"a": 0})]);
     accepted(json!({"type": "number", "minimum": 0, "maximum": 1e9}), vec![json!(1e-6), json!(1e8)]);
+    accepted(json!({"contains": {"const": 7}}), vec![json!([7.0])]);
+    accepted(json!({"contains": {"type": "integer"}}), vec![json!(["a", 3.0])]);
 }

@@ -53,7 +53,7 @@ pub struct Findings {
     pub wrongly_empty: Vec<Case>,
     /// Schemas that the compiler of schemas takes and the engine of grammars refuses, and why.
     pub engine_refused: Vec<(Value, String)>,
-    /// Answers with a number that is not read as it is written, so that the judge says nothing of them.
+    /// Answers and instances with a number that the judge does not read, or compute with, as it is written.
     pub misread: u64,
     /// Answers that cannot go on: the text, and why.
     pub dead_ends: Vec<(Case, String)>,
@@ -219,6 +219,11 @@ impl Trial {
     }
 
     fn judge(&mut self, instance: Value) {
+        if has_large(&instance) {
+            // The judge computes multiples with doubles.
+            self.findings.misread += 1;
+            return;
+        }
         let valid = self.validator.is_valid(&instance);
         let written = valid && self.grammar.judge(Instance::Text(&instance.to_string())).accepted;
         let (taken, exhaustive) =
@@ -283,12 +288,19 @@ fn has_key(value: &Value, key: &str) -> bool {
 /// A number that is not what the answer says once it is read: too many digits for a double, or -0, which is read
 /// as a fraction.
 fn is_misread(value: &Value) -> bool {
+    any_number(value, &|n| n.abs() >= MAX_WHOLE || (n == 0.0 && n.is_sign_negative()))
+}
+
+/// A number of more digits than a double holds.
+fn has_large(value: &Value) -> bool {
+    any_number(value, &|n| n.abs() >= MAX_WHOLE)
+}
+
+fn any_number(value: &Value, test: &impl Fn(f64) -> bool) -> bool {
     match value {
-        Value::Number(number) => {
-            number.as_f64().is_none_or(|n| n.abs() >= MAX_WHOLE || (n == 0.0 && n.is_sign_negative()))
-        }
-        Value::Object(members) => members.values().any(is_misread),
-        Value::Array(items) => items.iter().any(is_misread),
+        Value::Number(number) => number.as_f64().is_none_or(test),
+        Value::Object(members) => members.values().any(|member| any_number(member, test)),
+        Value::Array(items) => items.iter().any(|item| any_number(item, test)),
         _ => false,
     }
 }
