@@ -45,11 +45,20 @@ struct Scan {
     dialect: Dialect,
     /// Whether objects that name properties and say nothing of others are closed.
     closes: bool,
+    /// There is a reference.
+    refers: bool,
+    objects: Objects,
+}
+
+/// What the scan found of objects.
+#[derive(Default)]
+struct Objects {
+    /// Some object was closed.
     closed: bool,
+    /// Some object has patterns of keys.
+    patterns: bool,
     /// Several schemas may judge one object.
     merges: bool,
-    refers: bool,
-    patterns: bool,
 }
 
 /// The schema with its leaves rewritten, if that is all it needs.
@@ -62,14 +71,12 @@ pub(crate) fn scan(schema: &Value, limits: &NormalizeLimits) -> Option<Normalize
         depth: 0,
         dialect,
         closes: limits.closes(),
-        closed: false,
-        merges: false,
         refers: false,
-        patterns: false,
+        objects: Objects::default(),
     };
     let fine = scan.schema(&mut copy)
         // What is merged is closed only afterwards.
-        && !(scan.merges && (scan.closed || scan.patterns))
+        && !(scan.objects.merges && (scan.objects.closed || scan.objects.patterns))
         && (!scan.refers || recursion::ends(&copy));
     fine.then(|| Normalized { schema: copy, lark: None, rules: scan.rules, residual: Vec::new() })
 }
@@ -138,11 +145,11 @@ impl Scan {
         let applicators = ["allOf", "anyOf", "$ref"].iter().filter(|key| has(key)).count();
         let members = ["properties", "required", "additionalProperties", "patternProperties"]
             .iter()
-            .any(|key| has(&key));
+            .any(|key| has(key));
         let parts = object.get("allOf").and_then(Value::as_array).map_or(0, Vec::len);
         self.refers |= has(&"$ref");
-        self.patterns |= has(&"patternProperties");
-        self.merges |= applicators > 1 || parts > 1 || (applicators > 0 && members);
+        self.objects.patterns |= has(&"patternProperties");
+        self.objects.merges |= applicators > 1 || parts > 1 || (applicators > 0 && members);
         let Some(Value::Object(properties)) = object.get("properties") else { return true };
         let speaks_of_others = has(&"additionalProperties") || has(&"patternProperties");
         if !self.closes || properties.is_empty() || speaks_of_others {
@@ -157,7 +164,7 @@ impl Scan {
             return false;
         }
         self.rule("closed");
-        self.closed = true;
+        self.objects.closed = true;
         object.insert("additionalProperties".to_owned(), Value::Bool(false));
         true
     }
