@@ -51,11 +51,20 @@ struct Scan {
     dialect: Dialect,
     /// Whether objects that name properties and say nothing of others are closed.
     closes: bool,
+    /// There is a reference.
+    refers: bool,
+    objects: Objects,
+}
+
+/// What the scan found of objects.
+#[derive(Default)]
+struct Objects {
+    /// Some object was closed.
     closed: bool,
+    /// Some object has patterns of keys.
+    patterns: bool,
     /// Several schemas may judge one object.
     merges: bool,
-    refers: bool,
-    patterns: bool,
 }
 
 /// The schema with its leaves rewritten, if that is all it needs.
@@ -69,14 +78,12 @@ pub(crate) fn scan(schema: &Value, limits: &NormalizeLimits, budget: &Rc<Budget>
         depth: 0,
         dialect,
         closes: limits.closes(),
-        closed: false,
-        merges: false,
         refers: false,
-        patterns: false,
+        objects: Objects::default(),
     };
     let fine = scan.schema(&mut copy)
         // What is merged is closed only afterwards.
-        && !(scan.merges && (scan.closed || scan.patterns))
+        && !(scan.objects.merges && (scan.objects.closed || scan.objects.patterns))
         && (!scan.refers || recursion::ends(&copy, budget));
     fine.then(|| Normalized {
         schema: copy,
@@ -157,11 +164,11 @@ impl Scan {
         let applicators = ["allOf", "anyOf", "$ref"].iter().filter(|key| has(key)).count();
         let members = ["properties", "required", "additionalProperties", "patternProperties"]
             .iter()
-            .any(|key| has(&key));
+            .any(|key| has(key));
         let parts = object.get("allOf").and_then(Value::as_array).map_or(0, Vec::len);
         self.refers |= has(&"$ref");
-        self.patterns |= has(&"patternProperties");
-        self.merges |= applicators > 1 || parts > 1 || (applicators > 0 && members);
+        self.objects.patterns |= has(&"patternProperties");
+        self.objects.merges |= applicators > 1 || parts > 1 || (applicators > 0 && members);
         let Some(Value::Object(properties)) = object.get("properties") else { return true };
         let speaks_of_others = has(&"additionalProperties") || has(&"patternProperties");
         if !self.closes || properties.is_empty() || speaks_of_others {
@@ -176,7 +183,7 @@ impl Scan {
             return false;
         }
         self.rule("closed");
-        self.closed = true;
+        self.objects.closed = true;
         object.insert("additionalProperties".to_owned(), Value::Bool(false));
         true
     }

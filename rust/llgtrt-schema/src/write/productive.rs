@@ -79,7 +79,9 @@ impl Tree {
         }
         match self {
             Tree::AnyOf(list) => {
-                list.iter_mut().for_each(|tree| tree.prune(known));
+                for tree in list.iter_mut() {
+                    tree.prune(known);
+                }
                 list.retain(|tree| *tree != Tree::Never);
                 if list.len() == 1 {
                     *self = list.swap_remove(0);
@@ -108,7 +110,9 @@ impl ArrayTree {
     }
 
     fn prune(&mut self, known: &HashSet<FormulaId>) {
-        self.prefix.iter_mut().for_each(|item| item.prune(known));
+        for item in &mut self.prefix {
+            item.prune(known);
+        }
         self.rest.prune(known);
         // No item follows one that cannot be written.
         if let Some(end) = self.prefix.iter().position(|item| *item == Tree::Never) {
@@ -138,8 +142,12 @@ impl ObjectTree {
     }
 
     fn prune(&mut self, known: &HashSet<FormulaId>) {
-        self.properties.iter_mut().for_each(|property| property.value.prune(known));
-        self.patterns.iter_mut().for_each(|(_, value)| value.prune(known));
+        for property in &mut self.properties {
+            property.value.prune(known);
+        }
+        for (_, value) in &mut self.patterns {
+            value.prune(known);
+        }
         self.others.prune(known);
         // Keys that no value can have are only named to keep them out of the others.
         if !self.is_open() {
