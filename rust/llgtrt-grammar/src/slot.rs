@@ -2,6 +2,7 @@
 //!
 //! A slot is used under its own lock by one thread at a time, always on a big stack.
 
+mod limit;
 mod retract;
 
 use std::panic::{AssertUnwindSafe, catch_unwind};
@@ -15,6 +16,9 @@ use crate::compiled::mask_error;
 use crate::text::{first_line, grammar_error};
 use crate::verify::Verifier;
 use crate::{CompiledGrammar, TokenEnv};
+
+use self::limit::Limit;
+pub use self::limit::TokenLimit;
 
 /// Forced tokens handed out at once. A long constant text is forced in several runs.
 const MAX_FORCED: usize = 256;
@@ -31,6 +35,10 @@ pub(crate) struct Slot {
     env: Arc<TokenEnv>,
     /// Length of the sequence's token list at the last advance.
     seen: usize,
+    /// Length of the token list, forced ones included, that the engine was told to keep at the last advance.
+    told: usize,
+    /// Whether the engine appends forced tokens.
+    fast_forward: bool,
     /// Tokens consumed beyond `seen`; the engine has to append them.
     forced: Vec<TokenId>,
     /// Whether forced tokens were looked for at this position.
@@ -41,6 +49,10 @@ pub(crate) struct Slot {
     verifier: Option<Box<Verifier>>,
     /// Tokens that stay, if the last advance took some back.
     retract: Option<usize>,
+    /// What keeps the answer completable within its limit of tokens.
+    limit: Option<Box<Limit>>,
+    /// Completed because of the limit.
+    closed: bool,
 }
 
 enum State {
@@ -61,7 +73,7 @@ enum Mask {
 }
 
 impl Slot {
-    pub(crate) fn new(grammar: &CompiledGrammar) -> Self {
+    pub(crate) fn new(grammar: &CompiledGrammar, limit: Option<TokenLimit>) -> Self {
         let copy = grammar.copy();
         Self {
             matcher: copy.matcher,
@@ -71,6 +83,8 @@ impl Slot {
             grammar: grammar.clone(),
             env: Arc::clone(grammar.env()),
             seen: 0,
+            told: 0,
+            fast_forward: false,
             forced: Vec::new(),
             tried_force: false,
             state: State::Open,
@@ -79,6 +93,8 @@ impl Slot {
                 .verification()
                 .map(|plan| Box::new(Verifier::new(Arc::clone(plan), Arc::clone(grammar.env())))),
             retract: None,
+            limit: limit.map(|limit| Box::new(Limit::new(limit, || grammar.way_out().map(<[_]>::to_vec)))),
+            closed: false,
         }
     }
 
@@ -88,17 +104,20 @@ impl Slot {
             return;
         }
         self.retract = None;
+        self.told = self.seen + self.forced.len();
+        self.fast_forward = fast_forward;
         let advanced = guard(|| {
             self.consume(tokens)?;
             let open = matches!(self.state, State::Open);
             if open && self.has_bans_here() {
                 return self.restrict_mask();
             }
-            if fast_forward && !self.tried_force && open {
+            let following = self.limit.as_ref().is_some_and(|limit| limit.following);
+            if fast_forward && !self.tried_force && open && !following {
                 self.tried_force = true;
                 self.force()?;
             }
-            Ok(())
+            self.stay_completable(tokens)
         });
         if let Err(error) = advanced {
             self.fail(error);
@@ -112,6 +131,7 @@ impl Slot {
                 Some(keep) => (&[], AdvanceState::Retract { keep }),
                 None => (&self.forced, AdvanceState::Sample),
             },
+            State::Complete { .. } if self.closed => (&self.forced, AdvanceState::Limit),
             State::Complete { .. } => (&self.forced, AdvanceState::Stop),
             State::Failed(error) => (&[], AdvanceState::Failed(error.clone())),
         }

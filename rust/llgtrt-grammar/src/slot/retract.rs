@@ -52,6 +52,11 @@ impl Slot {
         self.step_back()
     }
 
+    /// Takes back the last token, as one that must not come again here.
+    pub(super) fn withdraw_last(&mut self) -> Result<(), Error> {
+        self.step_back()
+    }
+
     /// Goes back to where another way begins. The engine has `seen` tokens: those among them that do not
     /// stay are to be withdrawn, those beyond them that stay are forced.
     fn step_back(&mut self) -> Result<(), Error> {

@@ -8,6 +8,7 @@ mod hazards;
 mod instance;
 mod json_schema_test_suite;
 mod kinds;
+mod limit;
 mod pool;
 mod random_schemas;
 mod reference;
