@@ -107,6 +107,7 @@ class GenerateRequest:
         grammar: constraint; ``None`` is free text.
         grammar_param: the request field that grammar errors name, such as
             ``response_format.json_schema.schema``.
+        close_at_limit: complete a constrained answer when its limit of tokens is near, instead of cutting it.
         output: ``final``: one delta per request, at its end. ``deltas``: structured deltas as they
             come. ``chat_sse``, ``completion_sse``: ready server-sent events.
         control_text: show control tokens of the answer by name, between U+FDD0 and U+FDD1; otherwise they
@@ -169,6 +170,7 @@ class GenerateRequest:
         echo: bool = False,
         grammar: GrammarSpec | None = None,
         grammar_param: str | None = None,
+        close_at_limit: bool = True,
         output: OutputFormat = "final",
         control_text: bool = False,
         logprobs_form: LogprobsForm = "chat",

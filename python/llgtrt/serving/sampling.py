@@ -29,6 +29,7 @@ class GenerationArguments(TypedDict):
     logit_bias: list[tuple[int, float]]
     seed: int | None
     ignore_eos: bool
+    close_at_limit: bool
     stop: list[str]
     stop_token_ids: list[int]
     include_stop: bool
@@ -69,6 +70,7 @@ def generation_arguments(request: GenerationFields, vocab_size: int) -> Generati
         # The core counts seeds from 0; a negative one is another name for one of those.
         "seed": None if request.seed is None else request.seed % 2**63,
         "ignore_eos": bool(request.ignore_eos),
+        "close_at_limit": request.at_limit != "cut",
         "stop": request.stop or [],
         "stop_token_ids": request.stop_token_ids or [],
         "include_stop": bool(request.include_stop_str_in_output),

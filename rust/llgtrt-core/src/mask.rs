@@ -25,6 +25,9 @@ pub enum AdvanceState {
     Sample,
     /// Append the forced tokens, if any; then the grammar is complete.
     Stop,
+    /// Append the forced tokens, if any; then the answer is complete. It was completed because its limit of tokens
+    /// is near: it ends with [`Finish::Length`](crate::Finish::Length).
+    Limit,
     /// What was generated cannot be completed to an answer: all but the first `keep` generated tokens are
     /// withdrawn, an end that they led to included. Then sample under a mask again. Only asked of an engine
     /// with [`Capabilities::retract`](crate::Capabilities::retract).

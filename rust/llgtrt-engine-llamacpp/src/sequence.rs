@@ -154,6 +154,7 @@ impl Sequence {
             (None | Some(Finish::Length), AdvanceState::Stop) if left.len() == 0 => {
                 self.closing = Some(Finish::Stop(StopCause::GrammarComplete));
             }
+            (None, AdvanceState::Limit) if left.len() == 0 => self.closing = Some(Finish::Length),
             _ => {}
         }
     }

@@ -140,6 +140,7 @@ impl Sequence {
         }
         self.finish = match state {
             AdvanceState::Stop => Some(Finish::Stop(StopCause::GrammarComplete)),
+            AdvanceState::Limit => Some(Finish::Length),
             _ if self.tokens.len() >= self.limit => Some(Finish::Length),
             AdvanceState::Failed(error) => Some(Finish::Failed(error.clone())),
             AdvanceState::Sample | AdvanceState::Retract { .. } => None,

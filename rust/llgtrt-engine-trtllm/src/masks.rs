@@ -78,7 +78,7 @@ impl MaskCallback {
         self.masks.advance(&[MaskSlot { sequence, tokens }], false, &mut answer);
         match answer.get(0).1 {
             AdvanceState::Sample => None,
-            AdvanceState::Stop => Some(Verdict::Stop),
+            AdvanceState::Stop | AdvanceState::Limit => Some(Verdict::Stop),
             AdvanceState::Failed(error) => Some(Verdict::Failed(error.clone())),
             AdvanceState::Retract { .. } => Some(Verdict::Failed(cannot_retract())),
         }
@@ -138,7 +138,7 @@ impl MaskCallback {
             answer += 1;
             let verdict = match state {
                 AdvanceState::Sample => return true,
-                AdvanceState::Stop => Verdict::Stop,
+                AdvanceState::Stop | AdvanceState::Limit => Verdict::Stop,
                 AdvanceState::Failed(error) => Verdict::Failed(error.clone()),
                 AdvanceState::Retract { .. } => Verdict::Failed(cannot_retract()),
             };

@@ -3,13 +3,14 @@
 //! Built on a compile thread; shared and immutable afterwards.
 
 use std::sync::atomic::Ordering;
-use std::sync::{Arc, Weak};
+use std::sync::{Arc, OnceLock, Weak};
 
-use llgtrt_core::{Error, Result};
+use llgtrt_core::{Error, Result, TokenId};
 use llguidance::{CancellationHandle, Matcher, ParserFactory};
 use parking_lot::Mutex;
 use toktrie::SimpleVob;
 
+use crate::EndCheck;
 use crate::GrammarConfig;
 use crate::TokenEnv;
 use crate::admission::{Admitted, Clues, Refusal};
@@ -17,6 +18,7 @@ use crate::cache::Account;
 use crate::lexer_guard::create_parser;
 use crate::text::{first_line, grammar_error};
 use crate::verify::Plan;
+use crate::way_out::{self, Quoting};
 
 /// Lexer fuel that a sequence has to spend before what it learned is kept.
 const MIN_LEARNED_FUEL: u64 = 500;
@@ -26,6 +28,9 @@ const MAX_LEARNED_FUEL: u64 = 250_000;
 
 /// Memory of the lexer states built with one unit of fuel, in bytes (measured: 19 to 35).
 pub(crate) const BYTES_PER_FUEL: u64 = 32;
+
+/// Longest run that counts as the shortest answer, in tokens.
+const MAX_SHORTEST: usize = 4096;
 
 /// Patterns tried one by one to find the one that llguidance refused.
 const MAX_PROBES: usize = 200;
@@ -51,6 +56,8 @@ struct Inner {
     start: Mutex<Start>,
     size: Mutex<Size>,
     first_mask: SimpleVob,
+    /// The shortest answer that was found, once somebody asked.
+    way_out: OnceLock<Option<Vec<TokenId>>>,
     env: Arc<TokenEnv>,
     kind: &'static str,
     symbols: usize,
@@ -178,6 +185,21 @@ impl CompiledGrammar {
         }
     }
 
+    /// Follows a text of this grammar, to tell where it may end.
+    pub fn end_check(&self) -> EndCheck {
+        EndCheck::new(self)
+    }
+
+    /// A short answer, in tokens; `None` if none was found within the bounds of the search. An answer with
+    /// fewer tokens may exist, though rarely. Needs a big stack; the first call takes some milliseconds.
+    pub fn way_out(&self) -> Option<&[TokenId]> {
+        let found = self.inner.way_out.get_or_init(|| {
+            let start = self.inner.start.lock().matcher.clone();
+            way_out::find(&start, &self.inner.env, Quoting::default(), MAX_SHORTEST)
+        });
+        found.as_deref()
+    }
+
     /// The mask of the first token.
     pub(crate) fn first_mask(&self) -> &SimpleVob {
         &self.inner.first_mask
@@ -261,6 +283,7 @@ pub(crate) fn build(
         start: Mutex::new(Start { matcher, fuel: 0 }),
         size: Mutex::new(Size { bytes, account: None }),
         first_mask,
+        way_out: OnceLock::new(),
         env: Arc::clone(env),
         kind,
         symbols,

@@ -23,7 +23,7 @@ use crate::big_stack::{STACK_BYTES, mark_big_stack_thread, on_big_stack_thread};
 use crate::compiled::CompiledGrammar;
 use crate::config::GrammarConfig;
 use crate::metrics::MaskMetrics;
-use crate::slot::Slot;
+use crate::slot::{Slot, TokenLimit};
 use crate::verify::Allowance;
 
 /// Expected work for which waking one more thread pays, in nanoseconds. The hand-off takes 10 to
@@ -172,9 +172,18 @@ impl MaskPool {
 
     /// Gives a sequence a matcher at the start of a grammar.
     pub fn register(&self, sequence: SequenceId, grammar: &CompiledGrammar) {
+        self.insert(sequence, Slot::new(grammar, None));
+    }
+
+    /// As [`register`](Self::register), and sees to it that the answer is complete when it reaches its limit.
+    pub fn register_within(&self, sequence: SequenceId, grammar: &CompiledGrammar, limit: TokenLimit) {
+        self.insert(sequence, Slot::new(grammar, Some(limit)));
+    }
+
+    fn insert(&self, sequence: SequenceId, slot: Slot) {
         self.lexers.sequences.fetch_add(1, Ordering::Relaxed);
         let entry = Entry {
-            slot: Mutex::new(Slot::new(grammar)),
+            slot: Mutex::new(slot),
             cost: AtomicU32::new(FIRST_COST_NANOS),
             lexer_bytes: AtomicU64::new(0),
             lexers: Arc::clone(&self.lexers),

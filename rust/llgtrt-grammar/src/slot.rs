@@ -3,6 +3,7 @@
 //! A slot is used under its own lock by one thread at a time, always on a big stack.
 
 mod lexer;
+mod limit;
 mod retract;
 
 use std::panic::{AssertUnwindSafe, catch_unwind};
@@ -16,6 +17,9 @@ use crate::compiled::mask_error;
 use crate::text::{first_line, grammar_error};
 use crate::verify::{Allowance, Verifier};
 use crate::{CompiledGrammar, TokenEnv};
+
+use self::limit::Limit;
+pub use self::limit::TokenLimit;
 
 /// Forced tokens handed out at once. A long constant text is forced in several runs.
 const MAX_FORCED: usize = 256;
@@ -33,6 +37,10 @@ pub(crate) struct Slot {
     env: Arc<TokenEnv>,
     /// Length of the sequence's token list at the last advance.
     seen: usize,
+    /// Length of the token list, forced ones included, that the engine was told to keep at the last advance.
+    told: usize,
+    /// Whether the engine appends forced tokens.
+    fast_forward: bool,
     /// Tokens consumed beyond `seen`; the engine has to append them.
     forced: Vec<TokenId>,
     /// Whether forced tokens were looked for at this position.
@@ -47,6 +55,10 @@ pub(crate) struct Slot {
     allowance: Allowance,
     /// Whether the last advance had too little of it.
     put_off: bool,
+    /// What keeps the answer completable within its limit of tokens.
+    limit: Option<Box<Limit>>,
+    /// Completed because of the limit.
+    closed: bool,
 }
 
 enum State {
@@ -67,7 +79,7 @@ enum Mask {
 }
 
 impl Slot {
-    pub(crate) fn new(grammar: &CompiledGrammar) -> Self {
+    pub(crate) fn new(grammar: &CompiledGrammar, limit: Option<TokenLimit>) -> Self {
         let copy = grammar.copy();
         Self {
             matcher: copy.matcher,
@@ -78,6 +90,8 @@ impl Slot {
             grammar: grammar.clone(),
             env: Arc::clone(grammar.env()),
             seen: 0,
+            told: 0,
+            fast_forward: false,
             forced: Vec::new(),
             tried_force: false,
             state: State::Open,
@@ -88,6 +102,8 @@ impl Slot {
             retract: None,
             allowance: Allowance::default(),
             put_off: false,
+            limit: limit.map(|limit| Box::new(Limit::new(limit, || grammar.way_out().map(<[_]>::to_vec)))),
+            closed: false,
         }
     }
 
@@ -100,17 +116,20 @@ impl Slot {
         self.retract = None;
         self.put_off = false;
         self.allowance = std::mem::take(allowance);
+        self.told = self.seen + self.forced.len();
+        self.fast_forward = fast_forward;
         let advanced = guard(|| {
             self.consume(tokens)?;
             let open = matches!(self.state, State::Open);
             if open && self.has_bans_here() {
                 return self.restrict_mask();
             }
-            if fast_forward && !self.tried_force && open {
+            let following = self.limit.as_ref().is_some_and(|limit| limit.following);
+            if fast_forward && !self.tried_force && open && !following {
                 self.tried_force = true;
                 self.force()?;
             }
-            Ok(())
+            self.stay_completable(tokens)
         });
         if let Err(error) = advanced {
             self.fail(error);
@@ -125,6 +144,7 @@ impl Slot {
                 Some(keep) => (&[], AdvanceState::Retract { keep }),
                 None => (&self.forced, AdvanceState::Sample),
             },
+            State::Complete { .. } if self.closed => (&self.forced, AdvanceState::Limit),
             State::Complete { .. } => (&self.forced, AdvanceState::Stop),
             State::Failed(error) => (&[], AdvanceState::Failed(error.clone())),
         }

@@ -2,8 +2,9 @@
 //!
 //! Immutable and shared by all threads. Built once; takes a few hundred milliseconds for 128k tokens.
 
-use std::sync::Arc;
+use std::sync::{Arc, OnceLock};
 
+use crate::way_out::Closers;
 use llgtrt_core::{EncodeOptions, Error, Result, TokenId, Tokenizer};
 use toktrie::{INVALID_TOKEN, TokEnv, TokRxInfo, TokTrie, TokenizerEnv};
 
@@ -18,6 +19,7 @@ pub struct TokenEnv {
     trie: TokTrie,
     tokenizer: Arc<dyn Tokenizer>,
     canonical: bool,
+    closers: OnceLock<Closers>,
 }
 
 impl TokenEnv {
@@ -68,7 +70,7 @@ impl TokenEnv {
             trie = trie.with_eos_tokens(vocabulary.eos());
         }
         let canonical = tokenizer.is_canonical();
-        Ok(Arc::new(Self { trie, tokenizer, canonical }))
+        Ok(Arc::new(Self { trie, tokenizer, canonical, closers: OnceLock::new() }))
     }
 
     /// The environment in llguidance's own type.
@@ -79,6 +81,16 @@ impl TokenEnv {
     /// Whether the token ends a generation.
     pub fn is_eos(&self, token: TokenId) -> bool {
         self.tokenizer.vocabulary().is_eos(token)
+    }
+
+    /// The main token that ends a generation.
+    pub(crate) fn first_eos(&self) -> Option<TokenId> {
+        self.tokenizer.vocabulary().eos().first().copied()
+    }
+
+    /// What answers are completed with.
+    pub(crate) fn closers(&self) -> &Closers {
+        self.closers.get_or_init(|| Closers::new(self.tokenizer.vocabulary()))
     }
 
     /// The text of a token.

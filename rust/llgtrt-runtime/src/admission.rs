@@ -13,8 +13,8 @@ use llgtrt_core::{
     Capabilities, EncodeOptions, Error, ErrorKind, RequestOptions, Result, SamplingParams, SequenceId,
     SequenceSpec, TokenId, Tokenizer,
 };
-use llgtrt_grammar::{CompiledGrammar, GrammarCompiler, MaskPool};
-use llgtrt_text::{GUARD, GuardedEncoder, TextPipe, decode_lossy};
+use llgtrt_grammar::{CompiledGrammar, EndCheck, GrammarCompiler, MaskPool, TokenLimit};
+use llgtrt_text::{GUARD, GuardedEncoder, MayEnd, TextPipe, decode_lossy};
 
 use crate::engine_loop::{Command, panic_text};
 use crate::gate::Permit;
@@ -233,6 +233,7 @@ impl Admission {
         let mut news = Vec::with_capacity(request.sequences());
         for (prompt_index, prompt) in prompts.into_iter().enumerate() {
             let remaining = limit - prompt.tokens.len() as u32;
+            let max_tokens = request.max_tokens.unwrap_or(remaining).min(remaining);
             for choice in 0..request.n {
                 let id = SequenceId(self.next_sequence.fetch_add(1, Ordering::Relaxed));
                 let seed = request.seed.map_or_else(fresh_seed, |seed| seed.wrapping_add(u64::from(choice)));
@@ -241,7 +242,14 @@ impl Admission {
                     .split_one()
                     .ok_or_else(|| Error::internal("permit is smaller than the request"))?;
                 if let Some(grammar) = grammar {
-                    self.masks.register(id, grammar);
+                    let tokens = max_tokens as usize;
+                    if request.close_at_limit {
+                        check_shortest(grammar, tokens)?;
+                        let limit = TokenLimit { tokens, retract: self.capabilities.retract };
+                        self.masks.register_within(id, grammar, limit);
+                    } else {
+                        self.masks.register(id, grammar);
+                    }
                 }
                 news.push(NewSequence {
                     id,
@@ -251,15 +259,13 @@ impl Admission {
                     prompt: (request.prompt_logprobs || choice == 0).then(|| Arc::clone(&prompt.tokens)),
                     counts_prompt: choice == 0,
                     stop: Arc::clone(&stop),
-                    pipe: TextPipe::new(&stop, request.include_stop, request.sampling.logprobs.is_some())
-                        .search_after(request.sampling.min_tokens)
-                        .naming_control(request.control_text),
+                    pipe: pipe(request, &stop, grammar),
                     permit,
                 });
                 specs.push(SequenceSpec {
                     id,
                     prompt: Arc::clone(&prompt.tokens),
-                    max_tokens: request.max_tokens.unwrap_or(remaining).min(remaining),
+                    max_tokens,
                     sampling: SamplingParams { seed, ..request.sampling.clone() },
                     stop_token_ids: Arc::clone(&stop_token_ids),
                     constrained: grammar.is_some(),
@@ -281,6 +287,42 @@ impl Admission {
             let _ = self.events.send(Event::Closed(Arc::clone(&job.state)));
         }
         Ok(())
+    }
+}
+
+/// Stop strings end a constrained answer where its grammar allows that.
+struct GrammarEnds(EndCheck);
+
+impl MayEnd for GrammarEnds {
+    fn may_end_after(&mut self, more: &str) -> bool {
+        self.0.may_end_after(more)
+    }
+}
+
+fn pipe(request: &GenerateRequest, stop: &[String], grammar: Option<&CompiledGrammar>) -> TextPipe {
+    let pipe = TextPipe::new(stop, request.include_stop, request.sampling.logprobs.is_some())
+        .search_after(request.sampling.min_tokens)
+        .naming_control(request.control_text);
+    match grammar {
+        Some(grammar) if !stop.is_empty() => pipe.ending_where(Box::new(GrammarEnds(grammar.end_check()))),
+        _ => pipe,
+    }
+}
+
+/// Refuses a limit that no answer fits.
+fn check_shortest(grammar: &CompiledGrammar, limit: usize) -> Result<()> {
+    if limit > TokenLimit::SHORT {
+        return Ok(());
+    }
+    match grammar.way_out() {
+        Some(shortest) if shortest.len() > limit => Err(Error::invalid(
+            "max_tokens",
+            format!(
+                "an answer that satisfies the constraint needs at least {} tokens; {limit} are allowed",
+                shortest.len()
+            ),
+        )),
+        _ => Ok(()),
     }
 }
 

@@ -71,6 +71,8 @@ pub struct GenerateRequest {
     pub grammar: Option<GrammarSpec>,
     /// The request field that grammar errors name.
     pub grammar_param: Option<String>,
+    /// Complete a constrained answer when its limit of tokens is near, instead of cutting it there.
+    pub close_at_limit: bool,
     /// Delivery.
     pub output: OutputFormat,
     /// Show control tokens of the answer by name (see `llgtrt_text::CONTROL_MARKS`).

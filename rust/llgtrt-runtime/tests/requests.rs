@@ -4,7 +4,7 @@ mod support;
 
 use std::sync::Arc;
 
-use llgtrt_core::{ErrorKind, RequestOptions};
+use llgtrt_core::{ErrorKind, GrammarSpec, RequestOptions};
 use llgtrt_runtime::{ChoiceFinish, Health, OutputFormat, Payload, Prompt};
 use support::{
     collect, error_of, metric, read_all, request, schema, sim, start, submit, wait_readable, wait_until,
@@ -67,6 +67,63 @@ fn constrained_answers_parse_and_count_forced_tokens() {
         assert!(last.usage.expect("usage").forced_tokens > 0);
     }
     assert!(metric(&runtime, "llgtrt_forced_tokens_total") > 0.0);
+}
+
+#[test]
+fn constrained_answers_are_complete_at_every_limit() {
+    let runtime = start(sim("{}"), 64);
+    let mut reached = 0;
+    for limit in 45..90 {
+        let mut request = request("a person", OutputFormat::Deltas);
+        request.grammar = Some(schema(PERSON));
+        request.max_tokens = Some(limit);
+        request.n = 2;
+        let handle = submit(&runtime, request);
+        let payloads = read_all(&runtime, &handle);
+        let (texts, last) = collect(payloads);
+        assert_eq!(last.error, None);
+        assert!(last.usage.expect("usage").completion_tokens <= 2 * u64::from(limit));
+        for text in &texts {
+            let value: serde_json::Value = serde_json::from_str(text).expect(text);
+            assert!(value["age"].is_u64() && value["name"].is_string(), "{value}");
+        }
+        reached += last.choices.iter().filter(|choice| choice.finish == Some(ChoiceFinish::Length)).count();
+    }
+    assert!(reached > 0, "some answers reached their limit");
+}
+
+#[test]
+fn a_limit_that_no_answer_fits_is_refused_or_cuts() {
+    let runtime = start(sim("{}"), 64);
+    let mut short = request("a person", OutputFormat::Final);
+    short.grammar = Some(schema(PERSON));
+    short.max_tokens = Some(3);
+    let error = error_of(&runtime, short.clone());
+    assert_eq!((error.kind, error.param.as_deref()), (ErrorKind::InvalidRequest, Some("max_tokens")));
+    short.close_at_limit = false;
+    let handle = submit(&runtime, short);
+    let (texts, last) = collect(read_all(&runtime, &handle));
+    assert_eq!(last.choices[0].finish, Some(ChoiceFinish::Length));
+    assert!(serde_json::from_str::<serde_json::Value>(&texts[0]).is_err());
+}
+
+#[test]
+fn a_stop_string_inside_a_constrained_answer_is_text() {
+    let runtime = start(sim("{}"), 8);
+    let choice = r#"{"a": "x</code>y"}"#;
+    let mut inside = request("pick", OutputFormat::Final);
+    inside.grammar = Some(GrammarSpec::Choice(vec![choice.to_owned()]));
+    inside.stop = vec!["</code>".to_owned()];
+    let handle = submit(&runtime, inside);
+    let (texts, last) = collect(read_all(&runtime, &handle));
+    assert_eq!((texts[0].as_str(), &last.choices[0].finish), (choice, &Some(ChoiceFinish::Stop)));
+    let mut allowed = request("pick", OutputFormat::Final);
+    allowed.grammar = Some(GrammarSpec::Regex("(one,)+".to_owned()));
+    allowed.stop = vec!["one,one".to_owned(), ",o".to_owned()];
+    allowed.max_tokens = Some(64);
+    let handle = submit(&runtime, allowed);
+    let (texts, _) = collect(read_all(&runtime, &handle));
+    assert!(texts[0].ends_with("one,"), "it ends where the expression may end: {}", texts[0]);
 }
 
 #[test]

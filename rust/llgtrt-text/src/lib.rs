@@ -22,4 +22,4 @@ pub use hf::{HfTokenizer, TokenizerOptions};
 pub use logprobs::{LOGPROB_FLOOR, LogprobEntry, chat_logprobs, completion_logprobs, prompt_logprob_entries};
 pub use pipe::{TextOutput, TextPipe};
 pub use sse::{SseEncoder, SseKind};
-pub use stop::StopMatcher;
+pub use stop::{MayEnd, StopMatcher};

@@ -8,7 +8,7 @@ use std::collections::VecDeque;
 
 use llgtrt_core::{TokenOutput, Vocabulary};
 
-use crate::{Detokenizer, LogprobEntry, StopMatcher};
+use crate::{Detokenizer, LogprobEntry, MayEnd, StopMatcher};
 
 /// What a pipe released. Reused from step to step.
 #[derive(Debug, Clone, Default, PartialEq)]
@@ -77,6 +77,13 @@ impl TextPipe {
         self
     }
 
+    /// A stop string ends the text only where `judge` allows it.
+    #[must_use]
+    pub fn ending_where(mut self, judge: Box<dyn MayEnd>) -> Self {
+        self.stops = self.stops.only_where(judge);
+        self
+    }
+
     /// The text of the first `tokens` tokens is not searched for stop strings (`min_tokens`).
     #[must_use]
     pub fn search_after(mut self, tokens: u32) -> Self {
@@ -107,6 +114,9 @@ impl TextPipe {
             if self.stops.is_empty() || self.unsearched > 0 {
                 self.unsearched = self.unsearched.saturating_sub(1);
                 self.detokenizer.push(vocabulary, token, &mut out.text);
+                if !self.stops.is_empty() {
+                    self.stops.skip(&out.text[before..]);
+                }
                 characters = self.count(&out.text[before..]);
             } else {
                 let mut scratch = std::mem::take(&mut self.scratch);

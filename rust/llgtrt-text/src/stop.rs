@@ -5,6 +5,7 @@
 //! *is* a beginning of a stop string. The time is linear in the text times the number of stop
 //! strings, also for `"a" * 1000` in `"a" * 100_000`.
 
+use std::cmp::Reverse;
 use std::sync::Arc;
 
 /// One stop string with its Knuth-Morris-Pratt table.
@@ -45,12 +46,46 @@ impl Pattern {
     }
 }
 
+/// Knows where a text may end: under a constraint, a stop string counts only there.
+pub trait MayEnd: Send {
+    /// Whether the text may end after `more`, which follows what was given before.
+    fn may_end_after(&mut self, more: &str) -> bool;
+}
+
+/// The part of a text that a [`MayEnd`] has not seen.
+struct Ends {
+    judge: Box<dyn MayEnd>,
+    unseen: String,
+    /// Bytes that it has seen.
+    seen: usize,
+}
+
+impl std::fmt::Debug for Ends {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("Ends").field("seen", &self.seen).finish_non_exhaustive()
+    }
+}
+
+impl Ends {
+    /// Whether the text may end at byte `at`. The first of several overlapping stop strings is asked for
+    /// first; a place before it cannot be asked for any more.
+    fn allow(&mut self, at: usize) -> bool {
+        let Some(more) = at.checked_sub(self.seen).and_then(|length| self.unseen.get(..length)) else {
+            return false;
+        };
+        let allowed = self.judge.may_end_after(more);
+        self.unseen.drain(..at - self.seen);
+        self.seen = at;
+        allowed
+    }
+}
+
 /// Holds back what may become a stop string and ends the text at the first one.
 ///
 /// The first is the one that is complete first, because that is when generation ends. If several are
 /// complete at the same character, the longest wins, so that most is cut off; equal strings: the
 /// first in the list. Empty stop strings never match.
-#[derive(Debug, Clone)]
+#[derive(Debug)]
 pub struct StopMatcher {
     patterns: Arc<[Pattern]>,
     /// Per pattern, how many of its bytes end the text so far; always a proper prefix.
@@ -60,6 +95,12 @@ pub struct StopMatcher {
     held: usize,
     include_stop: bool,
     found: Option<usize>,
+    /// Where the text may end, if not anywhere.
+    ends: Option<Box<Ends>>,
+    /// Bytes of text taken.
+    taken: usize,
+    /// Patterns that are complete at the byte at hand.
+    complete: Vec<usize>,
 }
 
 impl StopMatcher {
@@ -72,7 +113,26 @@ impl StopMatcher {
             .map(|(index, stop)| Pattern::new(index, stop))
             .collect();
         let matched = vec![0; patterns.len()].into();
-        Self { patterns, matched, held_pattern: 0, held: 0, include_stop, found: None }
+        Self {
+            patterns,
+            matched,
+            held_pattern: 0,
+            held: 0,
+            include_stop,
+            found: None,
+            ends: None,
+            taken: 0,
+            complete: Vec::new(),
+        }
+    }
+
+    /// A stop string ends the text only where `judge` allows it; elsewhere it is text.
+    #[must_use]
+    pub fn only_where(mut self, judge: Box<dyn MayEnd>) -> Self {
+        if !self.patterns.is_empty() {
+            self.ends = Some(Box::new(Ends { judge, unseen: String::new(), seen: 0 }));
+        }
+        self
     }
 
     /// Whether there is nothing to look for.
@@ -100,18 +160,29 @@ impl StopMatcher {
             out.push_str(text);
             return None;
         }
+        if let Some(ends) = &mut self.ends {
+            ends.unseen.push_str(text);
+        }
+        let before = self.taken;
+        self.taken += text.len();
         for (at, &byte) in text.as_bytes().iter().enumerate() {
-            let mut complete: Option<usize> = None;
+            self.complete.clear();
             for (number, (pattern, matched)) in self.patterns.iter().zip(&mut self.matched).enumerate() {
                 let now = pattern.step(*matched as usize, byte);
                 *matched = now as u32;
-                let longer = |other: usize| self.patterns[other].text.len() < now;
-                if now == pattern.text.len() && complete.is_none_or(longer) {
-                    complete = Some(number);
+                if now == pattern.text.len() {
+                    self.complete.push(number);
                 }
-                // A full match must not be stepped again; the search ends below anyway.
             }
-            if let Some(number) = complete {
+            if self.complete.is_empty() {
+                continue;
+            }
+            // The longest first; of equal ones the first.
+            self.complete.sort_by_key(|&number| Reverse(self.patterns[number].text.len()));
+            let start = |number: usize| before + at + 1 - self.patterns[number].text.len();
+            let ends = &mut self.ends;
+            let mut allowed = |number: usize| ends.as_mut().is_none_or(|ends| ends.allow(start(number)));
+            if let Some(number) = self.complete.iter().copied().find(|&number| allowed(number)) {
                 let pattern = &self.patterns[number];
                 let end = self.held + at + 1;
                 let cut = if self.include_stop { end } else { end - pattern.text.len() };
@@ -119,6 +190,11 @@ impl StopMatcher {
                 self.held = 0;
                 self.found = Some(pattern.index);
                 return self.found;
+            }
+            // It is text. A full match must not be stepped again.
+            for &number in &self.complete {
+                let pattern = &self.patterns[number];
+                self.matched[number] = pattern.fallback[pattern.text.len() - 1];
             }
         }
         let (number, held) = self
@@ -130,6 +206,14 @@ impl StopMatcher {
         self.emit(text, self.held + text.len() - held, out);
         (self.held_pattern, self.held) = (number, held);
         None
+    }
+
+    /// Takes text that is not searched.
+    pub fn skip(&mut self, text: &str) {
+        if let Some(ends) = &mut self.ends {
+            ends.unseen.push_str(text);
+        }
+        self.taken += text.len();
     }
 
     /// Ends the text: what was held back is no stop string after all.
@@ -161,8 +245,7 @@ mod tests {
         stops.iter().map(ToString::to_string).collect()
     }
 
-    fn run(matcher: &StopMatcher, pieces: &[&str]) -> (String, Option<usize>) {
-        let mut matcher = matcher.clone();
+    fn run(mut matcher: StopMatcher, pieces: &[&str]) -> (String, Option<usize>) {
         let mut out = String::new();
         for piece in pieces {
             matcher.push(piece, &mut out);
@@ -214,26 +297,57 @@ mod tests {
 
     #[test]
     fn p1_what_was_held_is_flushed_at_the_end() {
-        assert_eq!(run(&StopMatcher::new(&stops(&["END"]), false), &["a E", "N"]), ("a EN".to_owned(), None));
+        assert_eq!(run(StopMatcher::new(&stops(&["END"]), false), &["a E", "N"]), ("a EN".to_owned(), None));
     }
 
     #[test]
     fn the_stop_string_is_kept_on_request() {
         let matcher = StopMatcher::new(&stops(&["END"]), true);
-        assert_eq!(run(&matcher, &["a E", "ND b"]), ("a END".to_owned(), Some(0)));
+        assert_eq!(run(matcher, &["a E", "ND b"]), ("a END".to_owned(), Some(0)));
     }
 
     #[test]
     fn the_first_complete_match_wins_and_the_longest_of_equals() {
         let matcher = StopMatcher::new(&stops(&["abcd", "bc"]), false);
-        assert_eq!(run(&matcher, &["xabcd"]), ("xa".to_owned(), Some(1)), "bc is complete before abcd");
+        assert_eq!(run(matcher, &["xabcd"]), ("xa".to_owned(), Some(1)), "bc is complete before abcd");
         let matcher = StopMatcher::new(&stops(&["c", "bc", "abc", "abc"]), false);
-        assert_eq!(run(&matcher, &["xabc"]), ("x".to_owned(), Some(2)));
+        assert_eq!(run(matcher, &["xabc"]), ("x".to_owned(), Some(2)));
+    }
+
+    /// The text may end where brackets are closed.
+    struct Closed {
+        open: i32,
+    }
+
+    impl MayEnd for Closed {
+        fn may_end_after(&mut self, more: &str) -> bool {
+            for byte in more.bytes() {
+                self.open += i32::from(byte == b'(') - i32::from(byte == b')');
+            }
+            self.open == 0
+        }
+    }
+
+    #[test]
+    fn where_the_text_must_not_end_a_stop_string_is_text() {
+        let matcher =
+            |list: &[&str]| StopMatcher::new(&stops(list), false).only_where(Box::new(Closed { open: 0 }));
+        assert_eq!(run(matcher(&["END"]), &["(a E", "ND b) E", "ND c"]), ("(a END b) ".to_owned(), Some(0)));
+        assert_eq!(
+            run(matcher(&["x", ")x"]), &["(a)xb"]),
+            ("(a)".to_owned(), Some(0)),
+            "the longer one is refused"
+        );
+        assert_eq!(run(matcher(&["aa"]), &["(aaa", ")aa"]), ("(aaa)".to_owned(), Some(0)));
+        assert_eq!(run(matcher(&["a"]), &["(aaa"]), ("(aaa".to_owned(), None));
+        let mut skipping = matcher(&["a"]);
+        skipping.skip("(");
+        assert_eq!(run(skipping, &["a)a"]), ("a)".to_owned(), Some(0)));
     }
 
     #[test]
     fn empty_stop_strings_never_match() {
-        assert_eq!(run(&StopMatcher::new(&stops(&["", "b"]), false), &["ab"]), ("a".to_owned(), Some(1)));
+        assert_eq!(run(StopMatcher::new(&stops(&["", "b"]), false), &["ab"]), ("a".to_owned(), Some(1)));
         assert!(StopMatcher::new(&stops(&[""]), false).is_empty());
     }
 
@@ -243,9 +357,9 @@ mod tests {
         let text = "a".repeat(1_000_000);
         let matcher = StopMatcher::new(&stops(&[&format!("{}b", "a".repeat(100_000))]), false);
         let pieces: Vec<&str> = (0..text.len()).map(|at| &text[at..=at]).collect();
-        assert_eq!(run(&matcher, &pieces), (text.clone(), None));
+        assert_eq!(run(matcher, &pieces), (text.clone(), None));
         let matcher = StopMatcher::new(&stops(&[&"a".repeat(1000)]), false);
-        assert_eq!(run(&matcher, &pieces), (String::new(), Some(0)));
+        assert_eq!(run(matcher, &pieces), (String::new(), Some(0)));
     }
 
     proptest! {
@@ -258,7 +372,8 @@ mod tests {
         ) {
             let expected = naive(&text, &stops, include_stop);
             let matcher = StopMatcher::new(&stops, include_stop);
-            prop_assert_eq!(&run(&matcher, &[&text]), &expected);
+            prop_assert_eq!(&run(matcher, &[&text]), &expected);
+            let matcher = StopMatcher::new(&stops, include_stop);
             let characters: Vec<(usize, char)> = text.char_indices().collect();
             let mut pieces = Vec::new();
             let mut at = 0;
@@ -268,7 +383,7 @@ mod tests {
                 pieces.push(&text[byte(at)..byte(end)]);
                 at = end;
             }
-            prop_assert_eq!(&run(&matcher, &pieces), &expected);
+            prop_assert_eq!(&run(matcher, &pieces), &expected);
         }
 
         #[test]

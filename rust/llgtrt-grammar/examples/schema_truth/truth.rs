@@ -279,7 +279,7 @@ impl Bench {
             self.pool.advance(&slots, false, &mut out);
             match out.get(0).1 {
                 AdvanceState::Sample => {}
-                AdvanceState::Stop => return (count < tokens.len()).then_some(count),
+                AdvanceState::Stop | AdvanceState::Limit => return (count < tokens.len()).then_some(count),
                 AdvanceState::Failed(_) | AdvanceState::Retract { .. } => {
                     return Some(self.prefix(id, tokens));
                 }

@@ -63,7 +63,7 @@ impl Slot {
 
     /// Goes back to where another way begins. The engine has `seen` tokens: those among them that do not
     /// stay are to be withdrawn, those beyond them that stay are forced.
-    fn step_back(&mut self) -> Result<(), Error> {
+    pub(super) fn step_back(&mut self) -> Result<(), Error> {
         let Self { verifier: Some(verifier), matcher, taken, .. } = self else { return Ok(()) };
         let mask = verifier.step_back(|kept| {
             matcher.rollback(taken.len().saturating_sub(kept)).map_err(refused)?;

@@ -11,6 +11,7 @@ mod hazards;
 mod instance;
 mod json_schema_test_suite;
 mod kinds;
+mod limit;
 mod numbers;
 mod pool;
 mod random_schemas;

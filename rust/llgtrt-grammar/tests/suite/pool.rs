@@ -23,7 +23,7 @@ fn generate(
         forced_count += forced.len();
         tokens.extend_from_slice(&forced);
         match state {
-            AdvanceState::Stop => return (tokens, forced_count),
+            AdvanceState::Stop | AdvanceState::Limit => return (tokens, forced_count),
             AdvanceState::Failed(_) | AdvanceState::Retract { .. } => panic!("{state:?}"),
             AdvanceState::Sample => {}
         }

@@ -5,7 +5,7 @@ use llgtrt_core::{AdvanceState, SequenceId, TokenId};
 use proptest::prelude::*;
 use serde_json::{Value, json};
 
-fn arbitrary_schema() -> impl Strategy<Value = Value> {
+pub(crate) fn arbitrary_schema() -> impl Strategy<Value = Value> {
     let leaf = prop_oneof![
         Just(json!({"type": "null"})),
         Just(json!({"type": "boolean"})),
@@ -51,7 +51,7 @@ pub(crate) fn walk(bench: &Bench, choices: &[u16], fast_forward: bool) -> Vec<To
         let (forced, state) = bench.advance(1, &tokens, fast_forward);
         tokens.extend_from_slice(&forced);
         match state {
-            AdvanceState::Stop => return tokens,
+            AdvanceState::Stop | AdvanceState::Limit => return tokens,
             AdvanceState::Retract { .. } => panic!("nothing is verified"),
             AdvanceState::Failed(error) => panic!("{error:?} after {:?}", bench.decode(&tokens)),
             AdvanceState::Sample => {}

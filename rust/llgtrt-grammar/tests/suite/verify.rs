@@ -65,7 +65,7 @@ fn run(
             held += usize::from(bound < tokens.len());
         }
         match state {
-            AdvanceState::Stop => {
+            AdvanceState::Stop | AdvanceState::Limit => {
                 assert_eq!(certain.len(), tokens.len(), "an answer that ended is certain");
                 break End::Complete(text(&tokens));
             }

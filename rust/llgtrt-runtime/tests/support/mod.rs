@@ -61,6 +61,7 @@ pub fn request(prompt: &str, output: OutputFormat) -> GenerateRequest {
         grammar: None,
         grammar_param: None,
         control_text: false,
+        close_at_limit: true,
         output,
         completion_logprobs: false,
         response_id: "chatcmpl-test".to_owned(),

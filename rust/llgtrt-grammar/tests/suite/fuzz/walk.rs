@@ -47,7 +47,7 @@ fn run(bench: &Bench, id: SequenceId, random: &mut Random) -> End {
             AdvanceState::Failed(error) => {
                 return End::Failed { text: text(&tokens), message: error.message };
             }
-            AdvanceState::Stop => {
+            AdvanceState::Stop | AdvanceState::Limit => {
                 tokens.extend_from_slice(forced);
                 return End::Complete(text(&tokens));
             }

@@ -175,7 +175,7 @@ impl Bench {
         let slots = [MaskSlot { sequence: id, tokens: &all }];
         self.pool.advance(&slots, false, &mut out);
         let taken = match out.get(0).1 {
-            AdvanceState::Stop => true,
+            AdvanceState::Stop | AdvanceState::Limit => true,
             AdvanceState::Failed(_) | AdvanceState::Retract { .. } => false,
             AdvanceState::Sample => {
                 let mut batch = MaskBatch::default();
@@ -199,8 +199,10 @@ impl Bench {
             let end = count == all.len();
             match state {
                 AdvanceState::Sample => {}
-                AdvanceState::Stop if end => return Ok(()),
-                AdvanceState::Stop => return Err(format!("complete after {count} tokens")),
+                AdvanceState::Stop | AdvanceState::Limit if end => return Ok(()),
+                AdvanceState::Stop | AdvanceState::Limit => {
+                    return Err(format!("complete after {count} tokens"));
+                }
                 AdvanceState::Failed(error) => return Err(error.message),
                 AdvanceState::Retract { keep } => return Err(format!("only {keep} of {count} tokens stay")),
             }

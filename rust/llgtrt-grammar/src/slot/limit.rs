@@ -1,0 +1,192 @@
+//! Keeps an answer completable within its limit of tokens, and completes it there.
+//!
+//! Near the limit a slot knows a way out: a run of tokens that completes the answer from where it stands. Every
+//! new token is compared with it; mostly the same run still does. When what is left of the limit is only just
+//! enough, the run is followed. A token after which nothing fits any more is withdrawn before anybody was told
+//! of it, and the way out that was known before is followed instead; where the engine cannot take tokens
+//! back, the way out is followed earlier. Called by [`Slot::advance`], under the slot's lock.
+
+use llgtrt_core::{Error, TokenId};
+use toktrie::SimpleVob;
+
+use super::{MAX_FORCED, Mask, Slot, State};
+use crate::compiled::mask_error;
+use crate::text::grammar_error;
+use crate::way_out::{self, Quoting};
+
+/// Tokens to spare from which on every token is compared with the way out.
+const NEAR: usize = 512;
+
+/// Tokens until a search that found nothing is tried again.
+const RETRY_AFTER: usize = 4;
+
+/// Spare tokens below which a token is withdrawn if no way out was found behind it.
+const ENOUGH: usize = 64;
+
+/// The limit of one sequence.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct TokenLimit {
+    /// Most tokens of the answer.
+    pub tokens: usize,
+    /// Whether the engine can withdraw tokens ([`Capabilities::retract`](llgtrt_core::Capabilities::retract)).
+    pub retract: bool,
+}
+
+impl TokenLimit {
+    /// Longest limit for which the shortest answer is computed before the first token.
+    pub const SHORT: usize = 1024;
+}
+
+/// What a slot knows of its way out.
+pub(super) struct Limit {
+    limit: TokenLimit,
+    /// Completes the answer after its first `at` tokens.
+    way_out: Option<Vec<TokenId>>,
+    at: usize,
+    /// Tokens from which on it has to be looked at again.
+    next: usize,
+    /// Nothing else may come any more.
+    pub(super) following: bool,
+}
+
+impl Limit {
+    pub(super) fn new(limit: TokenLimit, first: impl FnOnce() -> Option<Vec<TokenId>>) -> Self {
+        let way_out = if limit.tokens <= TokenLimit::SHORT { first() } else { None };
+        let next = if way_out.is_some() { 0 } else { limit.tokens / 8 };
+        Self { limit, way_out, at: 0, next, following: false }
+    }
+
+    /// Tokens that have to be left besides the way out.
+    fn margin(&self, way_out: usize) -> usize {
+        // Without withdrawing, a token may lead to where the way out is longer.
+        if self.limit.retract { 1 } else { 16 + way_out / 2 }
+    }
+}
+
+impl Slot {
+    /// Sees to it that the answer can be completed after `tokens` and the forced ones.
+    pub(super) fn stay_completable(&mut self, tokens: &[TokenId]) -> Result<(), Error> {
+        let Some(mut limit) = self.limit.take() else { return Ok(()) };
+        let kept = self.keep_way_out(tokens, &mut limit);
+        self.limit = Some(limit);
+        kept
+    }
+
+    fn keep_way_out(&mut self, tokens: &[TokenId], limit: &mut Limit) -> Result<(), Error> {
+        let tokens = &tokens[..self.seen.min(tokens.len())];
+        let len = self.seen + self.forced.len();
+        match self.state {
+            State::Open => {}
+            // What the last token forces is more than is left.
+            State::Complete { .. } if len > limit.limit.tokens => {
+                let before = limit.way_out.take();
+                return self.without_way_out(limit, before, len, 0);
+            }
+            _ => {
+                self.closed |= limit.following;
+                return Ok(());
+            }
+        }
+        if self.retract.is_some() || len < limit.at {
+            // The check beside the grammar went back: other ways are open, and tokens are left again.
+            *limit = Limit { way_out: None, at: 0, next: 0, following: false, ..*limit };
+        }
+        if len < limit.next {
+            return Ok(());
+        }
+        let Some(left) = limit.limit.tokens.checked_sub(len) else {
+            let before = limit.way_out.take();
+            return self.without_way_out(limit, before, len, 0);
+        };
+        let new: Vec<TokenId> = tokens.iter().chain(&self.forced).skip(limit.at).copied().collect();
+        let before = limit.way_out.take();
+        let known = before.as_ref().map(|run| run.strip_prefix(new.as_slice()).unwrap_or(run).to_vec());
+        let known =
+            known.filter(|run| run.len() <= left && way_out::completes(&mut self.matcher, &self.env, run));
+        let found = known.or_else(|| {
+            let mut quoting = Quoting::default();
+            tokens.iter().chain(&self.forced).for_each(|&token| quoting.push(self.env.bytes(token)));
+            way_out::find(&self.matcher, &self.env, quoting, left)
+        });
+        let Some(run) = found else { return self.without_way_out(limit, before, len, left) };
+        let spare = left - run.len();
+        limit.at = len;
+        limit.next = if spare < NEAR + 2 * run.len() { 0 } else { len + spare / 8 };
+        limit.following |= spare <= limit.margin(run.len());
+        limit.way_out = Some(run);
+        if limit.following { self.follow_way_out(limit) } else { Ok(()) }
+    }
+
+    /// Nothing was found behind the new tokens; `before` is the way out that was known before them.
+    fn without_way_out(
+        &mut self,
+        limit: &mut Limit,
+        before: Option<Vec<TokenId>>,
+        len: usize,
+        left: usize,
+    ) -> Result<(), Error> {
+        let at = limit.at;
+        let enough = before.as_ref().is_none_or(|run| left > run.len() + ENOUGH);
+        if (enough && left > 0) || !limit.limit.retract || at >= len || at < self.told {
+            limit.at = len;
+            limit.next = len + RETRY_AFTER;
+            return Ok(());
+        }
+        if self.verifier.is_some() {
+            return self.step_back();
+        }
+        self.matcher
+            .rollback(self.taken.len() - at)
+            .map_err(|e| grammar_error(mask_error(&e.to_string())))?;
+        self.taken.truncate(at);
+        self.seen = at;
+        self.forced.clear();
+        self.retract = Some(at);
+        self.state = State::Open;
+        limit.way_out = before;
+        limit.following = true;
+        self.allow_only_way_out(limit);
+        Ok(())
+    }
+
+    /// Takes the way out, or as much of it as is forced at once.
+    fn follow_way_out(&mut self, limit: &mut Limit) -> Result<(), Error> {
+        let Some(run) = limit.way_out.take() else { return Ok(()) };
+        if !self.fast_forward && !run.is_empty() {
+            limit.way_out = Some(run);
+            self.allow_only_way_out(limit);
+            return Ok(());
+        }
+        let (now, later) = run.split_at(run.len().min(MAX_FORCED));
+        if !now.is_empty() {
+            self.mask = Mask::Stale;
+            self.matcher.consume_tokens(now).map_err(|e| grammar_error(mask_error(&e.to_string())))?;
+            self.taken.extend_from_slice(now);
+            // What the grammar had forced before may be withdrawn with it.
+            if !self.verify(now)? {
+                return Ok(());
+            }
+            self.forced.extend_from_slice(now);
+            self.tried_force = true;
+        }
+        limit.at = self.seen + self.forced.len();
+        if !later.is_empty() {
+            limit.way_out = Some(later.to_vec());
+            self.allow_only_way_out(limit);
+        } else if self.note_stop(false)? && matches!(self.state, State::Open) && self.verify_end()? {
+            self.state = State::Complete { eos: false };
+        }
+        self.closed |= matches!(self.state, State::Complete { .. });
+        Ok(())
+    }
+
+    /// The mask of the next position has one token.
+    fn allow_only_way_out(&mut self, limit: &Limit) {
+        if let Some(&token) = limit.way_out.as_ref().and_then(|run| run.first()) {
+            let mut mask = SimpleVob::alloc(self.env.vocab_size());
+            mask.allow_token(token);
+            self.mask = Mask::Ready(mask);
+            self.tried_force = true;
+        }
+    }
+}

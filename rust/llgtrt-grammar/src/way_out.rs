@@ -1,0 +1,424 @@
+//! The way out of a grammar's state: a short run of tokens that completes the answer.
+//!
+//! Found by walking a copy of the matcher, depth first and a little deeper each time, and preferring what
+//! closes: ends of strings, brackets, short values. Forced tokens come for free. The work is bounded in
+//! masks and in what llguidance counts for each; where it does not suffice there is no way out to follow.
+//! Runs on the thread that holds the slot, on a big stack.
+
+use std::cmp::Reverse;
+use std::collections::HashSet;
+use std::hash::{DefaultHasher, Hash, Hasher};
+
+use llgtrt_core::{TokenId, Vocabulary};
+use llguidance::Matcher;
+use toktrie::SimpleVob;
+
+use crate::TokenEnv;
+
+/// Masks that one search may compute; about 20 us each.
+const MAX_MASKS: usize = 1600;
+
+/// Masks of the attempts that never go back, each.
+const DIRECT_MASKS: usize = 600;
+
+/// Work that one search may cause inside llguidance: bytes that its lexer had to build states for, and items
+/// of its parser.
+const MAX_COST: u64 = 400_000;
+
+/// Ways tried at one position.
+const MAX_BRANCHES: usize = 8;
+
+/// Tokens of one byte that are tried as the last one before the end of a text.
+const MAX_BYTES_AHEAD: usize = 100;
+
+/// Other tokens that are tried like this, and at how many positions of a search.
+const MAX_TOKENS_AHEAD: usize = 500;
+const MAX_POSITIONS_AHEAD: usize = 4;
+
+/// Tokens in a row that only make a text longer, in a search that does not go back.
+const MAX_FILLING: usize = 64;
+
+/// Length of the first runs among which the search goes back; it doubles.
+const FIRST_DEPTH: usize = 16;
+
+/// Tokens of a vocabulary that a way out is made of. Computed once for each tokenizer.
+#[derive(Debug)]
+pub(crate) struct Closers {
+    /// Brackets that close, most of them first.
+    brackets: Vec<TokenId>,
+    /// A quote, and quotes with brackets behind, longest first.
+    quotes: Vec<TokenId>,
+    separators: Vec<TokenId>,
+    /// Whole short values, then what begins one.
+    values: Vec<TokenId>,
+    /// What a longer value begins with.
+    openers: Vec<TokenId>,
+    /// Text without quotes and backslashes: one token for each length, longest first.
+    words: Vec<TokenId>,
+    /// One byte each.
+    bytes: Vec<TokenId>,
+}
+
+impl Closers {
+    pub(crate) fn new(vocabulary: &Vocabulary) -> Self {
+        let mut brackets = Vec::new();
+        let mut quotes = Vec::new();
+        let mut separators = Vec::new();
+        let mut values: [Option<TokenId>; VALUES.len()] = [None; VALUES.len()];
+        let mut openers = Vec::new();
+        let mut words: [Option<TokenId>; MAX_WORD + 1] = [None; MAX_WORD + 1];
+        let mut bytes = Vec::new();
+        let closes = |text: &[u8]| text.iter().all(|byte| matches!(byte, b'}' | b']'));
+        for token in (0..vocabulary.len() as TokenId).filter(|&token| !vocabulary.is_special(token)) {
+            let text = vocabulary.bytes(token);
+            match text {
+                [] => continue,
+                [byte] => bytes.push((byte_rank(*byte), token)),
+                _ => {}
+            }
+            if closes(text) {
+                brackets.push((text.len(), token));
+            } else if text[0] == b'"' && closes(&text[1..]) {
+                quotes.push((text.len(), token));
+            } else if matches!(text, b"," | b":") {
+                separators.push(token);
+            } else if matches!(text, b"[" | b"{" | b"-") {
+                openers.push(token);
+            }
+            if let Some(at) = VALUES.iter().position(|value| *value == text) {
+                values[at].get_or_insert(token);
+            }
+            if text.len() <= MAX_WORD && text.iter().all(u8::is_ascii_lowercase) {
+                words[text.len()].get_or_insert(token);
+            }
+        }
+        let longest_first = |mut list: Vec<(usize, TokenId)>| {
+            list.sort_by_key(|&(len, token)| (Reverse(len), token));
+            list.into_iter().map(|(_, token)| token).collect()
+        };
+        bytes.sort_unstable();
+        Self {
+            brackets: longest_first(brackets),
+            quotes: longest_first(quotes),
+            separators,
+            values: values.into_iter().flatten().collect(),
+            openers,
+            words: words.into_iter().rev().flatten().collect(),
+            bytes: bytes.into_iter().map(|(_, token)| token).collect(),
+        }
+    }
+}
+
+const VALUES: [&[u8]; 12] =
+    [b"\"\"", b"null", b"true", b"false", b"0", b"1", b"[]", b"{}", b"2", b"n", b"t", b"f"];
+
+const MAX_WORD: usize = 16;
+
+/// Bytes in the order in which they are tried: digits and letters first.
+fn byte_rank(byte: u8) -> (u8, u8) {
+    let class = match byte {
+        b'0'..=b'9' => 0,
+        b'a'..=b'z' => 1,
+        b'A'..=b'Z' => 2,
+        b'!'..=b'~' => 3,
+        b' ' => 4,
+        _ => 5,
+    };
+    (class, byte)
+}
+
+/// Whether a text stands inside a JSON string at its end. For grammars of something else it only decides what is
+/// tried first.
+#[derive(Debug, Clone, Copy, Default)]
+pub(crate) struct Quoting {
+    inside: bool,
+    escaped: bool,
+}
+
+impl Quoting {
+    pub(crate) fn push(&mut self, text: &[u8]) {
+        for &byte in text {
+            match byte {
+                _ if self.escaped => self.escaped = false,
+                b'\\' if self.inside => self.escaped = true,
+                b'"' => self.inside = !self.inside,
+                _ => {}
+            }
+        }
+    }
+}
+
+/// Whether `run` completes the answer from where the matcher is.
+pub(crate) fn completes(matcher: &mut Matcher, env: &TokenEnv, run: &[TokenId]) -> bool {
+    let Some(eos) = env.first_eos() else { return false };
+    if matcher.is_stopped() {
+        return run.is_empty();
+    }
+    if run.is_empty() {
+        return matcher.is_accepting().unwrap_or(false);
+    }
+    let mut tokens = run.to_vec();
+    tokens.push(eos);
+    matcher.validate_tokens(&tokens).is_ok_and(|valid| valid == tokens.len())
+}
+
+/// A run of at most `most` tokens that completes the answer; `None` if none was found.
+pub(crate) fn find(matcher: &Matcher, env: &TokenEnv, quoting: Quoting, most: usize) -> Option<Vec<TokenId>> {
+    let mut search = Search {
+        matcher: matcher.clone(),
+        env,
+        closers: env.closers(),
+        path: Vec::new(),
+        masks_left: MAX_MASKS,
+        cost_left: MAX_COST,
+        positions_ahead: MAX_POSITIONS_AHEAD,
+        seen: HashSet::new(),
+    };
+    if search.is_complete() {
+        return Some(Vec::new());
+    }
+    for style in [Style::Plain, Style::Novel] {
+        if search.run(quoting, most, DIRECT_MASKS, style) {
+            return Some(search.path);
+        }
+    }
+    let mut depth = FIRST_DEPTH.min(most);
+    while depth > 0 && search.masks_left > 0 {
+        let masks = (search.masks_left / 4).max(1);
+        // Where the text is not JSON, what looks like the inside of a string may be the outside.
+        for quoting in [quoting, Quoting { inside: !quoting.inside, escaped: false }] {
+            if search.run(quoting, depth, masks, Style::Back) {
+                return Some(search.path);
+            }
+        }
+        if depth == most {
+            return None;
+        }
+        depth = (2 * depth).min(most);
+    }
+    None
+}
+
+/// How a search goes.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Style {
+    /// The best token at every position, and never back.
+    Plain,
+    /// The same, but inside of a text that must not end yet, what leads to where the search has not been:
+    /// to the `@` of an e-mail address, not to one more letter before it.
+    Novel,
+    /// Back to other ways where one is too long.
+    Back,
+}
+
+/// A position with ways that were not tried yet, the best one last.
+struct Branch {
+    len: usize,
+    quoting: Quoting,
+    ways: Vec<TokenId>,
+}
+
+struct Search<'a> {
+    matcher: Matcher,
+    env: &'a TokenEnv,
+    closers: &'a Closers,
+    path: Vec<TokenId>,
+    masks_left: usize,
+    cost_left: u64,
+    positions_ahead: usize,
+    /// Pairs of masks that this run has come by, or looked at: of one position, and of the next.
+    seen: HashSet<(u64, u64)>,
+}
+
+impl Search<'_> {
+    fn is_complete(&mut self) -> bool {
+        self.matcher.is_stopped() || self.matcher.is_accepting().unwrap_or(false)
+    }
+
+    /// Depth first, from the start again, with at most `masks` masks. Leaves the run in `path` if there is one.
+    fn run(&mut self, mut quoting: Quoting, depth: usize, mut masks: usize, style: Style) -> bool {
+        self.back_to(0);
+        self.seen.clear();
+        let mut filling = 0;
+        let mut branches: Vec<Branch> = Vec::new();
+        loop {
+            if self.matcher.is_error() {
+                return false;
+            }
+            if self.is_complete() {
+                return true;
+            }
+            if self.path.len() < depth {
+                let forced = self.forced(depth);
+                if !forced.is_empty() {
+                    self.push(&forced, &mut quoting);
+                    continue;
+                }
+                if masks == 0 {
+                    return false;
+                }
+                masks -= 1;
+                let mut ways = self.ways(quoting, style);
+                if style != Style::Back {
+                    ways.drain(..ways.len().saturating_sub(1));
+                    let fills =
+                        |&token: &TokenId| !self.env.bytes(token).iter().any(|b| b"\"{}[],:".contains(b));
+                    filling = if ways.first().is_some_and(fills) { filling + 1 } else { 0 };
+                    if filling > MAX_FILLING {
+                        return false;
+                    }
+                }
+                branches.push(Branch { len: self.path.len(), quoting, ways });
+            }
+            let Some(token) = self.next_way(&mut branches, &mut quoting) else { return false };
+            self.push(&[token], &mut quoting);
+        }
+    }
+
+    /// Goes back to the last position with a way that was not tried, and takes it.
+    fn next_way(&mut self, branches: &mut Vec<Branch>, quoting: &mut Quoting) -> Option<TokenId> {
+        while let Some(branch) = branches.last_mut() {
+            let (len, before) = (branch.len, branch.quoting);
+            match branch.ways.pop() {
+                Some(token) => {
+                    self.back_to(len);
+                    *quoting = before;
+                    return Some(token);
+                }
+                None => branches.pop(),
+            };
+        }
+        None
+    }
+
+    fn back_to(&mut self, len: usize) {
+        let drop = self.path.len() - len;
+        if drop > 0 && self.matcher.rollback(drop).is_ok() {
+            self.path.truncate(len);
+        }
+    }
+
+    fn push(&mut self, tokens: &[TokenId], quoting: &mut Quoting) {
+        if self.matcher.consume_tokens(tokens).is_ok() {
+            for &token in tokens {
+                quoting.push(self.env.bytes(token));
+            }
+            self.path.extend_from_slice(tokens);
+        }
+    }
+
+    /// What the grammar forces, as far as it fits.
+    fn forced(&mut self, depth: usize) -> Vec<TokenId> {
+        let mut run = self.matcher.compute_ff_tokens();
+        let end = run.iter().position(|&token| self.env.is_eos(token)).unwrap_or(run.len());
+        run.truncate(end.min(depth - self.path.len()));
+        run
+    }
+
+    /// The tokens to try here, the best one last; none if the work is used up.
+    fn ways(&mut self, quoting: Quoting, style: Style) -> Vec<TokenId> {
+        if self.masks_left == 0 || self.cost_left == 0 {
+            self.masks_left = 0;
+            return Vec::new();
+        }
+        self.masks_left -= 1;
+        let Ok(mask) = self.matcher.compute_mask() else { return Vec::new() };
+        let cost =
+            self.matcher.last_step_stats().map_or(0, |stats| stats.lexer_cost + stats.all_items as u64);
+        self.cost_left = self.cost_left.saturating_sub(cost);
+        let mut ways = Vec::with_capacity(MAX_BRANCHES);
+        let closers = self.closers;
+        if style == Style::Back && self.positions_ahead > 0 {
+            ways.extend(self.one_before(self.env.first_eos(), &mask));
+        }
+        if quoting.inside && !quoting.escaped {
+            take(&mut ways, &mask, &closers.quotes, 3);
+            if ways.is_empty() {
+                let quote = closers.quotes.last().copied();
+                ways.extend(self.one_before(quote, &mask));
+                if ways.is_empty() && style != Style::Plain {
+                    ways.extend(self.novel(&mask));
+                }
+            }
+            take(&mut ways, &mask, &closers.words, 2);
+        } else if !quoting.inside {
+            take(&mut ways, &mask, &closers.brackets, 2);
+            take(&mut ways, &mask, &closers.separators, 2);
+            take(&mut ways, &mask, &closers.values, 3);
+            take(&mut ways, &mask, &closers.quotes[closers.quotes.len().saturating_sub(1)..], 1);
+            take(&mut ways, &mask, &closers.openers, 2);
+        }
+        let room = MAX_BRANCHES.saturating_sub(ways.len());
+        take(&mut ways, &mask, &closers.bytes, room.min(4));
+        let room = MAX_BRANCHES.saturating_sub(ways.len());
+        ways.extend(mask.iter().filter(|&token| !self.env.is_eos(token)).take(room));
+        ways.reverse();
+        ways
+    }
+
+    /// A byte that leads from one set of allowed tokens to another as no byte did before: one digit, one letter of each case and
+    /// every other character is tried.
+    fn novel(&mut self, mask: &SimpleVob) -> Option<TokenId> {
+        let here = digest(mask);
+        let allowed = |token: &TokenId| (*token as usize) < mask.len() && mask.is_allowed(*token);
+        let mut classes = [false; 3];
+        let closers = self.closers;
+        for token in closers.bytes.iter().copied().filter(allowed) {
+            let byte = self.env.bytes(token)[0];
+            let class = match byte {
+                b'0'..=b'9' => Some(0),
+                b'a'..=b'z' => Some(1),
+                b'A'..=b'Z' => Some(2),
+                b'\\' | 0x80.. => continue,
+                _ => None,
+            };
+            if class.is_some_and(|class: usize| std::mem::replace(&mut classes[class], true)) {
+                continue;
+            }
+            if self.masks_left == 0 {
+                return None;
+            }
+            self.masks_left -= 1;
+            if self.matcher.consume_token(token).is_err() {
+                return None;
+            }
+            let after = self.matcher.compute_mask();
+            if self.matcher.rollback(1).is_err() {
+                return None;
+            }
+            if after.is_ok_and(|after| self.seen.insert((here, digest(&after)))) {
+                return Some(token);
+            }
+        }
+        None
+    }
+
+    /// A token after which `end` may follow at once.
+    fn one_before(&mut self, end: Option<TokenId>, mask: &SimpleVob) -> Option<TokenId> {
+        let end = end?;
+        let allowed = |token: &TokenId| (*token as usize) < mask.len() && mask.is_allowed(*token);
+        let bytes = self.closers.bytes.iter().copied().filter(allowed).take(MAX_BYTES_AHEAD);
+        let mut tried: Vec<TokenId> = bytes.collect();
+        if self.positions_ahead > 0 {
+            self.positions_ahead -= 1;
+            tried.extend(mask.iter().filter(|&token| !self.env.is_eos(token)).take(MAX_TOKENS_AHEAD));
+        }
+        self.cost_left = self.cost_left.saturating_sub(tried.len() as u64);
+        tried
+            .into_iter()
+            .find(|&token| self.matcher.validate_tokens(&[token, end]).is_ok_and(|valid| valid == 2))
+    }
+}
+
+/// Equal for equal masks, and hardly ever for others; a mistake makes a search miss a way.
+fn digest(mask: &SimpleVob) -> u64 {
+    let mut hasher = DefaultHasher::new();
+    mask.as_slice().hash(&mut hasher);
+    hasher.finish()
+}
+
+/// Adds the first `most` tokens of `from` that the mask allows.
+fn take(ways: &mut Vec<TokenId>, mask: &SimpleVob, from: &[TokenId], most: usize) {
+    let allowed = |token: &&TokenId| (**token as usize) < mask.len() && mask.is_allowed(**token);
+    ways.extend(from.iter().filter(allowed).take(most));
+}

@@ -1,0 +1,183 @@
+//! Answers with a limit of tokens: complete and valid when they reach it, for every kind of grammar.
+
+use llgtrt_core::{AdvanceState, GrammarSpec, SequenceId, TokenId};
+use llgtrt_grammar::{CompiledGrammar, TokenLimit};
+use proptest::prelude::*;
+use serde_json::{Value, json};
+
+use crate::random_schemas::arbitrary_schema;
+use crate::support::{Bench, schema};
+
+/// What an engine does.
+#[derive(Clone, Copy, PartialEq)]
+struct Engine {
+    fast_forward: bool,
+    retract: bool,
+}
+
+const EMBEDDED: Engine = Engine { fast_forward: true, retract: true };
+const STEPPED: Engine = Engine { fast_forward: false, retract: true };
+
+/// An answer of at most `most` tokens, and whether it was completed because of the limit. `pick` chooses among the
+/// allowed tokens.
+fn generate(
+    bench: &Bench,
+    grammar: &CompiledGrammar,
+    engine: Engine,
+    most: usize,
+    mut pick: impl FnMut(&[TokenId]) -> TokenId,
+) -> (Vec<TokenId>, bool) {
+    let id = SequenceId(7);
+    bench.pool.register_within(id, grammar, TokenLimit { tokens: most, retract: engine.retract });
+    let mut tokens: Vec<TokenId> = Vec::new();
+    let mut steps = 0;
+    let closed = loop {
+        steps += 1;
+        assert!(steps < 20 * most + 100, "no end: {:?}", String::from_utf8_lossy(&bench.decode(&tokens)));
+        let before = tokens.len();
+        let (forced, state) = bench.advance(7, &tokens, engine.fast_forward);
+        tokens.extend_from_slice(&forced);
+        assert!(tokens.len() <= most, "{} tokens of {most}", tokens.len());
+        match state {
+            AdvanceState::Stop => break false,
+            AdvanceState::Limit => break true,
+            AdvanceState::Failed(error) => panic!("{error:?}"),
+            AdvanceState::Retract { keep } => {
+                assert!(engine.retract && keep + 1 >= before, "only the last token, which nobody saw");
+                tokens.truncate(keep);
+            }
+            AdvanceState::Sample => {}
+        }
+        assert!(tokens.len() < most, "cut: {:?}", String::from_utf8_lossy(&bench.decode(&tokens)));
+        let allowed = bench.fill(7, &tokens).unwrap();
+        let token = pick(&allowed);
+        if token == bench.eos() {
+            break false;
+        }
+        tokens.push(token);
+    };
+    bench.pool.remove(id);
+    (tokens, closed)
+}
+
+fn json_of(bench: &Bench, tokens: &[TokenId]) -> Value {
+    let text = String::from_utf8(bench.decode(tokens)).expect("whole characters");
+    serde_json::from_str(&text).unwrap_or_else(|error| panic!("{error}: {text:?}"))
+}
+
+/// Prefers what goes on: text, digits, commas; never an end if anything else is allowed.
+fn endless(bench: &Bench, seed: usize) -> impl FnMut(&[TokenId]) -> TokenId {
+    let mut step = seed;
+    move |allowed: &[TokenId]| {
+        step = step.wrapping_mul(31).wrapping_add(7);
+        let ends = |token: &TokenId| {
+            *token == bench.eos() || bench.decode(&[*token]).iter().any(|byte| b"\"]}".contains(byte))
+        };
+        let open: Vec<TokenId> = allowed.iter().copied().filter(|token| !ends(token)).collect();
+        if open.is_empty() { allowed[step % allowed.len()] } else { open[step % open.len()] }
+    }
+}
+
+#[test]
+fn endless_answers_end_valid_at_every_limit_from_the_shortest_up() {
+    let schemas = [
+        json!({"type": "string"}),
+        json!({"type": "string", "minLength": 12, "maxLength": 40}),
+        json!({"type": "array", "items": {"type": "string"}}),
+        json!({"type": "object", "additionalProperties": {"type": "array", "items":
+            {"type": "integer", "minimum": -9, "maximum": 99999}}}),
+        json!({"type": "object", "properties": {
+            "name": {"type": "string"}, "value": {"type": "integer", "minimum": 100},
+            "tags": {"type": "array", "items": {"enum": ["red", "green"]}, "minItems": 2},
+            "child": {"anyOf": [{"type": "null"}, {"$ref": "#"}]}},
+            "required": ["name", "value", "tags", "child"], "additionalProperties": false}),
+        json!({"type": "object", "properties": {"mail": {"type": "string", "format": "email"},
+            "net": {"type": "string", "format": "ipv4"}, "day": {"type": "string", "format": "date"}},
+            "required": ["mail", "net", "day"], "additionalProperties": false}),
+        json!({"type": "string", "pattern": "^[a-z.]+@([a-z]+\\.)+[a-z]{2,}$"}),
+        json!({"type": "object", "properties": {"id": {"type": "string", "format": "uuid"},
+            "at": {"type": "string", "format": "date-time"}}, "required": ["id", "at"],
+            "additionalProperties": false}),
+    ];
+    for bench in [Bench::bytes(), Bench::words()] {
+        for value in &schemas {
+            let grammar = bench.compile(&schema(&value.to_string()));
+            let shortest = grammar.way_out().unwrap_or_else(|| panic!("no way out: {value}")).len();
+            let validator = jsonschema::draft202012::new(value).unwrap();
+            for engine in [EMBEDDED, STEPPED] {
+                for most in (shortest..shortest + 24).chain([200, 700, 1500]) {
+                    let (tokens, _) = generate(&bench, &grammar, engine, most, endless(&bench, most));
+                    let instance = json_of(&bench, &tokens);
+                    assert!(validator.is_valid(&instance), "{instance} for {value}");
+                }
+            }
+        }
+    }
+}
+
+#[test]
+fn other_kinds_of_grammar_end_complete_as_well() {
+    let bench = Bench::words();
+    let specs = [
+        GrammarSpec::Regex("(ab)*c".to_owned()),
+        GrammarSpec::Regex("[0-9]{3}-[a-z]+!".to_owned()),
+        GrammarSpec::Choice(vec!["one".to_owned(), "twentyfive".to_owned()]),
+        GrammarSpec::Lark("start: \"<\" /[a-z ]*/ \">\" (\"[\" /[0-9]+/ \"]\")*".to_owned()),
+        GrammarSpec::Lark("start: \"“\" TEXT \"!\"\nTEXT: /[^!]+/".to_owned()),
+        GrammarSpec::JsonObject,
+    ];
+    for spec in &specs {
+        let grammar = bench.compile(spec);
+        let shortest = grammar.way_out().unwrap_or_else(|| panic!("no way out: {spec:?}")).len();
+        for most in (shortest.max(1)..shortest + 12).chain([120]) {
+            let (tokens, _) = generate(&bench, &grammar, EMBEDDED, most, endless(&bench, most));
+            let text = String::from_utf8(bench.decode(&tokens)).expect("whole characters");
+            assert!(bench.takes(&grammar, &text), "{text:?} of {spec:?}");
+        }
+    }
+}
+
+#[test]
+fn an_answer_that_ends_by_itself_is_left_alone() {
+    let bench = Bench::words();
+    let grammar = bench.compile(&schema(r#"{"enum": ["a", "b"]}"#));
+    let (tokens, closed) = generate(&bench, &grammar, EMBEDDED, 50, |allowed| allowed[0]);
+    assert!(!closed);
+    assert!(json_of(&bench, &tokens).is_string());
+}
+
+#[test]
+fn without_withdrawing_it_closes_earlier() {
+    let bench = Bench::words();
+    let grammar = bench.compile(&schema(r#"{"type": "string"}"#));
+    let letters = |allowed: &[TokenId]| if allowed.contains(&97) { 97 } else { allowed[0] };
+    let engine = Engine { fast_forward: false, retract: false };
+    for most in [20, 60, 150] {
+        let (tokens, closed) = generate(&bench, &grammar, engine, most, letters);
+        assert!(closed && tokens.len() <= most);
+        assert!(json_of(&bench, &tokens).is_string());
+    }
+}
+
+#[test]
+fn random_schemas_and_limits() {
+    let bench = Bench::words();
+    let mut runner = proptest::test_runner::TestRunner::new_with_rng(
+        ProptestConfig { cases: 120, failure_persistence: None, ..ProptestConfig::default() },
+        proptest::test_runner::TestRng::deterministic_rng(proptest::test_runner::RngAlgorithm::ChaCha),
+    );
+    let input = (arbitrary_schema(), 0_usize..60, any::<u16>(), any::<bool>());
+    runner
+        .run(&input, |(value, more, seed, fast_forward)| {
+            let grammar = bench.compile(&schema(&value.to_string()));
+            let shortest = grammar.way_out().expect("a way out").len();
+            let engine = Engine { fast_forward, retract: true };
+            let most = shortest.max(1) + more;
+            let (tokens, _) = generate(&bench, &grammar, engine, most, endless(&bench, usize::from(seed)));
+            let instance = json_of(&bench, &tokens);
+            let validator = jsonschema::draft202012::new(&value).unwrap();
+            prop_assert!(validator.is_valid(&instance), "{instance} for {value}");
+            Ok(())
+        })
+        .unwrap();
+}
