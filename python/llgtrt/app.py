@@ -14,7 +14,7 @@ import uvloop
 from llgtrt.api import HttpMetrics, Services, create_app
 from llgtrt.api.server import HttpServer, Signals, exit_now
 from llgtrt.chat import ChatTemplate, load_chat_template
-from llgtrt.config import ConfigError, ServerConfig, Settings, native_config
+from llgtrt.config import ANY_NAME, ConfigError, ServerConfig, Settings, native_config
 from llgtrt.engine import AsyncEngine, LlgtrtError, plugin_sources, process_rank, work_for_leader
 from llgtrt.hooks import ProcessorPool, load_processor_class, start_processor
 from llgtrt.serving import (
@@ -23,6 +23,7 @@ from llgtrt.serving import (
     ChatService,
     CompletionService,
     ServedModel,
+    TokenLimits,
     ValidateService,
 )
 
@@ -69,7 +70,12 @@ def build_services(
     """The use cases on a loaded engine."""
     server = settings.config.server
     info = engine.model_info
-    model = ServedModel(settings.served_model_name, info.max_sequence_tokens, info.adapters)
+    model = ServedModel(
+        settings.served_model_name,
+        info.max_sequence_tokens,
+        info.adapters,
+        any_name=server.served_model_name == ANY_NAME,
+    )
     metrics = HttpMetrics()
     if processor is not None:
         metrics.gauge(
@@ -77,6 +83,11 @@ def build_services(
             "Requests that the input processor works on, or that wait for it.",
             processor.calls,
         )
+    limits = TokenLimits(
+        max_n=server.max_n,
+        default_max_tokens=server.default_max_tokens,
+        clamp_max_tokens=server.max_tokens_beyond_context == "clamp",
+    )
     return Services(
         engine=engine,
         model=model,
@@ -85,12 +96,9 @@ def build_services(
             model,
             ChatPrompts(engine, template, processor),
             formats=AnswerFormats.of_model(engine, template.source, settings.config.tools.parser),
-            max_n=server.max_n,
-            default_max_tokens=server.default_max_tokens,
+            limits=limits,
         ),
-        completions=CompletionService(
-            engine, model, max_n=server.max_n, default_max_tokens=server.default_max_tokens
-        ),
+        completions=CompletionService(engine, model, limits=limits),
         validate=ValidateService(engine),
         server=server,
         metrics=metrics,

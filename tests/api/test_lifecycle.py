@@ -135,8 +135,8 @@ def test_p22_what_does_not_finish_is_cancelled(start_server: StartServer) -> Non
         wait_until(lambda: running(server) == 1, "the request runs")
         server.terminate()
         text = stream.result().text
-    assert "[DONE]" not in text
-    assert json.loads(text.split("\n\n")[-2].removeprefix("data: "))["error"]["code"] == "shutting_down"
+    assert text.endswith("data: [DONE]\n\n")
+    assert json.loads(text.split("\n\n")[-3].removeprefix("data: "))["error"]["code"] == "shutting_down"
     assert server.wait_exit() == 0
 
 

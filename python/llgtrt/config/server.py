@@ -1,8 +1,13 @@
 """Section ``server``: the HTTP server and what requests may ask for."""
 
+from typing import Literal
+
 from pydantic import Field
 
 from .section import Section
+
+ANY_NAME = "*"
+"""As the name of the model: every name that a request gives means the served model."""
 
 
 class ServerConfig(Section):
@@ -16,7 +21,8 @@ class ServerConfig(Section):
     root_path: str = Field(default="", description="Path prefix that a proxy in front of the server strips.")
     served_model_name: str | None = Field(
         default=None,
-        description="Name of the model in the API. null: the name of the model file or engine folder.",
+        description="Name of the model in the API. null: the name of the model file or engine folder.\n"
+        '"*": that name, and requests may call the model whatever they like.',
     )
     api_key: str | None = Field(
         default=None,
@@ -37,7 +43,13 @@ class ServerConfig(Section):
         default=None,
         ge=1,
         description="Tokens of an answer when the request has no max_tokens.\n"
-        "null: what is left of the context for chat, 16 for completions.",
+        "null: what is left of the context for chat, 16 for completions.\n"
+        "Where less is left of the context, it is that.",
+    )
+    max_tokens_beyond_context: Literal["refuse", "clamp"] = Field(
+        default="refuse",
+        description="A request whose max_tokens is more than what its prompt leaves of the context:\n"
+        "refuse it with status 400 as OpenAI does, or clamp max_tokens to what is left.",
     )
     chat_template_kwargs: list[str] = Field(
         default_factory=lambda: ["enable_thinking", "thinking", "reasoning_effort"],

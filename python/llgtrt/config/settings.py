@@ -14,6 +14,7 @@ from .merge import merge
 from .py import input_processor_file
 from .root import Config
 from .section import Section
+from .server import ANY_NAME
 
 LogLevel = Literal["debug", "info", "warning"]
 
@@ -40,25 +41,10 @@ class Settings(Section):
     log_level: LogLevel = Field(default="info", description="What goes to standard error.")
 
     @property
-    def host(self) -> str:
-        """Address to listen on."""
-        return self.config.server.host
-
-    @property
-    def port(self) -> int:
-        """Port to listen on; 0 picks a free one."""
-        return self.config.server.port
-
-    @property
-    def api_key(self) -> str | None:
-        """Key that clients must send."""
-        return self.config.server.api_key
-
-    @property
     def served_model_name(self) -> str:
         """Name of the model in the API."""
         name = self.config.server.served_model_name
-        if name is not None:
+        if name is not None and name != ANY_NAME:
             return name
         if self.model_path is None:
             return self.backend

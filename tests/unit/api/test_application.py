@@ -14,6 +14,16 @@ from starlette.routing import Route
 
 from llgtrt.api import grammar, health, openai
 from llgtrt.api.auth import OPEN_PATHS
+from llgtrt.api.errors import RequestTimeoutError, describe, error_event, error_response
+from llgtrt.engine import (
+    EngineFailedError,
+    GrammarError,
+    InvalidRequestError,
+    NotFiniteError,
+    OverloadedError,
+    ShuttingDownError,
+    new_error,
+)
 from support.asgi import AsgiCall
 from support.fake_engine import AppFactory, FakeNativeEngine
 
@@ -345,6 +355,9 @@ async def test_the_request_log_holds_no_content(
         ({"n": 10**6}, "n"),
         ({"n": 2**63}, "n"),
         ({"min_tokens": 5, "max_tokens": 4}, "min_tokens"),
+        ({"max_tokens": 0}, "max_tokens"),
+        ({"max_completion_tokens": 0}, "max_tokens"),
+        ({"echo": True}, "echo"),
         ({"min_tokens": 5, "max_tokens": 9, "max_completion_tokens": 4}, "min_tokens"),
         ({"logit_bias": {"100": 1}}, "logit_bias.100"),
         ({"stop_token_ids": [3, 100]}, "stop_token_ids[1]"),
@@ -381,6 +394,8 @@ async def test_unsupported_and_contradicting_fields(
         ({"prompt": ["a"] * 129}, "prompt"),
         ({"prompt": ["a", "b"], "n": 100}, "n"),
         ({"min_tokens": 17}, "min_tokens"),
+        ({"max_tokens": 0}, "max_tokens"),
+        ({"max_tokens": 0, "echo": True, "guided_regex": "a"}, "max_tokens"),
         ({"tools": None, "guided_x": 1}, "guided_x"),
     ],
 )
@@ -391,3 +406,54 @@ async def test_completion_fields(
         error = assert_error(await http.post("/v1/completions", json={"prompt": "a", **fields}), 400)
     assert error["param"] == param
     assert not native.handles
+
+
+async def test_an_unknown_route_says_where_the_api_is(make_app: AppFactory) -> None:
+    async with client(make_app()) as http:
+        error = assert_error(await http.post("/chat/completions", json=CHAT), 404, "not_found")
+        assert "'/chat/completions'" in error["message"]
+        assert "/v1/chat/completions" in error["message"]
+        error = assert_error(await http.get(ROUTE), 405)
+        assert ROUTE in error["message"]
+
+
+async def test_a_bad_parameter_of_a_route_is_a_400(make_app: AppFactory) -> None:
+    app = make_app()
+
+    @app.get("/counts")
+    async def counts(count: int) -> int:
+        return count
+
+    async with client(app) as http:
+        error = assert_error(await http.get("/counts?count=x"), 400)
+        assert error["param"] == "query.count"
+        assert error["message"].startswith("query.count: ")
+
+
+@pytest.mark.parametrize(
+    ("error", "status", "headers"),
+    [
+        (RequestTimeoutError(), 504, {"x-should-retry": "false"}),
+        (new_error(NotFiniteError, "no"), 500, {"x-should-retry": "false"}),
+        (new_error(OverloadedError, "no"), 503, {"retry-after": "1"}),
+        (new_error(ShuttingDownError, "no"), 503, {"retry-after": "5"}),
+        (new_error(EngineFailedError, "no"), 503, {"retry-after": "5"}),
+        (new_error(InvalidRequestError, "no"), 400, {}),
+    ],
+)
+def test_clients_are_told_whether_to_try_again(
+    error: Exception, status: int, headers: dict[str, str]
+) -> None:
+    response = error_response(error)
+    assert response.status_code == status
+    found = {name: value for name, value in response.headers.items() if "retry" in name}
+    assert found == headers
+
+
+def test_the_message_about_a_grammar_says_where() -> None:
+    error = new_error(GrammarError, "not supported", "guided_json.properties.a")
+    assert describe(error)[1]["error"]["message"] == "guided_json.properties.a: not supported"
+
+
+def test_an_error_event_ends_the_stream_as_clients_expect() -> None:
+    assert error_event(RequestTimeoutError()).endswith(b"}\n\ndata: [DONE]\n\n")

@@ -102,9 +102,7 @@ async def test_p19_headers_wait_for_the_first_payload(make_app: AppFactory, nati
     assert call.error["type"] == "invalid_request_error"
 
 
-async def test_p19_later_errors_are_events_without_done(
-    make_app: AppFactory, native: FakeNativeEngine
-) -> None:
+async def test_p19_later_errors_are_events(make_app: AppFactory, native: FakeNativeEngine) -> None:
     async with AsgiCall(make_app(), ROUTE, STREAM) as call:
         handle = await submitted(native)
         handle.put(b"data: 1\n\n")
@@ -113,7 +111,7 @@ async def test_p19_later_errors_are_events_without_done(
         await call.done()
     assert call.status == 200
     assert call.complete
-    assert b"[DONE]" not in call.body
+    assert call.body.endswith(b"data: [DONE]\n\n")
     event = json.loads(call.body.split(b"\n\n")[1].removeprefix(b"data: "))
     assert event["error"]["code"] == "engine_failed"
 
@@ -146,6 +144,7 @@ async def test_an_answer_is_one_object(make_app: AppFactory, native: FakeNativeE
         "message": {"role": "assistant", "content": "a", "refusal": None},
         "logprobs": None,
         "finish_reason": "stop",
+        "stop_reason": None,
     }
     assert answer["usage"] == {
         "prompt_tokens": 3,

@@ -214,7 +214,7 @@ async def test_p22_what_does_not_finish_is_cancelled(make_app: AppFactory, nativ
         server.signals.stop.set()
         rest = await asyncio.wait_for(reader.read(), 10)
         assert b'"code":"shutting_down"' in rest
-        assert b"[DONE]" not in rest
+        assert b"data: [DONE]" in rest
         assert native.handles[0].cancelled
         assert await server.code() == 0
         writer.close()

@@ -27,7 +27,8 @@ def engine(tmp_path: Path) -> Path:
 
 def test_defaults() -> None:
     settings = load_settings(Arguments(backend="sim"))
-    assert (settings.host, settings.port, settings.api_key) == ("0.0.0.0", 3000, None)
+    server = settings.config.server
+    assert (server.host, server.port, server.api_key) == ("0.0.0.0", 3000, None)
     assert settings.served_model_name == "sim"
     assert settings.config == Config()
 
@@ -35,7 +36,8 @@ def test_defaults() -> None:
 def test_the_command_line_wins_over_files(engine: Path, tmp_path: Path) -> None:
     file = write(tmp_path / "a.json5", {"server": {"port": 1, "host": "h", "api_key": "k", "max_n": 5}})
     settings = load_settings(Arguments(engine=engine, config=(file,), port=2, served_model_name="m"))
-    assert (settings.port, settings.host, settings.api_key) == (2, "h", "k")
+    server = settings.config.server
+    assert (server.port, server.host, server.api_key) == (2, "h", "k")
     assert settings.served_model_name == "m"
     assert settings.config.server.max_n == 5
 
