@@ -3,15 +3,18 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import dataclasses
 import gc
 import logging
+import resource
 import socket
-from pathlib import Path
+import sys
 
 import uvloop
 
 from llgtrt.api import HttpMetrics, Services, create_app
+from llgtrt.api.listen import bind, is_open_to_all
 from llgtrt.api.server import HttpServer, Signals, exit_now
 from llgtrt.chat import ChatTemplate, load_chat_template
 from llgtrt.config import ANY_NAME, ConfigError, ServerConfig, Settings, native_config
@@ -31,6 +34,11 @@ logger = logging.getLogger("llgtrt")
 
 ENGINE_STOP_S = 4.0
 """An engine that failed and does not stop must not keep the process: it has to be gone within 10 s."""
+MOST_FILES = 65_536
+"""What the limit of open files is raised to, as far as it may be."""
+FEW_FILES = 512
+SWITCH_INTERVAL_S = 0.001
+"""How long a thread may go on when the event loop wants its turn; Python's default is five times that."""
 PROCESSOR_STOP_S = 2.0
 """How long a call of the input processor that nobody waits for any more may keep the process."""
 
@@ -49,9 +57,17 @@ def run(settings: Settings) -> int:
         except LlgtrtError as error:
             raise ConfigError(str(error)) from error
     # The port is taken before a model is loaded for minutes, but opened only after.
-    with _bind(settings.config.server) as listener:
+    server = settings.config.server
+    _raise_file_limit()
+    # Threads that prepare large requests must let the event loop have its turn.
+    sys.setswitchinterval(SWITCH_INTERVAL_S)
+    with contextlib.ExitStack() as bound:
+        listeners = bind(server)
+        for listener in listeners:
+            bound.enter_context(listener)
+        _warn_of_open_port(server, listeners)
         try:
-            return uvloop.run(_serve(settings, listener))
+            return uvloop.run(_serve(settings, listeners))
         except LlgtrtError as error:
             raise ConfigError(str(error)) from error
 
@@ -105,7 +121,7 @@ def build_services(
     )
 
 
-async def _serve(settings: Settings, listener: socket.socket) -> int:
+async def _serve(settings: Settings, listeners: list[socket.socket]) -> int:
     signals = Signals()
     # The file is run before the model is loaded: what is wrong with it shows at once.
     file = settings.input_processor
@@ -122,7 +138,7 @@ async def _serve(settings: Settings, listener: socket.socket) -> int:
         # What was loaded so far stays for good: the garbage collector need not look at it again.
         gc.collect()
         gc.freeze()
-        server = HttpServer(create_app(services), settings.config.server, listener)
+        server = HttpServer(create_app(services), settings.config.server, listeners)
         code = await server.run(engine, signals)
         return code
     finally:
@@ -139,35 +155,21 @@ async def _stop(engine: AsyncEngine, code: int) -> None:
         exit_now(code, "the engine does not stop; leaving it behind")
 
 
-def _bind(server: ServerConfig) -> socket.socket:
-    try:
-        return _bind_unix(server.uds) if server.uds is not None else _bind_tcp(server.host, server.port)
-    except OSError as error:
-        where = server.uds or f"{server.host}:{server.port}"
-        raise ConfigError(f"cannot listen on {where}: {error.strerror or error}") from error
+def _warn_of_open_port(server: ServerConfig, listeners: list[socket.socket]) -> None:
+    if server.api_key is None and any(map(is_open_to_all, listeners)):
+        logger.warning(
+            "every machine that reaches this one may use the server: listen on 127.0.0.1 (--host), or set a "
+            "key (LLGTRT_API_KEY)"
+        )
 
 
-def _bind_tcp(host: str, port: int) -> socket.socket:
-    family, kind, protocol, _, address = socket.getaddrinfo(
-        host or None, port, type=socket.SOCK_STREAM, flags=socket.AI_PASSIVE
-    )[0]
-    listener = socket.socket(family, kind, protocol)
-    try:
-        listener.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
-        listener.bind(address)
-    except OSError:
-        listener.close()
-        raise
-    return listener
-
-
-def _bind_unix(path: str) -> socket.socket:
-    if Path(path).is_socket():
-        Path(path).unlink()
-    listener = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
-    try:
-        listener.bind(path)
-    except OSError:
-        listener.close()
-        raise
-    return listener
+def _raise_file_limit() -> None:
+    """A connection is a file, and the usual soft limit of 1024 is meant for programs that use select()."""
+    soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
+    wanted = MOST_FILES if hard == resource.RLIM_INFINITY else min(hard, MOST_FILES)
+    if soft == resource.RLIM_INFINITY or soft >= wanted:
+        if soft != resource.RLIM_INFINITY and soft < FEW_FILES:
+            logger.warning("only %d files may be open, and each connection is one (ulimit -n)", soft)
+        return
+    resource.setrlimit(resource.RLIMIT_NOFILE, (wanted, hard))
+    logger.debug("the limit of open files is raised from %d to %d", soft, wanted)

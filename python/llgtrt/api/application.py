@@ -14,6 +14,7 @@ from starlette.middleware.cors import CORSMiddleware
 
 from llgtrt.api import grammar, health, openai
 from llgtrt.api.auth import ApiKeyMiddleware
+from llgtrt.api.browser import BrowserMiddleware
 from llgtrt.api.context import RequestContextMiddleware, UnhandledErrorMiddleware
 from llgtrt.api.errors import HttpError, handle_error
 from llgtrt.api.services import Services
@@ -63,6 +64,14 @@ def _middleware(services: Services) -> list[Middleware]:
             )
         )
     layers.append(Middleware(UnhandledErrorMiddleware))
+    layers.append(
+        Middleware(
+            BrowserMiddleware,
+            allowed_hosts=server.allowed_hosts,
+            origins=server.cors_origins,
+            has_key=server.api_key is not None,
+        )
+    )
     if server.api_key is not None:
         layers.append(Middleware(ApiKeyMiddleware, api_key=server.api_key, root_path=server.root_path))
     return layers

@@ -80,6 +80,9 @@ def _check_content_type(request: Request) -> None:
         raise HttpError(415, "Encoded request bodies are not accepted.", param="content-encoding")
     content_type = request.headers.get("content-type")
     if content_type is None:
+        # A page can send a body without a type to any server, without asking it first.
+        if "origin" in request.headers:
+            raise HttpError(415, "The content type must be application/json.", param="content-type")
         return
     media_type, _, parameters = content_type.partition(";")
     media_type = media_type.strip().lower()

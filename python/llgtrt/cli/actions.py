@@ -1,14 +1,19 @@
 """What the command does once its line is parsed: print something, or serve."""
 
 import logging
+import os
+import re
 import sys
+from collections.abc import Mapping
 from dataclasses import replace
 
 from llgtrt.config import (
+    FLAGS,
     Arguments,
     Config,
     ConfigError,
     chat_template,
+    environment_variable,
     load_config,
     load_settings,
     locate_model,
@@ -19,6 +24,11 @@ from llgtrt.config.gguf import read_text_value
 
 logger = logging.getLogger("llgtrt")
 
+OTHER_VARIABLES = frozenset({"LLGTRT_SHARED", "LLGTRT_TRTLLM_PLUGIN"})
+"""Variables that are no option: what tests use, and what the option of another command is called."""
+
+_OF_KUBERNETES = re.compile(r"_SERVICE_(HOST|PORT)|_PORT_\d+_(TCP|UDP|SCTP)|^LLGTRT_(TEST|UPDATE)")
+
 
 def perform(arguments: Arguments) -> int:
     """Does what the arguments ask for and gives the exit code.
@@ -27,6 +37,8 @@ def perform(arguments: Arguments) -> int:
         ConfigError: the configuration or the model cannot be used.
     """
     set_up_logging(arguments)
+    for name in unknown_variables(os.environ):
+        logger.warning("%s is set, but there is no such option", name)
     if arguments.print_config or arguments.print_complete_config:
         _write(print_config(_printed_config(arguments)))
         return 0
@@ -36,6 +48,20 @@ def perform(arguments: Arguments) -> int:
     if arguments.test_py:
         return _test_py(arguments)
     return _serve(arguments)
+
+
+def unknown_variables(environment: Mapping[str, str]) -> list[str]:
+    """Variables that look like options and are none, perhaps misspelt.
+
+    Kubernetes sets variables for the services of a namespace, such as ``LLGTRT_SERVICE_HOST`` and
+    ``LLGTRT_PORT_80_TCP_ADDR`` for one named llgtrt: those are not meant.
+    """
+    known = {environment_variable(name) for name in FLAGS} | OTHER_VARIABLES
+    return sorted(
+        name
+        for name in environment
+        if name.startswith("LLGTRT_") and name not in known and not _OF_KUBERNETES.search(name)
+    )
 
 
 def set_up_logging(arguments: Arguments) -> None:

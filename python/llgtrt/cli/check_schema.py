@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from llgtrt.cli.schema_files import STDIN, Source, find_files, read_schemas
+from llgtrt.cli.schema_files import STDIN, SUFFIXES, Source, find_files, read_schemas
 from llgtrt.config import Arguments, ConfigError, load_config
 
 if TYPE_CHECKING:
@@ -147,6 +147,8 @@ def _callback(
 
     checker = SchemaChecker(settings.llguidance, tokenizer, jobs)
     found = find_files(list(files))
+    if not found:
+        raise click.UsageError(f"no {', '.join(SUFFIXES)} file in {', '.join(map(str, files))}")
     many = len(found) > 1 or any(path != STDIN and path.is_dir() for path in files)
     reports = _reports(found, checker, options, jobs)
     if as_json:

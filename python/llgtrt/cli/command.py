@@ -54,6 +54,9 @@ def run(argv: list[str]) -> int:
         # The reader of --print-config or --help has gone; nothing is left to say to it.
         sys.stderr.close()
         return 1
+    except OSError as error:
+        _complain(f"{error.filename or 'standard output'}: {error.strerror or error}")
+        return 1
     return result if isinstance(result, int) else 0
 
 
@@ -93,7 +96,7 @@ def _option(name: str, flag: Flag) -> click.Option:
         case "choice":
             return click.Option(declaration, type=click.Choice(flag.choices), **common)
         case "port":
-            return click.Option(declaration, type=click.IntRange(0, 65_535), metavar="PORT", **common)
+            return _PortOption(declaration, type=click.IntRange(0, 65_535), metavar="PORT", **common)
         case "path":
             return click.Option(declaration, type=click.Path(path_type=Path), metavar="PATH", **common)
         case "paths":
@@ -102,6 +105,15 @@ def _option(name: str, flag: Flag) -> click.Option:
             )
         case "text":
             return click.Option(declaration, metavar="TEXT", **common)
+
+
+class _PortOption(click.Option):
+    """A port from the environment may be somebody else's variable."""
+
+    def resolve_envvar_value(self, ctx: click.Context) -> str | None:
+        """Kubernetes sets ``LLGTRT_PORT=tcp://10.0.0.1:80`` in every pod beside a service named llgtrt."""
+        value = super().resolve_envvar_value(ctx)
+        return None if value is not None and "://" in value else value
 
 
 def _callback(engines: tuple[Path, ...], engine: Path | None, **values: Any) -> int:

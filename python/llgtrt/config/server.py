@@ -33,6 +33,12 @@ class ServerConfig(Section):
     cors_origins: list[str] = Field(
         default_factory=list, description='Web origins that browsers may call from; ["*"] is any.'
     )
+    allowed_hosts: list[str] = Field(
+        default_factory=list,
+        description="Names in the Host header that are answered, without the port. Empty: programs may use\n"
+        "any name, and without a key web pages only an IP address or localhost.\n"
+        '["*"] is any for everybody.',
+    )
     max_body_bytes: int = Field(
         default=8 * 1024 * 1024, ge=1, description="Size of a request body, in bytes."
     )
@@ -65,6 +71,12 @@ class ServerConfig(Section):
     )
     drain_timeout_s: float = Field(
         default=90.0, ge=0, description="Seconds that running requests may take to finish after SIGTERM."
+    )
+    exit_after_stall_s: float | None = Field(
+        default=None,
+        ge=0,
+        description="End the process once the engine has been stalled for this long (see\n"
+        "runtime.stall_timeout_ms), in seconds, so that a supervisor starts a new one. null: never.",
     )
     write_timeout_s: float = Field(
         default=30.0, gt=0, description="Drop a client that reads nothing for this long, in seconds."

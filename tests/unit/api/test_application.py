@@ -65,7 +65,7 @@ async def test_p24_every_route_needs_the_key_but_the_two_probes(make_app: AppFac
                     assert response.status_code == 200, path
                 else:
                     assert response.status_code == 401, path
-    assert {"/v1/health/live", "/v1/health/ready"} == OPEN_PATHS
+    assert {"/health", "/v1/health/live", "/v1/health/ready"} == OPEN_PATHS
     assert {route.path for route in routes} >= OPEN_PATHS
 
 
