@@ -7,6 +7,7 @@ import contextlib
 import dataclasses
 import gc
 import logging
+import os
 import resource
 import socket
 import sys
@@ -18,7 +19,15 @@ from llgtrt.api.listen import bind, is_open_to_all
 from llgtrt.api.server import HttpServer, Signals, exit_now
 from llgtrt.chat import ChatTemplate, load_chat_template
 from llgtrt.config import ANY_NAME, ConfigError, ServerConfig, Settings, native_config
-from llgtrt.engine import AsyncEngine, LlgtrtError, plugin_sources, process_rank, work_for_leader
+from llgtrt.engine import (
+    AsyncEngine,
+    LlgtrtError,
+    __version__,
+    plugin_sources,
+    process_rank,
+    start_core_log,
+    work_for_leader,
+)
 from llgtrt.hooks import ProcessorPool, load_processor_class, start_processor
 from llgtrt.serving import (
     AnswerFormats,
@@ -51,6 +60,7 @@ def run(settings: Settings) -> int:
     Raises:
         ConfigError: the port, the configuration or the model is unusable; no port was opened.
     """
+    start_core_log(settings.log_level, json_lines=settings.config.server.log_format == "json")
     if settings.backend == "trtllm" and process_rank() > 0:
         try:
             return work_for_leader(native_config(settings))
@@ -134,7 +144,7 @@ async def _serve(settings: Settings, listeners: list[socket.socket]) -> int:
         if kind is not None and file is not None:
             processor = await start_processor(kind, file, settings, engine, template)
         services = build_services(settings, engine, template, processor)
-        logger.info("serving %s with the %s engine", services.model.name, engine.model_info.backend)
+        _say_what_is_served(settings, services)
         # What was loaded so far stays for good: the garbage collector need not look at it again.
         gc.collect()
         gc.freeze()
@@ -153,6 +163,25 @@ async def _stop(engine: AsyncEngine, code: int) -> None:
     except asyncio.TimeoutError:
         # A thread that hangs in native code cannot be ended, and Python would wait for it.
         exit_now(code, "the engine does not stop; leaving it behind")
+
+
+def _say_what_is_served(settings: Settings, services: Services) -> None:
+    info = services.engine.model_info
+    fields: dict[str, object] = {
+        "version": __version__,
+        "model": services.model.name,
+        "engine": info.backend,
+        "context_tokens": info.max_sequence_tokens,
+        "slots": info.max_batch_size,
+        "vocabulary": info.vocab_size,
+        "cores": len(os.sched_getaffinity(0)),
+        "memory_mb": resource.getrusage(resource.RUSAGE_SELF).ru_maxrss // 1024,
+    }
+    if settings.model_path is not None:
+        fields["file"] = str(settings.model_path)
+    if services.server.default_max_tokens is not None:
+        fields["default_max_tokens"] = services.server.default_max_tokens
+    logger.info("loaded", extra={"fields": fields})
 
 
 def _warn_of_open_port(server: ServerConfig, listeners: list[socket.socket]) -> None:

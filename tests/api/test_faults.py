@@ -59,6 +59,8 @@ def test_a_dead_engine_ends_the_process(start_server: StartServer, kind: str) ->
         assert json.loads(last.removeprefix("data: "))["error"]["code"] == "engine_failed", text
         assert text.endswith("data: [DONE]\n\n")
     assert server.wait_exit(10) == EXIT_ENGINE_FAILED
+    # The core's own words, from a thread that Python knows nothing of.
+    assert "ERROR llgtrt_runtime" in server.output
 
 
 def test_an_engine_that_aborts_the_process(start_server: StartServer) -> None:

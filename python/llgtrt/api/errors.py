@@ -10,7 +10,9 @@ from pydantic_core import to_json
 from starlette.exceptions import HTTPException
 from starlette.requests import Request
 from starlette.responses import Response
+from starlette.types import Receive, Scope, Send
 
+from llgtrt.api.record import note
 from llgtrt.engine import LlgtrtError
 from llgtrt.serving import ModelNotFoundError, RequestError
 from llgtrt.serving.errors import quote
@@ -115,10 +117,23 @@ def describe(error: BaseException) -> tuple[int, dict[str, Any], dict[str, str]]
     return 500, error_object("Internal server error.", SERVER_ERROR, None, "internal_error"), {}
 
 
-def error_response(error: BaseException) -> Response:
+class ErrorResponse(Response):
+    """An error object, whose code goes into the log."""
+
+    def __init__(self, error: BaseException) -> None:
+        status, body, headers = describe(error)
+        self.error_code = body["error"]["code"] or body["error"]["type"]
+        super().__init__(to_json(body), status, headers, "application/json")
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        """Sends it."""
+        note(scope, error=self.error_code)
+        await super().__call__(scope, receive, send)
+
+
+def error_response(error: BaseException) -> ErrorResponse:
     """The response for an exception."""
-    status, body, headers = describe(error)
-    return Response(to_json(body), status, headers, "application/json")
+    return ErrorResponse(error)
 
 
 async def handle_error(request: Request, error: Exception) -> Response:

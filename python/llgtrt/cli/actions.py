@@ -7,6 +7,7 @@ import sys
 from collections.abc import Mapping
 from dataclasses import replace
 
+from llgtrt import logs
 from llgtrt.config import (
     FLAGS,
     Arguments,
@@ -37,8 +38,6 @@ def perform(arguments: Arguments) -> int:
         ConfigError: the configuration or the model cannot be used.
     """
     set_up_logging(arguments)
-    for name in unknown_variables(os.environ):
-        logger.warning("%s is set, but there is no such option", name)
     if arguments.print_config or arguments.print_complete_config:
         _write(print_config(_printed_config(arguments)))
         return 0
@@ -67,13 +66,20 @@ def unknown_variables(environment: Mapping[str, str]) -> list[str]:
 def set_up_logging(arguments: Arguments) -> None:
     """Sends log lines to standard error; standard output is for what --print-... prints."""
     level = logging.DEBUG if arguments.debug else logging.WARNING if arguments.quiet else logging.INFO
-    logging.basicConfig(
-        stream=sys.stderr, level=level, format="%(asctime)s %(levelname)s %(name)s: %(message)s", force=True
-    )
+    logs.set_up(level)
 
 
 def _serve(arguments: Arguments) -> int:
-    settings = load_settings(arguments)
+    level = logging.getLogger().level
+    form: logs.LogFormat = "text"
+    logs.hold(level)
+    try:
+        for name in unknown_variables(os.environ):
+            logger.warning("%s is set, but there is no such option", name)
+        settings = load_settings(arguments)
+        form = settings.config.server.log_format
+    finally:
+        logs.set_up(level, form)
     if settings.lora_root is not None and settings.backend != "trtllm":
         logger.warning("--lora-root is ignored: LoRA comes with the TensorRT-LLM engine")
     for file in settings.config_files:

@@ -4,6 +4,8 @@ from typing import Literal
 
 from pydantic import Field
 
+from llgtrt.logs import LogFormat
+
 from .section import Section
 
 ANY_NAME = "*"
@@ -90,5 +92,10 @@ class ServerConfig(Section):
         default=75.0, ge=0, description="Keep an idle connection open for this long, in seconds."
     )
     log_requests: bool = Field(
-        default=False, description="Log one line per request. Prompts, answers and keys are never logged."
+        default=True,
+        description="Log one line at the end of each request, but not of probes. Prompts, answers and keys\n"
+        "are never logged.",
+    )
+    log_format: LogFormat = Field(
+        default="text", description="Lines of text, or a JSON object per line; the core's lines as well."
     )

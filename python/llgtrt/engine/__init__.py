@@ -10,7 +10,7 @@ from llgtrt._native import (
     Usage,
     __version__,
 )
-from llgtrt.engine.client import AsyncEngine, ModelInfo
+from llgtrt.engine.client import AsyncEngine, ModelInfo, start_core_log
 from llgtrt.engine.errors import (
     ConfigurationError,
     ConstraintError,
@@ -57,5 +57,6 @@ __all__ = [
     "new_error",
     "plugin_sources",
     "process_rank",
+    "start_core_log",
     "work_for_leader",
 ]

@@ -21,6 +21,11 @@ logger = logging.getLogger("llgtrt.engine")
 UNREADABLE = "The engine's output could not be read."
 
 
+def start_core_log(level: str, json_lines: bool) -> None:
+    """Lets the core write its log to standard error. Levels: ``debug``, ``info``, ``warning``."""
+    _native.init_logging("warn" if level == "warning" else level, json=json_lines)
+
+
 @dataclass(frozen=True, slots=True)
 class ModelInfo:
     """What the core knows about the loaded model."""

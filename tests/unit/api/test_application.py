@@ -24,6 +24,7 @@ from llgtrt.engine import (
     ShuttingDownError,
     new_error,
 )
+from llgtrt.logs import TextFormatter
 from support.asgi import AsgiCall
 from support.fake_engine import AppFactory, FakeNativeEngine
 
@@ -296,9 +297,13 @@ async def test_the_request_log_holds_no_content(
     async with client(app, authorization=f"Bearer {KEY}") as http:
         await http.post(ROUTE, json=body)
         await http.post("/v1/x%0d%0ay?secret=1", json=body)
-    lines = [record.getMessage() for record in caplog.records if record.name == "llgtrt.requests"]
-    assert len(lines) == 2
-    text = caplog.text
+    records = [record for record in caplog.records if record.name == "llgtrt.requests"]
+    assert len(records) == 2
+    lines = [TextFormatter().format(record) for record in records]
+    text = caplog.text + "\n".join(lines)
+    assert "path=/v1/chat/completions status=503" in lines[0]
+    assert "error=overloaded" in lines[0]
+    assert "secret" not in lines[1]
     assert "private" not in text
     assert KEY not in text
     assert not any("\r" in line or "\n" in line for line in lines)
