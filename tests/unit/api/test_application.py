@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import asyncio
 import logging
+import re
+from collections.abc import Iterator
 from typing import Any
 
 import httpx
@@ -66,7 +68,7 @@ async def test_p24_every_route_needs_the_key_but_the_two_probes(make_app: AppFac
                     assert response.status_code == 200, path
                 else:
                     assert response.status_code == 401, path
-    assert {"/health", "/v1/health/live", "/v1/health/ready"} == OPEN_PATHS
+    assert {"/docs", "/health", "/openapi.json", "/v1/health/live", "/v1/health/ready"} == OPEN_PATHS
     assert {route.path for route in routes} >= OPEN_PATHS
 
 
@@ -462,3 +464,50 @@ def test_the_message_about_a_grammar_says_where() -> None:
 
 def test_an_error_event_ends_the_stream_as_clients_expect() -> None:
     assert error_event(RequestTimeoutError()).endswith(b"}\n\ndata: [DONE]\n\n")
+
+
+def references(value: Any) -> Iterator[str]:
+    if isinstance(value, dict):
+        if isinstance(value.get("$ref"), str):
+            yield value["$ref"]
+        for one in value.values():
+            yield from references(one)
+    elif isinstance(value, list):
+        for one in value:
+            yield from references(one)
+
+
+async def test_the_openapi_document_is_whole(make_app: AppFactory) -> None:
+    document = make_app(api_key=KEY).openapi()
+    assert document["openapi"].startswith("3.1")
+    for reference in references(document):
+        place: Any = document
+        for step in reference.removeprefix("#/").split("/"):
+            place = place[step]
+    for path, operations in document["paths"].items():
+        for operation in operations.values():
+            named = {one["name"] for one in operation.get("parameters", ()) if one["in"] == "path"}
+            assert named == set(re.findall(r"{(\w+)}", path))
+            assert {"200", "401", "500"} <= set(operation["responses"])
+            for status, response in operation["responses"].items():
+                assert response["description"]
+                schemas = [one["schema"] for one in response["content"].values()]
+                is_error = {"$ref": "#/components/schemas/ErrorBody"} in schemas
+                assert is_error == (status != "200"), (path, status)
+    assert set(document["paths"]["/metrics"]["get"]["responses"]["200"]["content"]) == {"text/plain"}
+    chat = document["paths"][ROUTE]["post"]["responses"]
+    assert {"400", "404", "408", "413", "415", "503", "504"} <= set(chat)
+    assert set(chat["200"]["content"]) == {"application/json", "text/event-stream"}
+
+
+async def test_the_documentation_needs_neither_a_key_nor_another_server(make_app: AppFactory) -> None:
+    async with client(make_app(api_key=KEY)) as http:
+        page = await http.get("/docs")
+        assert page.status_code == 200
+        assert page.headers["content-type"].startswith("text/html")
+        assert ROUTE in page.text
+        assert "max_completion_tokens" in page.text
+        assert "<script" not in page.text
+        assert not re.findall(r"(?:src|href)=[\"']?(?:https?:)?//", page.text)
+        assert (await http.get("/openapi.json")).status_code == 200
+        assert (await http.get("/redoc")).status_code == 401
