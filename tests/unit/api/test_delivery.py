@@ -287,7 +287,8 @@ async def test_structured_output_is_encoded_and_nothing_of_it_is_lost(
             FakeDelta([FakeChoice(0, '\n{"name": "f", "arguments": {}', None)], error=error), last=True
         )
         await call.done()
-    *events, last = call.body.decode().strip().split("\n\n")
+    *events, last, done = call.body.decode().strip().split("\n\n")
+    assert done == "data: [DONE]"
     chunks = [json.loads(event.removeprefix("data: ")) for event in events]
     deltas = [choice["delta"] for chunk in chunks for choice in chunk["choices"]]
     assert "".join(delta.get("content") or "" for delta in deltas) == "Hello world"
