@@ -139,6 +139,9 @@ def _callback(
     for path in files:
         if path != STDIN and not path.exists():
             raise click.UsageError(f"{path}: no such file or folder")
+    found = find_files(list(files))
+    if not found:
+        raise click.UsageError(f"no {', '.join(SUFFIXES)} file in {', '.join(map(str, files))}")
     options = Options(residual, _instances(instances), as_json, quiet)
     settings, _ = load_config(Arguments(config=config), with_tokenizer=False)
     jobs = jobs or len(os.sched_getaffinity(0))
@@ -146,9 +149,6 @@ def _callback(
     from llgtrt.serving.schema_check import SchemaChecker
 
     checker = SchemaChecker(settings.llguidance, tokenizer, jobs)
-    found = find_files(list(files))
-    if not found:
-        raise click.UsageError(f"no {', '.join(SUFFIXES)} file in {', '.join(map(str, files))}")
     many = len(found) > 1 or any(path != STDIN and path.is_dir() for path in files)
     reports = _reports(found, checker, options, jobs)
     if as_json:
