@@ -18,7 +18,7 @@ from .tokenizer import TokenizerConfig
 PATH_OPTIONS = {
     "py": ("input_processor", "hf_model_dir", "visual_engine_dir"),
     "server": ("uds",),
-    "trtllm": ("plugin_path", "encoder_dir", "lora_prefetch_dir"),
+    "trtllm": ("plugin_path", "encoder_dir"),
 }
 """Options that hold a path, by section; a relative one counts from the folder of the file that names it."""
 

@@ -237,12 +237,12 @@ def test_the_template_beside_a_named_configuration_is_found(engine: Path, tmp_pa
 def test_relative_paths_count_from_the_file(engine: Path, tmp_path: Path) -> None:
     content = {
         "server": {"uds": "run/llgtrt.sock"},
-        "trtllm": {"plugin_path": "../plugin.so", "lora_prefetch_dir": "/lora"},
+        "trtllm": {"plugin_path": "../plugin.so", "encoder_dir": "/encoder"},
     }
     config = load_settings(Arguments(engine=engine, config=(write(tmp_path / "a.json5", content),))).config
     assert config.server.uds == str(tmp_path / "run/llgtrt.sock")
     assert config.trtllm.plugin_path == str(tmp_path.parent / "plugin.so")
-    assert config.trtllm.lora_prefetch_dir == "/lora"
+    assert config.trtllm.encoder_dir == "/encoder"
 
 
 def test_options_that_a_gguf_model_overrules_are_named(
