@@ -97,7 +97,9 @@ class GenerateRequest:
         parse_special: read the names of control tokens in prompt texts as control tokens.
             A name with U+FDD0 after its first character stays text (the guard is removed).
         n: choices per prompt.
-        max_tokens: most tokens per choice; ``None`` is what is left of the context.
+        max_tokens: most tokens per choice; ``None`` is what is left of the context, 0 evaluates the
+            prompt only, for its text and log-probabilities.
+        clamp_max_tokens: where ``max_tokens`` is more than what is left of the context, take what is left.
         seed: choice ``i`` uses ``seed + i``; ``None`` draws fresh entropy.
         logprobs: ``None`` is off; otherwise the number of alternatives per token.
         prompt_logprobs: report log-probabilities of the prompt (with ``echo``).
@@ -151,6 +153,7 @@ class GenerateRequest:
         parse_special: bool = True,
         n: int = 1,
         max_tokens: int | None = None,
+        clamp_max_tokens: bool = False,
         min_tokens: int = 0,
         temperature: float = 1.0,
         top_k: int = 0,
@@ -392,8 +395,8 @@ def config_fields() -> str:
     For the test that compares both sides.
     """
 
-def init_logging(level: str) -> None:
-    """Sends the core's log to standard error.
+def init_logging(level: str, *, json: bool = False) -> None:
+    """Sends the core's log to standard error, a line of text or of JSON per event.
 
     Levels: ``error``, ``warn``, ``info``, ``debug``, ``trace``, ``off``, or the directives of tracing's
     filter. The first call wins.

@@ -3,19 +3,31 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import dataclasses
 import gc
 import logging
+import os
+import resource
 import socket
-from pathlib import Path
+import sys
 
 import uvloop
 
 from llgtrt.api import HttpMetrics, Services, create_app
+from llgtrt.api.listen import bind, is_open_to_all
 from llgtrt.api.server import HttpServer, Signals, exit_now
 from llgtrt.chat import ChatTemplate, load_chat_template
-from llgtrt.config import ConfigError, ServerConfig, Settings, native_config
-from llgtrt.engine import AsyncEngine, LlgtrtError, plugin_sources, process_rank, work_for_leader
+from llgtrt.config import ANY_NAME, ConfigError, ServerConfig, Settings, native_config
+from llgtrt.engine import (
+    AsyncEngine,
+    LlgtrtError,
+    __version__,
+    plugin_sources,
+    process_rank,
+    start_core_log,
+    work_for_leader,
+)
 from llgtrt.hooks import ProcessorPool, load_processor_class, start_processor
 from llgtrt.serving import (
     AnswerFormats,
@@ -23,6 +35,7 @@ from llgtrt.serving import (
     ChatService,
     CompletionService,
     ServedModel,
+    TokenLimits,
     ValidateService,
 )
 
@@ -30,6 +43,11 @@ logger = logging.getLogger("llgtrt")
 
 ENGINE_STOP_S = 4.0
 """An engine that failed and does not stop must not keep the process: it has to be gone within 10 s."""
+MOST_FILES = 65_536
+"""What the limit of open files is raised to, as far as it may be."""
+FEW_FILES = 512
+SWITCH_INTERVAL_S = 0.001
+"""How long a thread may go on when the event loop wants its turn; Python's default is five times that."""
 PROCESSOR_STOP_S = 2.0
 """How long a call of the input processor that nobody waits for any more may keep the process."""
 
@@ -42,15 +60,24 @@ def run(settings: Settings) -> int:
     Raises:
         ConfigError: the port, the configuration or the model is unusable; no port was opened.
     """
+    start_core_log(settings.log_level, json_lines=settings.config.server.log_format == "json")
     if settings.backend == "trtllm" and process_rank() > 0:
         try:
             return work_for_leader(native_config(settings))
         except LlgtrtError as error:
             raise ConfigError(str(error)) from error
     # The port is taken before a model is loaded for minutes, but opened only after.
-    with _bind(settings.config.server) as listener:
+    server = settings.config.server
+    _raise_file_limit()
+    # Threads that prepare large requests must let the event loop have its turn.
+    sys.setswitchinterval(SWITCH_INTERVAL_S)
+    with contextlib.ExitStack() as bound:
+        listeners = bind(server)
+        for listener in listeners:
+            bound.enter_context(listener)
+        _warn_of_open_port(server, listeners)
         try:
-            return uvloop.run(_serve(settings, listener))
+            return uvloop.run(_serve(settings, listeners))
         except LlgtrtError as error:
             raise ConfigError(str(error)) from error
 
@@ -69,7 +96,12 @@ def build_services(
     """The use cases on a loaded engine."""
     server = settings.config.server
     info = engine.model_info
-    model = ServedModel(settings.served_model_name, info.max_sequence_tokens, info.adapters)
+    model = ServedModel(
+        settings.served_model_name,
+        info.max_sequence_tokens,
+        info.adapters,
+        any_name=server.served_model_name == ANY_NAME,
+    )
     metrics = HttpMetrics()
     if processor is not None:
         metrics.gauge(
@@ -77,6 +109,11 @@ def build_services(
             "Requests that the input processor works on, or that wait for it.",
             processor.calls,
         )
+    limits = TokenLimits(
+        max_n=server.max_n,
+        default_max_tokens=server.default_max_tokens,
+        clamp_max_tokens=server.max_tokens_beyond_context == "clamp",
+    )
     return Services(
         engine=engine,
         model=model,
@@ -85,19 +122,16 @@ def build_services(
             model,
             ChatPrompts(engine, template, processor),
             formats=AnswerFormats.of_model(engine, template.source, settings.config.tools.parser),
-            max_n=server.max_n,
-            default_max_tokens=server.default_max_tokens,
+            limits=limits,
         ),
-        completions=CompletionService(
-            engine, model, max_n=server.max_n, default_max_tokens=server.default_max_tokens
-        ),
+        completions=CompletionService(engine, model, limits=limits),
         validate=ValidateService(engine),
         server=server,
         metrics=metrics,
     )
 
 
-async def _serve(settings: Settings, listener: socket.socket) -> int:
+async def _serve(settings: Settings, listeners: list[socket.socket]) -> int:
     signals = Signals()
     # The file is run before the model is loaded: what is wrong with it shows at once.
     file = settings.input_processor
@@ -110,11 +144,11 @@ async def _serve(settings: Settings, listener: socket.socket) -> int:
         if kind is not None and file is not None:
             processor = await start_processor(kind, file, settings, engine, template)
         services = build_services(settings, engine, template, processor)
-        logger.info("serving %s with the %s engine", services.model.name, engine.model_info.backend)
+        _say_what_is_served(settings, services)
         # What was loaded so far stays for good: the garbage collector need not look at it again.
         gc.collect()
         gc.freeze()
-        server = HttpServer(create_app(services), settings.config.server, listener)
+        server = HttpServer(create_app(services), settings.config.server, listeners)
         code = await server.run(engine, signals)
         return code
     finally:
@@ -131,35 +165,40 @@ async def _stop(engine: AsyncEngine, code: int) -> None:
         exit_now(code, "the engine does not stop; leaving it behind")
 
 
-def _bind(server: ServerConfig) -> socket.socket:
-    try:
-        return _bind_unix(server.uds) if server.uds is not None else _bind_tcp(server.host, server.port)
-    except OSError as error:
-        where = server.uds or f"{server.host}:{server.port}"
-        raise ConfigError(f"cannot listen on {where}: {error.strerror or error}") from error
+def _say_what_is_served(settings: Settings, services: Services) -> None:
+    info = services.engine.model_info
+    fields: dict[str, object] = {
+        "version": __version__,
+        "model": services.model.name,
+        "engine": info.backend,
+        "context_tokens": info.max_sequence_tokens,
+        "slots": info.max_batch_size,
+        "vocabulary": info.vocab_size,
+        "cores": len(os.sched_getaffinity(0)),
+        "memory_mb": resource.getrusage(resource.RUSAGE_SELF).ru_maxrss // 1024,
+    }
+    if settings.model_path is not None:
+        fields["file"] = str(settings.model_path)
+    if services.server.default_max_tokens is not None:
+        fields["default_max_tokens"] = services.server.default_max_tokens
+    logger.info("loaded", extra={"fields": fields})
 
 
-def _bind_tcp(host: str, port: int) -> socket.socket:
-    family, kind, protocol, _, address = socket.getaddrinfo(
-        host or None, port, type=socket.SOCK_STREAM, flags=socket.AI_PASSIVE
-    )[0]
-    listener = socket.socket(family, kind, protocol)
-    try:
-        listener.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
-        listener.bind(address)
-    except OSError:
-        listener.close()
-        raise
-    return listener
+def _warn_of_open_port(server: ServerConfig, listeners: list[socket.socket]) -> None:
+    if server.api_key is None and any(map(is_open_to_all, listeners)):
+        logger.warning(
+            "every machine that reaches this one may use the server: listen on 127.0.0.1 (--host), or set a "
+            "key (LLGTRT_API_KEY)"
+        )
 
 
-def _bind_unix(path: str) -> socket.socket:
-    if Path(path).is_socket():
-        Path(path).unlink()
-    listener = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
-    try:
-        listener.bind(path)
-    except OSError:
-        listener.close()
-        raise
-    return listener
+def _raise_file_limit() -> None:
+    """A connection is a file, and the usual soft limit of 1024 is meant for programs that use select()."""
+    soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
+    wanted = MOST_FILES if hard == resource.RLIM_INFINITY else min(hard, MOST_FILES)
+    if soft == resource.RLIM_INFINITY or soft >= wanted:
+        if soft != resource.RLIM_INFINITY and soft < FEW_FILES:
+            logger.warning("only %d files may be open, and each connection is one (ulimit -n)", soft)
+        return
+    resource.setrlimit(resource.RLIMIT_NOFILE, (wanted, hard))
+    logger.debug("the limit of open files is raised from %d to %d", soft, wanted)

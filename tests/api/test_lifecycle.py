@@ -13,6 +13,7 @@ from typing import Any
 import httpx
 import pytest
 
+from llgtrt.api.server import EXIT_ENGINE_FAILED
 from support.api import CHAT, chat, chunks_of, error_of, finish_reasons, ok
 from support.server import ServerProcess, free_port, run_llgtrt, wait_until
 from support.sim import StartServer
@@ -135,8 +136,8 @@ def test_p22_what_does_not_finish_is_cancelled(start_server: StartServer) -> Non
         wait_until(lambda: running(server) == 1, "the request runs")
         server.terminate()
         text = stream.result().text
-    assert "[DONE]" not in text
-    assert json.loads(text.split("\n\n")[-2].removeprefix("data: "))["error"]["code"] == "shutting_down"
+    assert text.endswith("data: [DONE]\n\n")
+    assert json.loads(text.split("\n\n")[-3].removeprefix("data: "))["error"]["code"] == "shutting_down"
     assert server.wait_exit() == 0
 
 
@@ -223,3 +224,30 @@ def test_a_unix_socket(start_server: StartServer, tmp_path: Any) -> None:
         assert ok(client.post(CHAT, json=chat()))
     server.terminate()
     assert server.wait_exit() == 0
+
+
+def test_the_log_is_json_if_asked_for_the_cores_part_too(start_server: StartServer) -> None:
+    server = start_server(
+        "--debug",
+        server={"log_format": "json"},
+        sim={"faults": [{"kind": "fail_engine", "at_step": 2, "prompt_contains": "kill"}]},
+    )
+    post(server, chat("hello", max_tokens=3))
+    post(server, chat("kill", max_tokens=9))
+    assert server.wait_exit() == EXIT_ENGINE_FAILED
+    lines = [json.loads(line) for line in server.output.splitlines()]
+    assert all({"time", "level", "logger", "message"} <= set(line) for line in lines)
+    (loaded,) = [line for line in lines if line["message"] == "loaded"]
+    assert (loaded["model"], loaded["engine"], loaded["context_tokens"]) == ("sim-model", "sim", 4096)
+    first, second = [line for line in lines if line["logger"] == "llgtrt.requests"]
+    assert (first["path"], first["status"], first["completion_tokens"]) == (CHAT, 200, 3)
+    assert (second["status"], second["error"]) == (503, "engine_failed")
+    assert first["request_id"] != second["request_id"]
+    assert any(line["logger"].startswith("llgtrt_runtime") and line["level"] == "ERROR" for line in lines)
+
+
+def test_a_hangup_drains(start_server: StartServer) -> None:
+    server = start_server()
+    server.process.send_signal(signal.SIGHUP)
+    assert server.wait_exit(10) == 0
+    assert "SIGHUP: draining" in server.output

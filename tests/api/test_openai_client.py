@@ -94,9 +94,9 @@ def test_errors_arrive_as_the_clients_own(openai: OpenAI) -> None:
         openai.chat.completions.create(model="other", messages=ASK)
     with pytest.raises(openai_package.BadRequestError) as tools:
         openai.chat.completions.create(
-            **chat(), tools=[{"type": "function", "function": {"name": "f", "parameters": {}}}]
+            **chat(), tools=[{"type": "function", "function": {"name": "f", "parameters": {"type": "x"}}}]
         )
-    assert "not supported yet" in tools.value.message
+    assert tools.value.param == "tools[0].function.parameters.type"
 
 
 def test_an_error_in_a_stream_is_raised_by_the_client(openai: OpenAI) -> None:

@@ -198,7 +198,7 @@ BAD_GRAMMARS = [
     {"guided_regex": r"(a)\1"},
     {"guided_regex": "(?=a)"},
     {"guided_grammar": "start: ((("},
-    {"guided_grammar": 'root ::= "a"'},
+    {"guided_grammar": 'root ::= "a'},
     {"guided_json": {"type": "object", "properties": []}},
     {"guided_json": {"pattern": "{{x}}", "type": "string"}},
     {"response_format": {"type": "llguidance", "grammar": "not json"}},
@@ -408,6 +408,88 @@ def test_p28_a_prompt_too_long(http: httpx.Client, stream: bool) -> None:
         assert error["code"] == "context_length_exceeded"
     error = error_of(http.post(COMPLETIONS, json={"prompt": [65] * 5000, "stream": stream}))
     assert error["code"] == "context_length_exceeded"
+
+
+@pytest.mark.parametrize("stream", [False, True])
+def test_the_overlong_request_is_refused_in_openais_words(http: httpx.Client, stream: bool) -> None:
+    error = error_of(http.post(CHAT, json=chat(max_tokens=4096, stream=stream)))
+    assert re.match(
+        r"This model's maximum context length is 4096 tokens\. However, you requested \d+ tokens "
+        r"\(\d+ in the messages, 4096 in the completion\)\.",
+        error["message"],
+    ), error["message"]
+    error = error_of(http.post(COMPLETIONS, json={"prompt": [65] * 5000, "stream": stream}))
+    assert error["message"].startswith("This model's maximum context length is 4096 tokens. However, you")
+
+
+def test_the_end_of_the_context_needs_no_room_for_the_default(http: httpx.Client) -> None:
+    # 16 tokens are the default, but nobody asked for them.
+    body = ok(http.post(COMPLETIONS, json={"prompt": [65] * 4090, "ignore_eos": True}))
+    assert body["usage"]["total_tokens"] == 4096
+
+
+def test_defaults_and_wishes_are_clamped_to_what_fits(start_server: StartServer) -> None:
+    server = start_server(
+        runtime={"max_seq_len": 200},
+        server={"default_max_tokens": 1000, "max_tokens_beyond_context": "clamp"},
+    )
+    with httpx.Client(base_url=server.base_url) as client:
+        for fields in ({}, {"max_tokens": 5000}, {"max_tokens": -1}, {"max_completion_tokens": 5000.0}):
+            answer = ok(client.post(CHAT, json=chat(ignore_eos=True, **fields)))
+            assert answer["usage"]["total_tokens"] == 200, fields
+        assert error_of(client.post(CHAT, json=chat("x" * 300)))["code"] == "context_length_exceeded"
+
+
+def test_the_prompt_alone_can_be_scored(http: httpx.Client) -> None:
+    body = {"prompt": "Go", "echo": True, "logprobs": 1, "max_tokens": 0}
+    answer = ok(http.post(COMPLETIONS, json=body))
+    choice = answer["choices"][0]
+    assert (choice["text"], choice["finish_reason"]) == ("Go", "length")
+    assert choice["logprobs"]["tokens"][1:] == ["G", "o"]
+    assert answer["usage"]["completion_tokens"] == 0
+    assert joined(stream_text(http, COMPLETIONS, body)) == "Go"
+
+
+@pytest.mark.parametrize("path", [CHAT, COMPLETIONS])
+def test_what_stopped_an_answer_is_in_it(http: httpx.Client, path: str) -> None:
+    def choice(**fields: Any) -> dict[str, Any]:
+        body = chat(**fields) if path == CHAT else {"prompt": "Go", "seed": 7, "max_tokens": 99, **fields}
+        answer: dict[str, Any] = ok(http.post(path, json=body))["choices"][0]
+        return answer
+
+    assert choice(stop=["never there", " "])["stop_reason"] == " "
+    assert choice(stop_token_ids=[32])["stop_reason"] == 32
+    assert choice(guided_choice=["yes"])["stop_reason"] is None
+
+
+def test_messages_about_schemas_name_the_place(http: httpx.Client) -> None:
+    schema = {"type": "object", "properties": {"a": {"type": "stsring"}}}
+    error = error_of(http.post(CHAT, json=chat(guided_json=schema)))
+    assert error["param"].startswith("guided_json.properties.a")
+    assert error["message"].startswith(error["param"] + ": ")
+
+
+def test_a_grammar_of_llamacpp_is_enforced(http: httpx.Client) -> None:
+    gbnf = 'root ::= "(" root ")" | digit\ndigit ::= [0-9]'
+    for fields in ({"grammar": gbnf}, {"ebnf": gbnf}, {"response_format": {"type": "ebnf", "ebnf": gbnf}}):
+        text = text_of(ok(http.post(CHAT, json=chat(max_tokens=400, **fields))))
+        assert re.fullmatch(r"\(*[0-9]\)*", text), text
+        assert text.count("(") == text.count(")")
+
+
+def test_the_whitespace_of_json_can_be_forbidden(http: httpx.Client) -> None:
+    outputs = {"json": SCHEMA, "regex": None, "disable_any_whitespace": True}
+    for seed in range(5):
+        text = text_of(ok(http.post(CHAT, json=chat(seed=seed, structured_outputs=outputs))))
+        assert not re.search(r"\s", re.sub(r'"(\\.|[^"\\])*"', '""', text)), text
+
+
+def test_any_name_can_be_allowed(start_server: StartServer) -> None:
+    server = start_server("--served-model-name", "*")
+    with httpx.Client(base_url=server.base_url) as client:
+        assert ok(client.post(CHAT, json=chat(model="gpt-4o-mini")))["model"] == "gpt-4o-mini"
+        assert ok(client.get("/v1/models"))["data"][0]["id"] == "sim"
+        assert ok(client.post(CHAT, json=chat(model="")))["model"] == "sim"
 
 
 def test_p29_seeds(http: httpx.Client) -> None:

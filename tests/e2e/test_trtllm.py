@@ -19,6 +19,9 @@ import pytest
 from llgtrt.config.trtllm import PLUGIN_NAME, PLUGIN_VARIABLE
 from support.server import ServerProcess, clean_environment, llgtrt_executable, run_llgtrt, wait_until
 
+# The first test compiles the plugin, which takes minutes on a busy machine.
+pytestmark = pytest.mark.timeout(600)
+
 ROOT = Path(__file__).resolve().parents[2]
 SCHEMA = {
     "type": "object",
@@ -42,8 +45,9 @@ def plugin(tmp_path_factory: pytest.TempPathFactory) -> Path:
     folder = tmp_path_factory.mktemp("plugin")
     source = ROOT / "rust/llgtrt-engine-trtllm/plugin"
     for arguments in (
-        ["-S", str(source), "-B", str(folder), "-DLLGTRT_STANDIN=ON"],
-        ["--build", str(folder)],
+        # Without optimization: it is compiled in a third of the time, which a busy machine needs.
+        ["-S", str(source), "-B", str(folder), "-DLLGTRT_STANDIN=ON", "-DCMAKE_BUILD_TYPE=Debug"],
+        ["--build", str(folder), "--parallel", "2"],
     ):
         subprocess.run([cmake, *arguments], check=True, stdout=subprocess.DEVNULL)
     return folder / PLUGIN_NAME
@@ -76,7 +80,9 @@ def make_engine(folder: Path, switches: str = "") -> Path:
         "version": "1.2.1",
         "pretrained_config": {
             "architecture": "LlamaForCausalLM",
+            "dtype": "float16",
             "logits_dtype": "float32",
+            "num_hidden_layers": 4,
             "vocab_size": 128,
             "mapping": {"world_size": 1, "tp_size": 1, "pp_size": 1},
         },
@@ -100,11 +106,13 @@ def write_adapter(file: Path) -> None:
     """A LoRA adapter in the form that the engine reads."""
     header = json.dumps(
         {
-            "weights": {"dtype": "F32", "shape": [1, 4], "data_offsets": [0, 16]},
+            "weights": {"dtype": "F16", "shape": [1, 8], "data_offsets": [0, 16]},
             "config": {"dtype": "I32", "shape": [1, 3], "data_offsets": [16, 28]},
         }
     ).encode()
-    file.write_bytes(struct.pack("<Q", len(header)) + header + bytes(28))
+    # Module 0 (attn_qkv), layer 0, rank 8.
+    row = struct.pack("<3i", 0, 0, 8)
+    file.write_bytes(struct.pack("<Q", len(header)) + header + bytes(16) + row)
 
 
 @pytest.fixture(scope="module")

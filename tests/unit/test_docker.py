@@ -27,7 +27,7 @@ def run(tmp_path: Path) -> RunScript:
     """Runs a script with commands on PATH that write their arguments down and say ``{config: 1}``."""
     bin_folder = tmp_path / "bin"
     bin_folder.mkdir()
-    for name in ("docker", "mpirun", "llgtrt"):
+    for name in ("docker", "mpirun", "llgtrt", "srun", "scontrol"):
         command = bin_folder / name
         command.write_text(
             f'#!/bin/sh\nprintf "%s\\0" {name} "$@" > "{tmp_path}/called"\necho "{{config: 1}}"\n'
@@ -216,6 +216,17 @@ def test_one_process_for_each_rank(
     assert run("launch.sh", str(folder), *flags, **variables).returncode == 0
     assert called()[: len(expected)] == expected
     assert called()[-2 - len(flags) :] == ["serve", str(folder), *flags]
+
+
+def test_the_example_for_slurm(run: RunScript, called: Callable[[], list[str]]) -> None:
+    process = run(
+        "../docker/examples/slurm.sbatch", ENGINE="/shared/engine", IMAGE="i.sqsh", SLURM_JOB_NODELIST="n"
+    )
+    assert process.returncode == 0, process.stderr
+    assert called()[0] == "srun"
+    assert called()[-5:] == ["llgtrt", "serve", "/engine", "--port", "3000"]
+    assert "--container-mounts=/shared/engine:/engine:ro" in called()
+    assert run("../docker/examples/slurm.sbatch", IMAGE="i.sqsh").returncode != 0, "there is no engine"
 
 
 def test_only_what_is_copied_goes_to_the_build() -> None:

@@ -13,22 +13,23 @@ import llgtrt
 PACKAGE = Path(llgtrt.__path__[0])
 
 MAY_IMPORT = {
-    "config": set(),
+    "logs": set(),
+    "config": {"logs"},
     "engine": set(),
     "chat": {"config", "tools"},
     "tools": {"config"},
     "hooks": {"config", "engine", "chat"},
     "serving": {"engine", "chat", "tools", "hooks", "config"},
-    "api": {"serving", "engine", "config"},
+    "api": {"serving", "engine", "config", "logs"},
     # For users of other engines: no configuration, no server.
     "schema": {"engine"},
-    "cli": {"app", "serving", "hooks", "config"},
+    "cli": {"app", "serving", "hooks", "config", "logs"},
     "app": {"api", "serving", "hooks", "chat", "tools", "engine", "config"},
 }
 """Layers of ``llgtrt`` and the layers below them that they use."""
 
 WEB_FRAMEWORK = {"fastapi", "starlette", "uvicorn"}
-WITHOUT_WEB_FRAMEWORK = ("config", "engine", "chat", "tools", "hooks", "serving")
+WITHOUT_WEB_FRAMEWORK = ("logs", "config", "engine", "chat", "tools", "hooks", "serving")
 
 
 def modules(layer: str) -> list[Path]:

@@ -14,8 +14,11 @@ from starlette.middleware.cors import CORSMiddleware
 
 from llgtrt.api import grammar, health, openai
 from llgtrt.api.auth import ApiKeyMiddleware
+from llgtrt.api.browser import BrowserMiddleware
 from llgtrt.api.context import RequestContextMiddleware, UnhandledErrorMiddleware
+from llgtrt.api.docs_page import docs_page
 from llgtrt.api.errors import HttpError, handle_error
+from llgtrt.api.responses import OF_EVERY_ROUTE
 from llgtrt.api.services import Services
 from llgtrt.engine import LlgtrtError, __version__
 from llgtrt.serving import ChatRequest, CompletionRequest, RequestError, ValidateRequest
@@ -29,11 +32,16 @@ def create_app(services: Services) -> FastAPI:
         summary="LLM inference whose constrained answers are always valid",
         middleware=_middleware(services),
         redirect_slashes=False,
+        # FastAPI's own pages load scripts from elsewhere.
+        docs_url=None,
+        redoc_url=None,
+        responses=OF_EVERY_ROUTE,
     )
     application.state.services = services
     application.include_router(openai.router)
     application.include_router(grammar.router)
     application.include_router(health.router)
+    application.add_route("/docs", docs_page, methods=["GET", "HEAD"], include_in_schema=False)
     for error_type in (RequestError, LlgtrtError, HttpError, HTTPException, RequestValidationError):
         application.add_exception_handler(error_type, handle_error)
 
@@ -63,6 +71,14 @@ def _middleware(services: Services) -> list[Middleware]:
             )
         )
     layers.append(Middleware(UnhandledErrorMiddleware))
+    layers.append(
+        Middleware(
+            BrowserMiddleware,
+            allowed_hosts=server.allowed_hosts,
+            origins=server.cors_origins,
+            has_key=server.api_key is not None,
+        )
+    )
     if server.api_key is not None:
         layers.append(Middleware(ApiKeyMiddleware, api_key=server.api_key, root_path=server.root_path))
     return layers

@@ -1,4 +1,4 @@
-"""The API key: everything but the two probes needs it."""
+"""The API key: everything but the probes and the documentation needs it."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from starlette.types import ASGIApp, Receive, Scope, Send
 
 from llgtrt.api.errors import HttpError, error_response
 
-OPEN_PATHS = frozenset({"/v1/health/live", "/v1/health/ready"})
+OPEN_PATHS = frozenset({"/docs", "/health", "/openapi.json", "/v1/health/live", "/v1/health/ready"})
 """Denied is the default: a new route needs the key without anybody remembering to say so."""
 
 

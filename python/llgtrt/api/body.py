@@ -13,7 +13,7 @@ from starlette.requests import ClientDisconnect, Request
 
 from llgtrt.api.errors import HttpError
 from llgtrt.config import ServerConfig
-from llgtrt.serving import parse_request
+from llgtrt.serving import in_proportion, parse_request
 
 Model = TypeVar("Model", bound=BaseModel)
 
@@ -35,7 +35,7 @@ async def read_request(request: Request, server: ServerConfig, model: type[Model
         RequestError: it is not JSON, not an object, or a field is wrong.
     """
     body = await read_json_body(request, most_bytes=server.max_body_bytes, timeout_s=server.header_timeout_s)
-    return parse_request(model, body)
+    return await in_proportion(len(body), parse_request, model, body)
 
 
 async def read_json_body(request: Request, *, most_bytes: int, timeout_s: float) -> bytes:
@@ -80,6 +80,9 @@ def _check_content_type(request: Request) -> None:
         raise HttpError(415, "Encoded request bodies are not accepted.", param="content-encoding")
     content_type = request.headers.get("content-type")
     if content_type is None:
+        # A page can send a body without a type to any server, without asking it first.
+        if "origin" in request.headers:
+            raise HttpError(415, "The content type must be application/json.", param="content-type")
         return
     media_type, _, parameters = content_type.partition(";")
     media_type = media_type.strip().lower()

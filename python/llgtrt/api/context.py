@@ -6,14 +6,20 @@ import logging
 import re
 import time
 import uuid
+from typing import Any
 
 from starlette.requests import ClientDisconnect
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from llgtrt.api.errors import error_response
 from llgtrt.api.metrics import HttpMetrics
+from llgtrt.api.record import RECORD
+from llgtrt.logs import REQUEST_ID
 
 logger = logging.getLogger("llgtrt.requests")
+
+PROBES = frozenset({"/health", "/v1/health/live", "/v1/health/ready", "/v1/health/model", "/metrics"})
+"""Routes that machines ask every few seconds: they are in the metrics, not in the log."""
 
 CLIENT_CLOSED = 499
 """Status in the metrics for a request whose client left before the answer began."""
@@ -22,7 +28,7 @@ _REQUEST_ID = re.compile(rb"[\x21-\x7e]{1,128}")
 
 
 class RequestContextMiddleware:
-    """The outermost layer: ``X-Request-Id``, metrics, the request log."""
+    """The outermost layer: ``X-Request-Id``, metrics, the request log, written at the very end."""
 
     def __init__(self, app: ASGIApp, metrics: HttpMetrics, log_requests: bool) -> None:
         self._app = app
@@ -35,6 +41,9 @@ class RequestContextMiddleware:
             await self._app(scope, receive, send)
             return
         request_id = _request_id(scope)
+        token = REQUEST_ID.set(request_id.decode())
+        record: dict[str, Any] = {}
+        scope[RECORD] = record
         started = time.monotonic()
         status = CLIENT_CLOSED
 
@@ -51,15 +60,18 @@ class RequestContextMiddleware:
         finally:
             route = getattr(scope.get("route"), "path", "unknown")
             self._metrics.request(route, scope["method"], status)
-            if self._log_requests:
-                logger.info(
-                    "%s %s %d %.0f ms id=%s",
-                    scope["method"],
-                    route,
-                    status,
-                    (time.monotonic() - started) * 1000,
-                    request_id.decode(),
-                )
+            if self._log_requests and route not in PROBES:
+                client = scope.get("client")
+                fields = {
+                    "method": scope["method"],
+                    "path": scope["path"][:200] if route == "unknown" else route,
+                    "status": status,
+                    "ms": round((time.monotonic() - started) * 1000, 1),
+                    "client": f"{client[0]}:{client[1]}" if client else "unix",
+                    **record,
+                }
+                logger.info("request", extra={"fields": fields})
+            REQUEST_ID.reset(token)
 
 
 class UnhandledErrorMiddleware:

@@ -15,8 +15,9 @@ from pydantic_core import to_json
 from starlette.responses import Response
 from starlette.types import Message, Receive, Scope, Send
 
-from llgtrt.api.errors import RequestTimeoutError, error_event, error_response
+from llgtrt.api.errors import RequestTimeoutError, describe, error_event, error_response
 from llgtrt.api.metrics import HttpMetrics
+from llgtrt.api.record import note, note_answer
 from llgtrt.engine import Sink, StreamCancelledError
 from llgtrt.serving import Generation
 
@@ -61,6 +62,7 @@ class GenerationResponse(Response, ABC):
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         """Delivers the generation, or cancels it with its client."""
         self._task = asyncio.current_task()
+        note(scope, stream=self._generation.streaming)
         self._abort_connection = scope.get("extensions", {}).get("llgtrt.abort")
         self._active_at = self._loop.time()
         if self._limits.request_timeout_s is not None:
@@ -70,10 +72,12 @@ class GenerationResponse(Response, ABC):
         try:
             await self._deliver(scope, receive, send)
         except StreamCancelledError:
+            note(scope, outcome="client left")
             return
         except asyncio.CancelledError:
             if not self._aborted:
                 raise
+            note(scope, outcome="client too slow")
         finally:
             self._stream.cancel()
             watch.cancel()
@@ -154,8 +158,11 @@ class JsonGenerationResponse(GenerationResponse):
         except StreamCancelledError:
             raise
         except Exception as error:
-            response = error_response(self._generation.explain(error))
+            failure = error_response(self._generation.explain(error))
+            note(scope, error=failure.error_code)
+            response: Response = failure
         else:
+            note_answer(scope, delta)
             response = Response(to_json(self._generation.response(delta)), media_type="application/json")
         start: Message = {
             "type": "http.response.start",
@@ -217,6 +224,7 @@ class SseGenerationResponse(GenerationResponse):
             if not started:
                 await error_response(error)(scope, receive, send)
             else:
+                note(scope, error=describe(error)[1]["error"]["code"])
                 await self._write(
                     send, {"type": "http.response.body", "body": error_event(error), "more_body": False}
                 )

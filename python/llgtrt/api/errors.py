@@ -5,13 +5,17 @@ from __future__ import annotations
 import logging
 from typing import Any
 
+from fastapi.exceptions import RequestValidationError
 from pydantic_core import to_json
 from starlette.exceptions import HTTPException
 from starlette.requests import Request
 from starlette.responses import Response
+from starlette.types import Receive, Scope, Send
 
+from llgtrt.api.record import note
 from llgtrt.engine import LlgtrtError
 from llgtrt.serving import ModelNotFoundError, RequestError
+from llgtrt.serving.errors import quote
 
 logger = logging.getLogger("llgtrt.api")
 
@@ -57,9 +61,11 @@ _CORE_ERRORS: dict[str, tuple[int, str, str | None]] = {
 }
 """HTTP status, error type and code of each kind of the core's errors. Those not listed are defects: 500."""
 
-RETRY_AFTER_S = {"overloaded": "1", "shutting_down": "5"}
+RETRY_AFTER_S = {"overloaded": "1", "shutting_down": "5", "engine_failed": "5"}
 
-_HTTP_MESSAGES = {404: "There is no such route.", 405: "This route does not allow the method."}
+DO_NOT_RETRY = {"x-should-retry": "false"}
+"""OpenAI's clients repeat every 5xx by themselves unless told not to. What took too long once, or made the
+model fail, would do so again."""
 
 
 def error_object(message: str, type_: str, param: str | None, code: str | None) -> dict[str, Any]:
@@ -87,11 +93,23 @@ def describe(error: BaseException) -> tuple[int, dict[str, Any], dict[str, str]]
         status, type_, code = _CORE_ERRORS[error.kind]
         retry_after = RETRY_AFTER_S.get(error.kind)
         headers = {"retry-after": retry_after} if retry_after else {}
-        return status, error_object(error.message, type_, error.param, code), headers
+        if status == 500:
+            headers = dict(DO_NOT_RETRY)
+        message = error.message
+        if error.kind == "grammar" and error.param:
+            # Most clients show the message only.
+            message = f"{error.param}: {message}"
+        return status, error_object(message, type_, error.param, code), headers
     if isinstance(error, RequestTimeoutError):
-        return 504, error_object("The request took too long.", SERVER_ERROR, None, "request_timeout"), {}
+        body = error_object("The request took too long.", SERVER_ERROR, None, "request_timeout")
+        return 504, body, dict(DO_NOT_RETRY)
+    if isinstance(error, RequestValidationError):
+        # Parameters in the path or the query: bodies are read by hand.
+        first = error.errors()[0]
+        param = ".".join(str(part) for part in first["loc"])
+        return 400, error_object(f"{param}: {first['msg']}.", INVALID_REQUEST, param, None), {}
     if isinstance(error, HTTPException):
-        message = _HTTP_MESSAGES.get(error.status_code, str(error.detail))
+        message = str(error.detail)
         type_ = INVALID_REQUEST if error.status_code < 500 else SERVER_ERROR
         code = "not_found" if error.status_code == 404 else None
         return error.status_code, error_object(message, type_, None, code), dict(error.headers or {})
@@ -99,17 +117,38 @@ def describe(error: BaseException) -> tuple[int, dict[str, Any], dict[str, str]]
     return 500, error_object("Internal server error.", SERVER_ERROR, None, "internal_error"), {}
 
 
-def error_response(error: BaseException) -> Response:
+class ErrorResponse(Response):
+    """An error object, whose code goes into the log."""
+
+    def __init__(self, error: BaseException) -> None:
+        status, body, headers = describe(error)
+        self.error_code = body["error"]["code"] or body["error"]["type"]
+        super().__init__(to_json(body), status, headers, "application/json")
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        """Sends it."""
+        note(scope, error=self.error_code)
+        await super().__call__(scope, receive, send)
+
+
+def error_response(error: BaseException) -> ErrorResponse:
     """The response for an exception."""
-    status, body, headers = describe(error)
-    return Response(to_json(body), status, headers, "application/json")
+    return ErrorResponse(error)
 
 
-async def handle_error(_request: Request, error: Exception) -> Response:
+async def handle_error(request: Request, error: Exception) -> Response:
     """The application's exception handler."""
+    if isinstance(error, HTTPException) and error.status_code in (404, 405):
+        path = quote(request.url.path)
+        message = (
+            f"There is no route {path}; the API is under /v1, such as /v1/chat/completions."
+            if error.status_code == 404
+            else f"The route {path} does not allow the method {quote(request.method, 20)}."
+        )
+        error = HTTPException(error.status_code, message, error.headers)
     return error_response(error)
 
 
 def error_event(error: BaseException) -> bytes:
-    """A server-sent event for an error after the headers were sent."""
-    return b"data: " + to_json(describe(error)[1]) + b"\n\n"
+    """A server-sent event for an error after the headers were sent, and the mark that nothing follows."""
+    return b"data: " + to_json(describe(error)[1]) + b"\n\ndata: [DONE]\n\n"

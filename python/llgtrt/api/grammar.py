@@ -7,6 +7,7 @@ from starlette.requests import Request
 from starlette.responses import Response
 
 from llgtrt.api.body import read_request, request_body
+from llgtrt.api.responses import OF_BODIES, json_object
 from llgtrt.api.services import services_of
 from llgtrt.serving import ValidateRequest
 
@@ -18,6 +19,7 @@ router = APIRouter()
     tags=["grammar"],
     summary="Check a grammar, and instances against it",
     openapi_extra=request_body("ValidateRequest"),
+    responses={**json_object("The report."), **OF_BODIES},
     response_model=None,
 )
 async def validate(request: Request) -> Response:

@@ -4,11 +4,12 @@ from __future__ import annotations
 
 from fastapi import APIRouter
 from starlette.requests import Request
-from starlette.responses import JSONResponse, Response
+from starlette.responses import JSONResponse, PlainTextResponse, Response
 
 from llgtrt.api.delivery import DeliveryLimits, JsonGenerationResponse
 from llgtrt.api.errors import HttpError
 from llgtrt.api.metrics import CONTENT_TYPE
+from llgtrt.api.responses import errors, json_object
 from llgtrt.api.services import services_of
 from llgtrt.serving import CompletionRequest
 
@@ -18,7 +19,12 @@ PROBE = CompletionRequest(prompt="Hello", max_tokens=1, temperature=0.0)
 
 
 @router.head("/v1/health/live", include_in_schema=False)
-@router.get("/v1/health/live", summary="Is the process alive", response_model=None)
+@router.get(
+    "/v1/health/live",
+    summary="Is the process alive",
+    responses=json_object("It is."),
+    response_model=None,
+)
 async def live() -> Response:
     """200 as long as the event loop turns, whatever the engine does."""
     return JSONResponse({"status": "live"})
@@ -27,7 +33,12 @@ async def live() -> Response:
 @router.head("/health", include_in_schema=False)
 @router.get("/health", include_in_schema=False)
 @router.head("/v1/health/ready", include_in_schema=False)
-@router.get("/v1/health/ready", summary="May requests be sent here", response_model=None)
+@router.get(
+    "/v1/health/ready",
+    summary="May requests be sent here",
+    responses={**json_object("They may."), **errors(503)},
+    response_model=None,
+)
 async def ready(request: Request) -> Response:
     """200 while requests are accepted; 503 while draining, and when the engine has stalled or failed."""
     state, explanation = services_of(request).engine.health()
@@ -36,7 +47,12 @@ async def ready(request: Request) -> Response:
     return JSONResponse({"status": "ready"})
 
 
-@router.get("/v1/health/model", summary="Does the model generate", response_model=None)
+@router.get(
+    "/v1/health/model",
+    summary="Does the model generate",
+    responses={**json_object("A text_completion of one token."), **errors(503, 504)},
+    response_model=None,
+)
 async def model(request: Request) -> Response:
     """Generates one token; 200 with the completion when it came."""
     services = services_of(request)
@@ -45,7 +61,13 @@ async def model(request: Request) -> Response:
     return JsonGenerationResponse(generation, limits, services.metrics)
 
 
-@router.get("/metrics", summary="Prometheus metrics", response_model=None)
+@router.get(
+    "/metrics",
+    summary="Prometheus metrics",
+    response_class=PlainTextResponse,
+    responses={200: {"description": "The metrics as text."}},
+    response_model=None,
+)
 async def metrics(request: Request) -> Response:
     """Metrics of the core and of the HTTP side in Prometheus text format."""
     services = services_of(request)

@@ -16,10 +16,13 @@ from llgtrt.api.delivery import (
     SseGenerationResponse,
 )
 from llgtrt.api.patience import while_connected
+from llgtrt.api.responses import errors, generation, json_object
 from llgtrt.api.services import Services, services_of
 from llgtrt.serving import ChatRequest, CompletionRequest, Generation
 
 router = APIRouter()
+
+MODEL_NAME = {"name": "name", "in": "path", "required": True, "schema": {"type": "string"}}
 
 
 @router.post(
@@ -27,6 +30,7 @@ router = APIRouter()
     tags=["openai"],
     summary="Answer a conversation",
     openapi_extra=request_body("ChatRequest"),
+    responses=generation("A chat.completion, or chat.completion.chunk events and [DONE]."),
     response_model=None,
 )
 async def chat_completions(request: Request) -> Response:
@@ -39,8 +43,8 @@ async def chat_completions(request: Request) -> Response:
     began = clock()
     start = services.chat.start(chat)
     timeout_s = services.server.request_timeout_s
-    generation = await while_connected(request, start, timeout_s, services.metrics)
-    return _deliver(services, generation, clock() - began)
+    started = await while_connected(request, start, timeout_s, services.metrics)
+    return _deliver(services, started, clock() - began)
 
 
 @router.post(
@@ -48,6 +52,7 @@ async def chat_completions(request: Request) -> Response:
     tags=["openai"],
     summary="Continue a text",
     openapi_extra=request_body("CompletionRequest"),
+    responses=generation("A text_completion, or events with its parts and [DONE]."),
     response_model=None,
 )
 async def completions(request: Request) -> Response:
@@ -58,7 +63,13 @@ async def completions(request: Request) -> Response:
 
 
 @router.head("/v1/models", include_in_schema=False)
-@router.get("/v1/models", tags=["openai"], summary="List the served model", response_model=None)
+@router.get(
+    "/v1/models",
+    tags=["openai"],
+    summary="List the served model",
+    responses=json_object("The list."),
+    response_model=None,
+)
 async def list_models(request: Request) -> Response:
     """OpenAI's list of models; it holds the one that is served."""
     return JSONResponse({"object": "list", "data": services_of(request).model.objects()})
@@ -66,12 +77,20 @@ async def list_models(request: Request) -> Response:
 
 @router.head("/v1/models/{name:path}", include_in_schema=False)
 @router.get(
-    "/v1/models/{name:path}", tags=["openai"], summary="Describe the served model", response_model=None
+    "/v1/models/{name:path}",
+    tags=["openai"],
+    summary="Describe the served model",
+    responses={**json_object("The model."), **errors(404)},
+    # Declared by hand: for a parameter of its own FastAPI adds a 422 that never comes.
+    openapi_extra={"parameters": [MODEL_NAME]},
+    response_model=None,
 )
 async def get_model(request: Request) -> Response:
     """One model; a name that is not served is 404."""
     model = services_of(request).model
-    name = model.resolve(request.path_params["name"])
+    name = request.path_params["name"]
+    if name not in (one["id"] for one in model.objects()):
+        name = model.name if model.any_name else model.resolve(name)
     return JSONResponse(next(one for one in model.objects() if one["id"] == name))
 
 

@@ -10,13 +10,14 @@ import os
 import signal
 import socket
 import sys
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from typing import NoReturn
 
 import uvicorn
 from starlette.types import ASGIApp
 
 from llgtrt.api.http_protocol import LimitedHttpProtocol
+from llgtrt.api.listen import address
 from llgtrt.config import ConfigError, ServerConfig
 from llgtrt.engine import AsyncEngine, EngineFailedError, ShuttingDownError, new_error
 
@@ -41,13 +42,13 @@ def exit_now(code: int, reason: str) -> NoReturn:
 
 
 class Signals:
-    """SIGTERM and SIGINT. The first asks to drain; the second, or one while loading, ends the process."""
+    """SIGTERM, SIGINT, SIGHUP. The first asks to drain; the next, or one while loading, ends the process."""
 
     def __init__(self) -> None:
         self.stop = asyncio.Event()
         self.can_drain = False
         loop = asyncio.get_running_loop()
-        for number in (signal.SIGTERM, signal.SIGINT):
+        for number in (signal.SIGTERM, signal.SIGINT, signal.SIGHUP):
             loop.add_signal_handler(number, self._receive, number)
 
     def _receive(self, number: signal.Signals) -> None:
@@ -70,13 +71,15 @@ class _Uvicorn(uvicorn.Server):
 
 
 class HttpServer:
-    """Serves an application on a bound socket until a signal comes or the engine fails."""
+    """Serves an application on bound sockets until a signal comes or the engine fails."""
 
-    def __init__(self, application: ASGIApp, config: ServerConfig, listener: socket.socket) -> None:
+    def __init__(
+        self, application: ASGIApp, config: ServerConfig, listeners: Sequence[socket.socket]
+    ) -> None:
         # uvicorn warns of every connection that does not speak HTTP; the metrics are the place for those.
         logging.getLogger("uvicorn.error").setLevel(logging.ERROR)
         self._config = config
-        self._listener = listener
+        self._listeners = list(listeners)
         self._uvicorn = _Uvicorn(
             uvicorn.Config(
                 application,
@@ -100,14 +103,14 @@ class HttpServer:
         """Serves, and gives the exit code: 0 after a signal, another if the engine failed.
 
         Raises:
-            ConfigError: the socket cannot be listened on.
+            ConfigError: a socket cannot be listened on.
         """
         self._listen()
-        serving = asyncio.ensure_future(self._uvicorn.serve(sockets=[self._listener]))
-        failed = asyncio.ensure_future(_failure(engine))
+        serving = asyncio.ensure_future(self._uvicorn.serve(sockets=self._listeners))
+        failed = asyncio.ensure_future(_failure(engine, self._config.exit_after_stall_s))
         stop = asyncio.ensure_future(signals.stop.wait())
         signals.can_drain = True
-        logger.info("listening on %s", _address(self._listener))
+        logger.info("listening on %s", ", ".join(map(address, self._listeners)))
         try:
             await asyncio.wait({serving, failed, stop}, return_when=asyncio.FIRST_COMPLETED)
             if not serving.done() and not failed.done():
@@ -123,12 +126,13 @@ class HttpServer:
 
     def _listen(self) -> None:
         # uvicorn listens as well, but ends the process itself when it cannot.
-        try:
-            self._listener.listen(2048)
-        except OSError as error:
-            raise ConfigError(
-                f"cannot listen on {_address(self._listener)}: {error.strerror or error}"
-            ) from error
+        for listener in self._listeners:
+            try:
+                listener.listen(2048)
+            except OSError as error:  # noqa: PERF203 (one or two sockets)
+                raise ConfigError(
+                    f"cannot listen on {address(listener)}: {error.strerror or error}"
+                ) from error
 
     async def _drain(self, engine: AsyncEngine, failed: asyncio.Future[str]) -> None:
         """Refuses what is new, lets what runs finish, and cancels what takes too long."""
@@ -160,17 +164,23 @@ class HttpServer:
         return True
 
 
-async def _failure(engine: AsyncEngine) -> str:
-    """Returns the explanation once the engine has failed."""
+async def _failure(engine: AsyncEngine, exit_after_stall_s: float | None) -> str:
+    """Returns the explanation once the engine has failed, or has been stalled for too long."""
+    clock = asyncio.get_running_loop().time
+    stalled_since: float | None = None
     while True:
         state, explanation = engine.health()
         if state == "failed":
             return explanation
+        if state != "stalled":
+            stalled_since = None
+        elif stalled_since is None:
+            stalled_since = clock()
+            logger.error("the engine has stalled: %s", explanation)
+        if (
+            stalled_since is not None
+            and exit_after_stall_s is not None
+            and clock() - stalled_since >= exit_after_stall_s
+        ):
+            return f"stalled for more than {exit_after_stall_s:g} s (server.exit_after_stall_s)"
         await asyncio.sleep(HEALTH_POLL_S)
-
-
-def _address(listener: socket.socket) -> str:
-    if listener.family == socket.AF_UNIX:
-        return f"unix:{listener.getsockname()}"
-    host, port = listener.getsockname()[:2]
-    return f"http://[{host}]:{port}" if ":" in host else f"http://{host}:{port}"

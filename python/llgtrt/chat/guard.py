@@ -12,6 +12,9 @@ from typing import Any
 
 GUARD = "\ufdd0"
 
+PIECE_CHARS = 64 * 1024
+"""How much of a text is searched at once."""
+
 
 class Guard:
     """Marks the names of a fixed set of control tokens."""
@@ -19,16 +22,37 @@ class Guard:
     def __init__(self, special_tokens: Iterable[str]) -> None:
         names = {name for name in special_tokens if name}
         self._name = re.compile(_pattern(names)) if names else None
+        self._longest = max(map(len, names), default=0)
 
     def protect(self, value: Any) -> Any:
         """A copy of a JSON value, with every control token name in its texts and keys marked."""
         if isinstance(value, str):
-            return value if self._name is None else self._name.sub(rf"\g<0>{GUARD}", value)
+            return value if self._name is None else self._marked(value)
         if isinstance(value, dict):
             return {self.protect(key): self.protect(item) for key, item in value.items()}
         if isinstance(value, list | tuple):
             return [self.protect(item) for item in value]
         return value
+
+    def _marked(self, text: str) -> str:
+        name = self._name
+        if name is None:
+            return text
+        if len(text) <= PIECE_CHARS:
+            return name.sub(rf"\g<0>{GUARD}", text)
+        # One search through a long text would keep all other threads waiting for as long as it takes.
+        pieces: list[str] = []
+        copied = 0
+        for start in range(0, len(text), PIECE_CHARS):
+            end = start + PIECE_CHARS
+            # A name that begins in this piece may end in the next one.
+            for match in name.finditer(text, start, min(end + self._longest, len(text))):
+                if match.start() >= end:
+                    break
+                pieces += (text[copied : match.end()], GUARD)
+                copied = match.end()
+        pieces.append(text[copied:])
+        return "".join(pieces)
 
 
 def remove_guards(text: str) -> str:

@@ -311,11 +311,7 @@ def load_chat_template(settings: Settings, model_info: Mapping[str, Any]) -> Cha
         logger.warning("no chat template found, using ChatML; set one with --chat-template")
         source, name = CHATML, "default chat template"
     names = [option for option in type(section).model_fields if option.endswith("_token")]
-    tokens = {
-        option: getattr(section, option)
-        for option in names
-        if option not in ("add_bos_token", "json_start_token")
-    }
+    tokens = {option: getattr(section, option) for option in names if option != "add_bos_token"}
     for option in ("bos_token", "eos_token"):
         if option not in section.model_fields_set:
             tokens[option] = model_info.get(option)

@@ -1,14 +1,20 @@
 """What the command does once its line is parsed: print something, or serve."""
 
 import logging
+import os
+import re
 import sys
+from collections.abc import Mapping
 from dataclasses import replace
 
+from llgtrt import logs
 from llgtrt.config import (
+    FLAGS,
     Arguments,
     Config,
     ConfigError,
     chat_template,
+    environment_variable,
     load_config,
     load_settings,
     locate_model,
@@ -18,6 +24,11 @@ from llgtrt.config import (
 from llgtrt.config.gguf import read_text_value
 
 logger = logging.getLogger("llgtrt")
+
+OTHER_VARIABLES = frozenset({"LLGTRT_SHARED", "LLGTRT_TRTLLM_PLUGIN"})
+"""Variables that are no option: what tests use, and what the option of another command is called."""
+
+_OF_KUBERNETES = re.compile(r"_SERVICE_(HOST|PORT)|_PORT_\d+_(TCP|UDP|SCTP)|^LLGTRT_(TEST|UPDATE)")
 
 
 def perform(arguments: Arguments) -> int:
@@ -38,16 +49,37 @@ def perform(arguments: Arguments) -> int:
     return _serve(arguments)
 
 
-def set_up_logging(arguments: Arguments) -> None:
-    """Sends log lines to standard error; standard output is for what --print-... prints."""
-    level = logging.DEBUG if arguments.debug else logging.WARNING if arguments.quiet else logging.INFO
-    logging.basicConfig(
-        stream=sys.stderr, level=level, format="%(asctime)s %(levelname)s %(name)s: %(message)s", force=True
+def unknown_variables(environment: Mapping[str, str]) -> list[str]:
+    """Variables that look like options and are none, perhaps misspelt.
+
+    Kubernetes sets variables for the services of a namespace, such as ``LLGTRT_SERVICE_HOST`` and
+    ``LLGTRT_PORT_80_TCP_ADDR`` for one named llgtrt: those are not meant.
+    """
+    known = {environment_variable(name) for name in FLAGS} | OTHER_VARIABLES
+    return sorted(
+        name
+        for name in environment
+        if name.startswith("LLGTRT_") and name not in known and not _OF_KUBERNETES.search(name)
     )
 
 
+def set_up_logging(arguments: Arguments) -> None:
+    """Sends log lines to standard error; standard output is for what --print-... prints."""
+    level = logging.DEBUG if arguments.debug else logging.WARNING if arguments.quiet else logging.INFO
+    logs.set_up(level)
+
+
 def _serve(arguments: Arguments) -> int:
-    settings = load_settings(arguments)
+    level = logging.getLogger().level
+    form: logs.LogFormat = "text"
+    logs.hold(level)
+    try:
+        for name in unknown_variables(os.environ):
+            logger.warning("%s is set, but there is no such option", name)
+        settings = load_settings(arguments)
+        form = settings.config.server.log_format
+    finally:
+        logs.set_up(level, form)
     if settings.lora_root is not None and settings.backend != "trtllm":
         logger.warning("--lora-root is ignored: LoRA comes with the TensorRT-LLM engine")
     for file in settings.config_files:

@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from llgtrt.cli.schema_files import STDIN, Source, find_files, read_schemas
+from llgtrt.cli.schema_files import STDIN, SUFFIXES, Source, find_files, read_schemas
 from llgtrt.config import Arguments, ConfigError, load_config
 
 if TYPE_CHECKING:
@@ -145,6 +145,9 @@ def _callback(
     for path in files:
         if path != STDIN and not path.exists():
             raise click.UsageError(f"{path}: no such file or folder")
+    found = find_files(list(files))
+    if not found:
+        raise click.UsageError(f"no {', '.join(SUFFIXES)} file in {', '.join(map(str, files))}")
     options = Options(residual, _instances(instances), as_json, quiet)
     settings, _ = load_config(Arguments(config=config), with_tokenizer=False)
     if explain:
@@ -154,7 +157,6 @@ def _callback(
     from llgtrt.serving.schema_check import SchemaChecker
 
     checker = SchemaChecker(settings.llguidance, tokenizer, jobs)
-    found = find_files(list(files))
     many = len(found) > 1 or any(path != STDIN and path.is_dir() for path in files)
     reports = _reports(found, checker, options, jobs)
     if as_json:

@@ -6,10 +6,11 @@ from typing import Any
 
 import click
 
-from llgtrt.config import FLAGS, Arguments, ConfigError, Flag, environment_variable
+from llgtrt.config import FLAGS, Arguments, ConfigError
 
-from . import build_trtllm, check_schema
+from . import build_trtllm, check_schema, doctor
 from .actions import perform
+from .options import option
 
 PROGRAM = "llgtrt"
 
@@ -21,8 +22,9 @@ is served if it is installed.
 Every option can be set by an environment variable too: --served-model-name is LLGTRT_SERVED_MODEL_NAME.
 What the command line says wins over the environment, which wins over configuration files.
 
-`llgtrt check-schema FILE...` checks JSON schemas without serving, and `llgtrt build-trtllm` builds what
-TensorRT-LLM engines need: see their --help.
+`llgtrt check-schema FILE...` checks JSON schemas without serving, `llgtrt doctor ENGINE` looks for what would
+keep a server from working here, and `llgtrt build-trtllm` builds what TensorRT-LLM engines need: see their
+--help.
 """
 
 _CONTEXT = {"help_option_names": ["--help"], "max_content_width": 110}
@@ -36,7 +38,9 @@ def main() -> None:
 def run(argv: list[str]) -> int:
     """Runs the command and gives its exit code. A problem is one line on standard error, no traceback."""
     try:
-        other = next((one for one in (check_schema, build_trtllm) if argv and argv[0] == one.NAME), None)
+        other = next(
+            (one for one in (check_schema, build_trtllm, doctor) if argv and argv[0] == one.NAME), None
+        )
         if other is not None:
             name = f"{PROGRAM} {other.NAME}"
             result = other.command().main(args=argv[1:], prog_name=name, standalone_mode=False)
@@ -54,6 +58,9 @@ def run(argv: list[str]) -> int:
         # The reader of --print-config or --help has gone; nothing is left to say to it.
         sys.stderr.close()
         return 1
+    except OSError as error:
+        _complain(f"{error.filename or 'standard output'}: {error.strerror or error}")
+        return 1
     return result if isinstance(result, int) else 0
 
 
@@ -66,7 +73,7 @@ def command() -> click.Command:
             click.Argument(
                 ["engines"], metavar="[serve] [ENGINE]", nargs=-1, type=click.Path(path_type=Path)
             ),
-            *(_option(name, flag) for name, flag in FLAGS.items()),
+            *(option(name, flag) for name, flag in FLAGS.items()),
             click.Option(
                 ["--version"],
                 is_flag=True,
@@ -79,29 +86,6 @@ def command() -> click.Command:
         help=_HELP,
         context_settings=_CONTEXT,
     )
-
-
-def _option(name: str, flag: Flag) -> click.Option:
-    help_text = flag.help
-    if flag.default is not None:
-        help_text += f"  [default: {flag.default}]"
-    common: dict[str, Any] = {"envvar": environment_variable(name), "help": help_text}
-    declaration = [*flag.names, name]
-    match flag.kind:
-        case "switch":
-            return click.Option(declaration, is_flag=True, **common)
-        case "choice":
-            return click.Option(declaration, type=click.Choice(flag.choices), **common)
-        case "port":
-            return click.Option(declaration, type=click.IntRange(0, 65_535), metavar="PORT", **common)
-        case "path":
-            return click.Option(declaration, type=click.Path(path_type=Path), metavar="PATH", **common)
-        case "paths":
-            return click.Option(
-                declaration, type=click.Path(path_type=Path), metavar="FILE", multiple=True, **common
-            )
-        case "text":
-            return click.Option(declaration, metavar="TEXT", **common)
 
 
 def _callback(engines: tuple[Path, ...], engine: Path | None, **values: Any) -> int:

@@ -13,13 +13,14 @@ from .printing import print_config
 from .py import PyConfig
 from .root import Config
 from .runtime import RuntimeConfig
-from .server import ServerConfig
+from .server import ANY_NAME, ServerConfig
 from .settings import Settings, chat_template, load_config, load_settings, tokenizer_template
 from .sim import SimConfig, SimFault
 from .tokenizer import TokenizerConfig
 from .trtllm import TrtllmConfig
 
 __all__ = [
+    "ANY_NAME",
     "FLAGS",
     "Arguments",
     "Backend",

@@ -2,6 +2,7 @@
 
 import difflib
 import json
+import os
 import re
 from collections.abc import Iterator, Sequence
 from pathlib import Path
@@ -11,9 +12,15 @@ import json5
 from pydantic import BaseModel, ValidationError
 
 from .errors import ConfigError
-from .py import resolve_paths
 from .root import Config
 from .tokenizer import TokenizerConfig
+
+PATH_OPTIONS = {
+    "py": ("input_processor", "hf_model_dir", "visual_engine_dir"),
+    "server": ("uds",),
+    "trtllm": ("plugin_path", "encoder_dir"),
+}
+"""Options that hold a path, by section; a relative one counts from the folder of the file that names it."""
 
 _SYNTAX_ERROR = re.compile(r"<string>:(\d+) (.*?)(?: at column (\d+))?", re.DOTALL)
 
@@ -30,8 +37,17 @@ def read_config_file(path: Path) -> dict[str, Any]:
     if not isinstance(content, dict):
         raise ConfigError(f"{path}: a configuration file holds one object")
     validate(Config, content, str(path))
-    resolve_paths(content.get("py"), str(path.parent.absolute()))
+    _resolve_paths(content, path.parent.absolute())
     return content
+
+
+def _resolve_paths(content: dict[str, Any], folder: Path) -> None:
+    """Makes the relative paths in a checked file absolute, in place."""
+    for section, options in PATH_OPTIONS.items():
+        values = content.get(section, {})
+        for option in options:
+            if isinstance(values.get(option), str):
+                values[option] = os.path.normpath(folder / values[option])
 
 
 def read_tokenizer_config(path: Path) -> dict[str, Any]:
@@ -140,6 +156,8 @@ def _suggestion(model: type[BaseModel], location: Sequence[str | int]) -> str:
 
 def _parse(path: Path) -> Any:
     text = read_text(path)
+    if not text.strip():
+        raise ConfigError(f"{path}: the file is empty")
     try:
         return _joined(json5.loads(text, allow_duplicate_keys=False))
     except RecursionError as error:

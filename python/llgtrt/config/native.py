@@ -1,9 +1,10 @@
 """The configuration as the Rust core reads it."""
 
 import json
+from typing import Any
 
 from .settings import Settings
-from .trtllm import plugin_file
+from .trtllm import library_folders, plugin_file
 
 TOKENIZER_OPTIONS = ("n_vocab_override", "bos_token", "eos_token", "add_bos_token")
 """Options of the ``tokenizer`` section that the core uses; the others concern the chat template."""
@@ -20,18 +21,18 @@ def native_config(settings: Settings) -> str:
     plugin = plugin_file(config.trtllm)
     trtllm = config.trtllm.model_dump()
     trtllm["plugin_path"] = None if plugin is None else str(plugin)
-    return json.dumps(
-        {
-            "backend": settings.backend,
-            "model_path": None if settings.model_path is None else str(settings.model_path),
-            "tokenizer_path": None if settings.tokenizer_path is None else str(settings.tokenizer_path),
-            "runtime": config.runtime.model_dump(),
-            "tokenizer": {option: tokenizer[option] for option in TOKENIZER_OPTIONS},
-            "llguidance": config.llguidance.model_dump(),
-            "llamacpp": config.llamacpp.model_dump(),
-            "sim": config.sim.model_dump(),
-            "trtllm": trtllm,
-            "lora_root": None if settings.lora_root is None else str(settings.lora_root),
-        },
-        ensure_ascii=False,
-    )
+    sections: dict[str, Any] = {
+        "backend": settings.backend,
+        "model_path": None if settings.model_path is None else str(settings.model_path),
+        "tokenizer_path": None if settings.tokenizer_path is None else str(settings.tokenizer_path),
+        "runtime": config.runtime.model_dump(),
+        "tokenizer": {option: tokenizer[option] for option in TOKENIZER_OPTIONS},
+        "llguidance": config.llguidance.model_dump(),
+        "llamacpp": config.llamacpp.model_dump(),
+        "sim": config.sim.model_dump(),
+        "trtllm": trtllm,
+        "lora_root": None if settings.lora_root is None else str(settings.lora_root),
+    }
+    if settings.backend == "trtllm":
+        sections["library_folders"] = [str(folder) for folder in library_folders()]
+    return json.dumps(sections, ensure_ascii=False)

@@ -1,16 +1,11 @@
 """Section ``py``: the Python input processor."""
 
-import os
 from pathlib import Path
-from typing import Any
 
 from pydantic import Field, JsonValue
 
 from .errors import ConfigError
 from .section import Section
-
-PATH_OPTIONS = ("input_processor", "hf_model_dir", "visual_engine_dir")
-"""Options that hold a path; a relative one counts from the folder of the file that names it."""
 
 
 class PyConfig(Section):
@@ -20,7 +15,7 @@ class PyConfig(Section):
     input_processor: str | None = Field(
         default=None,
         description="Python file with a class that derives from llgtrt.hooks.InputProcessor.\n"
-        "null: <engine>/input_processor.py if it exists.",
+        "null: <engine>/input_processor.py if ENGINE is a folder that has it.",
     )
     hf_model_dir: str | None = Field(
         default=None, description="Hugging Face model folder. null: the engine folder."
@@ -45,7 +40,7 @@ def input_processor_file(section: PyConfig, folder: Path | None) -> Path | None:
 
     Args:
         section: the configuration.
-        folder: the folder of the model.
+        folder: the engine folder, if one was named.
 
     Raises:
         ConfigError: the configured file does not exist.
@@ -58,12 +53,3 @@ def input_processor_file(section: PyConfig, folder: Path | None) -> Path | None:
     if folder is not None and (file := folder / "input_processor.py").is_file():
         return file
     return None
-
-
-def resolve_paths(section: Any, folder: str) -> None:
-    """Makes the relative paths of a raw ``py`` section absolute, in place."""
-    if not isinstance(section, dict):
-        return
-    for option in PATH_OPTIONS:
-        if isinstance(section.get(option), str):
-            section[option] = os.path.normpath(Path(folder, section[option]))

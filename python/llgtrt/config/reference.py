@@ -42,7 +42,8 @@ _FILES = """
 Files are JSON5: JSON with comments, trailing commas and unquoted keys. Without `-C` the file `llgtrt.json5`
 in the engine folder (beside a GGUF file) is read if it exists. Several files are merged in order: objects
 merge key by key, any other value replaces the earlier one, and `null` is a value. An unknown key is an error.
-Relative paths count from the folder of the file that names them.
+Relative paths count from the folder of the file that names them. An empty file that was not named counts as
+absent.
 
 ```
 llgtrt ENGINE --print-config > llgtrt.json5
@@ -51,8 +52,11 @@ llgtrt ENGINE --print-config > llgtrt.json5
 writes a file with every option, its description and its default commented out.
 
 The chat template is the first of: `--chat-template`, `tokenizer.chat_template` in a configuration file,
-`chat_template.j2` in the engine folder, `chat_template.jinja` or tokenizer_config.json in the tokenizer
-folder, the model file's own, ChatML.
+`chat_template.j2` beside a file of `-C` or in the engine folder, `chat_template.jinja` or
+tokenizer_config.json in the tokenizer folder, the model file's own, ChatML.
+
+Where ENGINE is a file, nothing beside it is read but `llgtrt.json5`, and that may not name an input
+processor: the folder of a download holds anything. Name the folder as ENGINE where its files are meant.
 """
 
 

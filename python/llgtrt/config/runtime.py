@@ -58,8 +58,8 @@ class RuntimeConfig(Section):
     kv_cache_free_gpu_mem_fraction: float = Field(
         default=0.9,
         gt=0,
-        le=1,
-        description="Fraction of the free GPU memory to use for the KV cache. (TensorRT-LLM)",
+        lt=1,
+        description="Fraction of the free GPU memory to use for the KV cache, less than 1. (TensorRT-LLM)",
     )
     kv_cache_host_memory_megabytes: int = Field(
         default=0, ge=0, description="Host memory to use for the KV cache, in MB. (TensorRT-LLM)"
@@ -70,8 +70,8 @@ class RuntimeConfig(Section):
     )
     cross_kv_cache_fraction: float | None = Field(
         default=None,
-        ge=0,
-        le=1,
+        gt=0,
+        lt=1,
         description="Fraction of the KV cache reserved for cross attention; the rest is for self attention.\n"
         "Only for encoder-decoder models. (TensorRT-LLM)",
     )

@@ -1,8 +1,15 @@
 """Section ``server``: the HTTP server and what requests may ask for."""
 
+from typing import Literal
+
 from pydantic import Field
 
+from llgtrt.logs import LogFormat
+
 from .section import Section
+
+ANY_NAME = "*"
+"""As the name of the model: every name that a request gives means the served model."""
 
 
 class ServerConfig(Section):
@@ -16,7 +23,8 @@ class ServerConfig(Section):
     root_path: str = Field(default="", description="Path prefix that a proxy in front of the server strips.")
     served_model_name: str | None = Field(
         default=None,
-        description="Name of the model in the API. null: the name of the model file or engine folder.",
+        description="Name of the model in the API. null: the name of the model file or engine folder.\n"
+        '"*": that name, and requests may call the model whatever they like.',
     )
     api_key: str | None = Field(
         default=None,
@@ -26,6 +34,12 @@ class ServerConfig(Section):
     )
     cors_origins: list[str] = Field(
         default_factory=list, description='Web origins that browsers may call from; ["*"] is any.'
+    )
+    allowed_hosts: list[str] = Field(
+        default_factory=list,
+        description="Names in the Host header that are answered, without the port. Empty: programs may use\n"
+        "any name, and without a key web pages only an IP address or localhost.\n"
+        '["*"] is any for everybody.',
     )
     max_body_bytes: int = Field(
         default=8 * 1024 * 1024, ge=1, description="Size of a request body, in bytes."
@@ -37,7 +51,13 @@ class ServerConfig(Section):
         default=None,
         ge=1,
         description="Tokens of an answer when the request has no max_tokens.\n"
-        "null: what is left of the context for chat, 16 for completions.",
+        "null: what is left of the context for chat, 16 for completions.\n"
+        "Where less is left of the context, it is that.",
+    )
+    max_tokens_beyond_context: Literal["refuse", "clamp"] = Field(
+        default="refuse",
+        description="A request whose max_tokens is more than what its prompt leaves of the context:\n"
+        "refuse it with status 400 as OpenAI does, or clamp max_tokens to what is left.",
     )
     chat_template_kwargs: list[str] = Field(
         default_factory=lambda: ["enable_thinking", "thinking", "reasoning_effort"],
@@ -54,6 +74,12 @@ class ServerConfig(Section):
     drain_timeout_s: float = Field(
         default=90.0, ge=0, description="Seconds that running requests may take to finish after SIGTERM."
     )
+    exit_after_stall_s: float | None = Field(
+        default=None,
+        ge=0,
+        description="End the process once the engine has been stalled for this long (see\n"
+        "runtime.stall_timeout_ms), in seconds, so that a supervisor starts a new one. null: never.",
+    )
     write_timeout_s: float = Field(
         default=30.0, gt=0, description="Drop a client that reads nothing for this long, in seconds."
     )
@@ -66,5 +92,10 @@ class ServerConfig(Section):
         default=75.0, ge=0, description="Keep an idle connection open for this long, in seconds."
     )
     log_requests: bool = Field(
-        default=False, description="Log one line per request. Prompts, answers and keys are never logged."
+        default=True,
+        description="Log one line at the end of each request, but not of probes. Prompts, answers and keys\n"
+        "are never logged.",
+    )
+    log_format: LogFormat = Field(
+        default="text", description="Lines of text, or a JSON object per line; the core's lines as well."
     )

@@ -1,5 +1,6 @@
 """Everything a server needs to know, from the command line, the environment and files."""
 
+import logging
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any, Literal
@@ -14,6 +15,9 @@ from .merge import merge
 from .py import input_processor_file
 from .root import Config
 from .section import Section
+from .server import ANY_NAME
+
+logger = logging.getLogger("llgtrt")
 
 LogLevel = Literal["debug", "info", "warning"]
 
@@ -40,25 +44,10 @@ class Settings(Section):
     log_level: LogLevel = Field(default="info", description="What goes to standard error.")
 
     @property
-    def host(self) -> str:
-        """Address to listen on."""
-        return self.config.server.host
-
-    @property
-    def port(self) -> int:
-        """Port to listen on; 0 picks a free one."""
-        return self.config.server.port
-
-    @property
-    def api_key(self) -> str | None:
-        """Key that clients must send."""
-        return self.config.server.api_key
-
-    @property
     def served_model_name(self) -> str:
         """Name of the model in the API."""
         name = self.config.server.served_model_name
-        if name is not None:
+        if name is not None and name != ANY_NAME:
             return name
         if self.model_path is None:
             return self.backend
@@ -72,7 +61,11 @@ def load_settings(arguments: Arguments) -> Settings:
         ConfigError: something is missing or wrong; one line that says what and where.
     """
     location = locate_model(arguments.engine, arguments.backend or "auto")
+    for file in unread_files(arguments.engine):
+        logger.warning("%s lies beside the model and is not read: name it, or the folder as ENGINE", file)
     config, files = load_config(arguments)
+    if location.backend == "llamacpp":
+        _warn_of_tokenizer_options(config)
     template, source = chat_template(arguments, config)
     if template is None:
         template, source = tokenizer_template(arguments)
@@ -85,10 +78,17 @@ def load_settings(arguments: Arguments) -> Settings:
         chat_template=template,
         chat_template_source=source,
         config_files=files,
-        input_processor=input_processor_file(config.py, location.folder),
+        input_processor=input_processor_file(config.py, _named_folder(arguments.engine)),
         lora_root=arguments.lora_root,
         log_level="debug" if arguments.debug else "warning" if arguments.quiet else "info",
     )
+
+
+def _warn_of_tokenizer_options(config: Config) -> None:
+    """A GGUF file has its tokenizer and control tokens in it."""
+    for option in ("eos_token", "n_vocab_override", "add_bos_token"):
+        if getattr(config.tokenizer, option) is not None:
+            logger.warning("tokenizer.%s has no effect on a GGUF model, which brings its own", option)
 
 
 def load_config(arguments: Arguments, *, with_tokenizer: bool = True) -> tuple[Config, tuple[Path, ...]]:
@@ -109,29 +109,50 @@ def load_config(arguments: Arguments, *, with_tokenizer: bool = True) -> tuple[C
         merged = {"tokenizer": section}
     files = tuple(_config_files(arguments))
     for file in files:
-        merged = merge(merged, read_config_file(file))
+        content = read_config_file(file)
+        if content.get("py", {}).get("input_processor") is not None and not _is_trusted(arguments):
+            raise ConfigError(
+                f"{file}: py.input_processor: what it names would be run, but nobody named this file: "
+                "name it with -C, or its folder as ENGINE"
+            )
+        merged = merge(merged, content)
     merged = merge(merged, _overrides(arguments))
     # Each file was checked by itself, so what is left to find is a bad flag.
     return validate(Config, merged, "command line"), files
 
 
 def chat_template(arguments: Arguments, config: Config) -> tuple[str | None, str | None]:
-    """The operator's chat template and its source: --chat-template, a configuration file, the folder."""
+    """The operator's chat template and its source: --chat-template, a configuration file, the folder of one
+    that was named, the engine folder. A file that nobody named counts only if there is something in it.
+
+    Raises:
+        ConfigError: the file that was named is missing or empty.
+    """
     if arguments.chat_template is not None:
-        return read_text(arguments.chat_template), str(arguments.chat_template)
+        text = read_text(arguments.chat_template)
+        if not text.strip():
+            raise ConfigError(f"{arguments.chat_template}: the chat template is empty")
+        return text, str(arguments.chat_template)
     if config.tokenizer.chat_template is not None:
         return config.tokenizer.chat_template, "tokenizer.chat_template of the configuration"
-    folder = model_folder(arguments.engine)
-    if folder is not None and (path := folder / "chat_template.j2").is_file():
-        return read_text(path), str(path)
+    folders = [file.parent for file in reversed(arguments.config)]
+    if (engine := _named_folder(arguments.engine)) is not None:
+        folders.append(engine)
+    for folder in folders:
+        text_or_none = _found(folder / "chat_template.j2")
+        if text_or_none is not None:
+            return text_or_none, str(folder / "chat_template.j2")
     return None, None
 
 
 def tokenizer_template(arguments: Arguments) -> tuple[str | None, str | None]:
     """The chat template of the tokenizer folder and the file it comes from."""
     folder = _tokenizer_folder(arguments)
-    if folder is not None and (path := folder / "chat_template.jinja").is_file():
-        return read_text(path), str(path)
+    if folder is not None:
+        path = folder / "chat_template.jinja"
+        text = _found(path)
+        if text is not None:
+            return text, str(path)
     if (path_or_none := _tokenizer_config_path(arguments)) is not None:
         template = read_tokenizer_config(path_or_none).get("chat_template")
         if template is not None:
@@ -158,15 +179,45 @@ def _config_files(arguments: Arguments) -> Iterator[Path]:
         yield from arguments.config
         return
     folder = model_folder(arguments.engine)
-    if folder is not None and (path := folder / "llgtrt.json5").is_file():
+    # A shell makes the file before --print-config fills it.
+    if folder is not None and _found(path := folder / "llgtrt.json5") is not None:
         yield path
 
 
-def _tokenizer_folder(arguments: Arguments) -> Path | None:
-    path = arguments.tokenizer or arguments.engine
-    if path is None:
+def _is_trusted(arguments: Arguments) -> bool:
+    """Whether the configuration may name code: its files, or their folder, were named on the command line."""
+    return bool(arguments.config) or _named_folder(arguments.engine) is not None
+
+
+def _named_folder(engine: Path | None) -> Path | None:
+    """The folder that ENGINE is. What lies beside a file was not meant: a download folder holds anything."""
+    folder = model_folder(engine)
+    return folder if folder is not None and folder == engine else None
+
+
+def _found(path: Path) -> str | None:
+    """The text of a file that nobody named, ``None`` if it is not there or empty."""
+    if not path.is_file():
         return None
-    return model_folder(path)
+    text = read_text(path)
+    if not text.strip():
+        logger.warning("%s is empty: it counts as absent", path)
+        return None
+    return text
+
+
+def unread_files(engine: Path | None) -> list[Path]:
+    """Files beside a model file that would be read if they, or their folder, were named."""
+    if engine is None or engine.is_dir():
+        return []
+    names = ("chat_template.j2", "chat_template.jinja", "tokenizer_config.json", "input_processor.py")
+    return [path for name in names if (path := engine.parent / name).is_file()]
+
+
+def _tokenizer_folder(arguments: Arguments) -> Path | None:
+    if arguments.tokenizer is not None:
+        return model_folder(arguments.tokenizer)
+    return _named_folder(arguments.engine)
 
 
 def _tokenizer_config_path(arguments: Arguments) -> Path | None:

@@ -46,10 +46,6 @@ class TokenizerConfig(Section):
         default=None,
         description="Put bos_token before prompts that do not begin with it. null: as the tokenizer does.",
     )
-    json_start_token: str | None = Field(
-        default=None,
-        description="Token that the model writes before a tool call; <|python_tag|> for Llama 3 models.",
-    )
     n_vocab_override: int | None = Field(
         default=None,
         ge=1,

@@ -1,6 +1,8 @@
 """Section ``trtllm``: what only TensorRT-LLM has."""
 
+import importlib.util
 import os
+import sysconfig
 from pathlib import Path
 from typing import Annotated, Literal
 
@@ -11,7 +13,6 @@ from .section import Section
 PLUGIN_NAME = "libllgtrt_trtllm.so"
 PLUGIN_VARIABLE = "LLGTRT_TRTLLM_PLUGIN"
 
-Fraction = Annotated[float, Field(ge=0, le=1)]
 Count = Annotated[int, Field(ge=1, le=2**31 - 1)]
 Index = Annotated[int, Field(ge=0, le=2**31 - 1)]
 
@@ -60,7 +61,7 @@ class TrtllmConfig(Section):
         description="Attention window of each layer, repeated over the layers. Empty: the engine's.",
     )
     sink_token_length: int | None = Field(
-        ge=0,
+        ge=1,
         le=2**31 - 1,
         default=None,
         description="Tokens at the start of a sequence that a sliding window always keeps.",
@@ -119,16 +120,16 @@ class TrtllmConfig(Section):
         description="Rank that the pages of the LoRA cache are laid out for.",
     )
     lora_max_adapter_size: int | None = Field(
-        ge=1, le=2**31 - 1, default=None, description="Largest rank of an adapter."
+        ge=1,
+        le=2**31 - 1,
+        default=None,
+        description="Largest rank of an adapter. null: what the engine was built for (--max_lora_rank).",
     )
     lora_cache_gpu_memory_fraction: float | None = Field(
         ge=0, le=1, default=None, description="Fraction of the free GPU memory to use for LoRA weights."
     )
     lora_cache_host_memory_megabytes: int | None = Field(
         ge=1, le=2**31 - 1, default=None, description="Host memory to use for LoRA weights, in MB."
-    )
-    lora_prefetch_dir: str | None = Field(
-        default=None, description="Folder of adapters that TensorRT-LLM loads at start."
     )
     gpu_device_ids: list[Index] = Field(
         default_factory=list, description="GPUs to use, one per process of this machine. Empty: by rank."
@@ -139,6 +140,38 @@ def cache_folder() -> Path:
     """Where `llgtrt build-trtllm` builds."""
     base = os.environ.get("XDG_CACHE_HOME")
     return (Path(base) if base else Path.home() / ".cache") / "llgtrt" / "trtllm"
+
+
+def library_folders() -> list[Path]:
+    """Where Python packages keep the shared libraries that TensorRT-LLM needs.
+
+    They are its own, PyTorch's, TensorRT's and CUDA's. The dynamic linker does not look there by itself;
+    importing the packages would make it, but takes a GPU and minutes.
+    """
+    folders: list[Path] = []
+    for package, inside in _LIBRARY_PACKAGES:
+        for root in _package_folders(package):
+            folders += sorted(root.glob(inside)) if "*" in inside else [root / inside]
+    # The Python that runs: TensorRT-LLM is linked to libpython.
+    if library := sysconfig.get_config_var("LIBDIR"):
+        folders.append(Path(library))
+    return [folder for folder in folders if folder.is_dir()]
+
+
+_LIBRARY_PACKAGES = (
+    ("tensorrt_llm", "libs"),
+    ("torch", "lib"),
+    ("tensorrt_libs", "."),
+    ("nvidia", "*/lib"),
+)
+
+
+def _package_folders(package: str) -> list[Path]:
+    try:
+        spec = importlib.util.find_spec(package)
+    except (ImportError, ValueError):
+        return []
+    return [Path(folder) for folder in (spec.submodule_search_locations or ())] if spec else []
 
 
 def plugin_file(section: TrtllmConfig) -> Path | None:

@@ -11,7 +11,7 @@ from llgtrt._native import (
     __version__,
     explain_schema,
 )
-from llgtrt.engine.client import AsyncEngine, ModelInfo
+from llgtrt.engine.client import AsyncEngine, ModelInfo, start_core_log
 from llgtrt.engine.errors import (
     ConfigurationError,
     ConstraintError,
@@ -59,5 +59,6 @@ __all__ = [
     "new_error",
     "plugin_sources",
     "process_rank",
+    "start_core_log",
     "work_for_leader",
 ]

@@ -18,6 +18,13 @@ if TYPE_CHECKING:
 
 logger = logging.getLogger("llgtrt.engine")
 
+UNREADABLE = "The engine's output could not be read."
+
+
+def start_core_log(level: str, json_lines: bool) -> None:
+    """Lets the core write its log to standard error. Levels: ``debug``, ``info``, ``warning``."""
+    _native.init_logging("warn" if level == "warning" else level, json=json_lines)
+
 
 @dataclass(frozen=True, slots=True)
 class ModelInfo:
@@ -59,6 +66,7 @@ class AsyncEngine:
         self._streams: dict[int, Stream] = {}
         self.model_info = ModelInfo.parse(native.model_info)
         self._event_fd = native.event_fd
+        self._unreadable = False
         self._loop.add_reader(self._event_fd, self._drain)
 
     @classmethod
@@ -78,6 +86,8 @@ class AsyncEngine:
             ShuttingDownError: the server is draining.
             EngineFailedError: the engine is dead.
         """
+        if self._unreadable:
+            raise new_error(EngineFailedError, UNREADABLE)
         return self._native.reserve(sequences)
 
     def submit(self, request: GenerateRequest, permit: Permit) -> Stream:
@@ -86,12 +96,8 @@ class AsyncEngine:
         self._streams[stream.id] = stream
         return stream
 
-    async def tokenize(self, text: str, add_special: bool = True, parse_special: bool = True) -> list[int]:
-        """Token ids of ``text``, on another thread."""
-        return await asyncio.to_thread(self._native.tokenize, text, add_special, parse_special)
-
     def encode(self, text: str, add_special: bool) -> list[int]:
-        """As :meth:`tokenize`, on the calling thread, which may be any. Blocks.
+        """Token ids of ``text``. Blocks; any thread may call it.
 
         Raises:
             InvalidRequestError: the text is too long.
@@ -124,7 +130,7 @@ class AsyncEngine:
 
     def health(self) -> tuple[str, str]:
         """State (``ready``, ``draining``, ``stalled``, ``failed``) and an explanation."""
-        return self._native.health()
+        return ("failed", UNREADABLE) if self._unreadable else self._native.health()
 
     def active_requests(self) -> int:
         """Requests that are not finished."""
@@ -159,4 +165,6 @@ class AsyncEngine:
         except Exception:
             logger.exception("reading the engine's output failed")
             self._loop.remove_reader(self._event_fd)
-            self.abort(new_error(EngineFailedError, "the engine's output could not be read"))
+            # Nothing that is submitted from now on would ever be answered.
+            self._unreadable = True
+            self.abort(new_error(EngineFailedError, UNREADABLE))

@@ -37,7 +37,9 @@ def try_input_processor(settings: Settings) -> str:
     """
     file = settings.input_processor
     if file is None:
-        raise ConfigError("no input processor: neither py.input_processor nor <engine>/input_processor.py")
+        raise ConfigError(
+            "no input processor: neither py.input_processor nor input_processor.py in the folder ENGINE"
+        )
     kind = load_processor_class(file)
     if settings.tokenizer_path is not None:
         # The tokenizer is all that is needed, and the simulated engine loads nothing else.

@@ -6,8 +6,10 @@ from llgtrt.serving.completion import CompletionService
 from llgtrt.serving.errors import ModelNotFoundError, RequestError
 from llgtrt.serving.generation import Generation
 from llgtrt.serving.models import ServedModel
+from llgtrt.serving.offload import in_proportion
 from llgtrt.serving.prompt import ChatPrompts
 from llgtrt.serving.protocol import ChatRequest, CompletionRequest, ValidateRequest, parse_request
+from llgtrt.serving.sampling import TokenLimits
 from llgtrt.serving.validate import ValidateService
 
 __all__ = [
@@ -21,7 +23,9 @@ __all__ = [
     "ModelNotFoundError",
     "RequestError",
     "ServedModel",
+    "TokenLimits",
     "ValidateRequest",
     "ValidateService",
+    "in_proportion",
     "parse_request",
 ]

@@ -11,12 +11,14 @@ from llgtrt.serving.chat_output import ChatAnswer, ChatResponse, ChatStream
 from llgtrt.serving.errors import RequestError
 from llgtrt.serving.generation import Generation, logprobs_object, response_object
 from llgtrt.serving.models import ServedModel, first_chunk_fields
+from llgtrt.serving.offload import in_proportion
 from llgtrt.serving.prompt import ChatPrompts
 from llgtrt.serving.protocol import ChatRequest, resolve_constraint
 from llgtrt.serving.protocol.tool_use import resolve_tools
 from llgtrt.serving.sampling import (
+    TokenLimits,
+    asked_tokens,
     check_choices,
-    check_token_counts,
     engine_arguments,
     generation_arguments,
     new_response_id,
@@ -34,15 +36,13 @@ class ChatService:
         prompts: ChatPrompts,
         *,
         formats: AnswerFormats | None = None,
-        max_n: int,
-        default_max_tokens: int | None = None,
+        limits: TokenLimits,
     ) -> None:
         self._engine = engine
         self._model = model
         self._prompts = prompts
         self._formats = formats or AnswerFormats()
-        self._max_n = max_n
-        self._default_max_tokens = default_max_tokens
+        self._limits = limits
 
     @property
     def starts_slowly(self) -> bool:
@@ -61,14 +61,14 @@ class ChatService:
         adapter = self._model.adapter(name, request.lora_model)
         _refuse_unsupported(request)
         arguments = generation_arguments(request, self._engine.model_info.vocab_size)
-        sequences = check_choices(arguments["n"], 1, self._max_n)
-        max_tokens, param = request.max_tokens, "max_tokens"
-        if request.max_completion_tokens is not None:
-            max_tokens, param = request.max_completion_tokens, "max_completion_tokens"
-        check_token_counts(request, max_tokens, param)
-        max_tokens = self._default_max_tokens if max_tokens is None else max_tokens
-        constraint = resolve_constraint(request)
-        use = resolve_tools(request)
+        sequences = check_choices(arguments["n"], 1, self._limits.max_n)
+        asked = asked_tokens(request)
+        if asked == 0:
+            raise RequestError("An answer must have room for at least one token.", "max_tokens")
+        length = self._limits.max_tokens(asked, None)
+        size = request.body_bytes
+        constraint = await in_proportion(size, resolve_constraint, request)
+        use = await in_proportion(size, resolve_tools, request)
         budget = None if request.thinking is None else request.thinking.budget_tokens
         opening = self._formats.opening(use, constraint, budget)
         logprobs = _logprobs(request)
@@ -79,7 +79,7 @@ class ChatService:
         permit = self._engine.reserve(sequences)
         json_schema = None if constraint is None else constraint.json_schema
         shown = () if use is None else use.shown
-        prompt = await self._prompts.make(request, json_schema, arguments["n"], max_tokens, shown)
+        prompt = await self._prompts.make(request, json_schema, arguments["n"], length["max_tokens"], shown)
         if opening:
             prompt = prompt.followed_by(opening)
         expanded = prompt.expanded if request.return_expanded_prompt else None
@@ -87,18 +87,17 @@ class ChatService:
         created = now()
         grammar = None if constraint is None else constraint.grammar
         grammar_param = None if constraint is None else constraint.param
-        plan = self._formats.plan(use, constraint, prompt.expanded, budget)
+        plan = await in_proportion(size, self._formats.plan, use, constraint, prompt.expanded, budget)
         explain = None
         if plan is not None and plan.constrained:
             param = use.param if use is not None else grammar_param or "messages"
-            grammar, explain = plan_grammar(plan, param)
+            grammar, explain = await in_proportion(size, plan_grammar, plan, param)
             grammar_param = None
         structured = plan is not None and (bool(plan.tools) or plan.thinking is not None)
         stream = self._engine.submit(
             GenerateRequest(
                 prompts=[prompt.prompt],
                 add_special=prompt.add_special,
-                max_tokens=max_tokens,
                 logprobs=logprobs,
                 grammar=grammar,
                 grammar_param=grammar_param,
@@ -110,6 +109,7 @@ class ChatService:
                 first_chunk_fields=first_chunk_fields(expanded),
                 lora_model=adapter,
                 load_lora_weights=request.load_lora_weights or "auto",
+                **length,
                 **arguments,
                 **engine_options,
                 **prompt.extras,
@@ -149,6 +149,7 @@ def chat_choice(delta: ChoiceDelta) -> dict[str, Any]:
         "message": {"role": "assistant", "content": delta.text, "refusal": None},
         "logprobs": logprobs_object(delta),
         "finish_reason": delta.finish_reason,
+        "stop_reason": delta.stop_reason,
     }
 
 

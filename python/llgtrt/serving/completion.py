@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import dataclass
 from functools import partial
 from typing import Any
 
@@ -9,94 +10,134 @@ from llgtrt.engine import AsyncEngine, ChoiceDelta, GenerateRequest
 from llgtrt.serving.errors import RequestError
 from llgtrt.serving.generation import Generation, logprobs_object, response_object
 from llgtrt.serving.models import ServedModel, first_chunk_fields
-from llgtrt.serving.protocol import CompletionRequest, resolve_constraint
+from llgtrt.serving.offload import in_proportion
+from llgtrt.serving.protocol import CompletionRequest, Constraint, resolve_constraint
 from llgtrt.serving.protocol.completion import prompts_of
 from llgtrt.serving.sampling import (
+    DEFAULT_COMPLETION_TOKENS,
+    TokenLimits,
+    asked_tokens,
     check_choices,
-    check_token_counts,
     engine_arguments,
     generation_arguments,
     new_response_id,
     now,
 )
 
-DEFAULT_MAX_TOKENS = 16
-"""OpenAI's default of this route."""
+
+@dataclass(frozen=True, slots=True)
+class _Plan:
+    """A checked request, before it has a place in the queue.
+
+    Attributes:
+        name: the model's name in the answer.
+        expanded: the prompts as text, where the request asks for them.
+        arguments: further arguments of ``GenerateRequest``.
+    """
+
+    name: str
+    adapter: str | None
+    prompts: list[str | list[int]]
+    sequences: int
+    prompt_logprobs: bool
+    constraint: Constraint | None
+    expanded: str | list[str] | None
+    arguments: dict[str, Any]
 
 
 class CompletionService:
     """Starts completions on one model."""
 
-    def __init__(
-        self, engine: AsyncEngine, model: ServedModel, *, max_n: int, default_max_tokens: int | None = None
-    ) -> None:
+    def __init__(self, engine: AsyncEngine, model: ServedModel, *, limits: TokenLimits) -> None:
         self._engine = engine
         self._model = model
-        self._max_n = max_n
-        self._default_max_tokens = default_max_tokens or DEFAULT_MAX_TOKENS
+        self._limits = limits
 
     async def start(self, request: CompletionRequest) -> Generation:
-        """Checks a request and hands it to the core.
+        """Checks a request, reserves its place and hands it to the core.
 
         Raises:
             RequestError: a field is wrong.
             LlgtrtError: the core refuses: no room, shutting down, dead.
         """
-        name = self._model.resolve(request.model)
-        adapter = self._model.adapter(name, request.lora_model)
-        info = self._engine.model_info
-        _refuse_unsupported(request)
-        arguments = generation_arguments(request, info.vocab_size)
-        prompts = prompts_of(request.prompt, self._max_n, info.vocab_size, info.max_sequence_tokens)
-        sequences = check_choices(arguments["n"], len(prompts), self._max_n)
-        max_tokens = request.max_tokens or self._default_max_tokens
-        check_token_counts(request, max_tokens, "max_tokens")
-        constraint = resolve_constraint(request)
-        engine_options = engine_arguments(request, request.logprobs)
-        echo = bool(request.echo)
-        prompt_logprobs = echo and request.logprobs is not None
-        if prompt_logprobs and not info.prompt_logprobs:
-            raise RequestError(
-                "This engine has no log-probabilities of the prompt: echo or logprobs, not both.", "echo"
-            )
-        streaming = bool(request.stream)
-
-        permit = self._engine.reserve(sequences)
-        expanded = [self._text(prompt) for prompt in prompts] if request.return_expanded_prompt else None
+        size = request.body_bytes
+        plan = await in_proportion(size, self._plan, request)
+        permit = self._engine.reserve(plan.sequences)
         response_id = new_response_id("cmpl")
         created = now()
-        stream = self._engine.submit(
-            GenerateRequest(
-                prompts=prompts,
-                max_tokens=max_tokens,
-                logprobs=request.logprobs,
-                prompt_logprobs=prompt_logprobs,
-                echo=echo,
-                grammar=None if constraint is None else constraint.grammar,
-                grammar_param=None if constraint is None else constraint.param,
-                output="completion_sse" if streaming else "final",
-                logprobs_form="completion",
-                response_id=response_id,
-                model=name,
-                created=created,
-                first_chunk_fields=first_chunk_fields(_single(expanded)),
-                lora_model=adapter,
-                load_lora_weights=request.load_lora_weights or "auto",
-                **arguments,
-                **engine_options,
-            ),
-            permit,
-        )
+        generate = await in_proportion(size, self._generate_request, request, plan, response_id, created)
+        stream = self._engine.submit(generate, permit)
         build = partial(
             response_object,
             "text_completion",
             response_id,
             created,
-            name,
-            _single(expanded),
+            plan.name,
+            plan.expanded,
             completion_choice,
         )
-        return Generation(stream, streaming, build)
+        return Generation(stream, bool(request.stream), build)
+
+    def _plan(self, request: CompletionRequest) -> _Plan:
+        """Checks a request. May take long for a long one."""
+        name = self._model.resolve(request.model)
+        adapter = self._model.adapter(name, request.lora_model)
+        info = self._engine.model_info
+        _refuse_unsupported(request)
+        arguments = generation_arguments(request, info.vocab_size)
+        prompts = prompts_of(request.prompt, self._limits.max_n, info.vocab_size, info.max_sequence_tokens)
+        sequences = check_choices(arguments["n"], len(prompts), self._limits.max_n)
+        default = self._limits.default_max_tokens or DEFAULT_COMPLETION_TOKENS
+        asked = asked_tokens(request, default)
+        constraint = resolve_constraint(request)
+        engine_options = engine_arguments(request, request.logprobs)
+        if asked == 0 and (not request.echo or constraint is not None):
+            raise RequestError(
+                "max_tokens may be 0 only with echo and without a constraint: nothing is generated then.",
+                "max_tokens",
+            )
+        prompt_logprobs = bool(request.echo) and request.logprobs is not None
+        if prompt_logprobs and not info.prompt_logprobs:
+            raise RequestError(
+                "This engine has no log-probabilities of the prompt: echo or logprobs, not both.", "echo"
+            )
+        expanded = [self._text(prompt) for prompt in prompts] if request.return_expanded_prompt else None
+        return _Plan(
+            name=name,
+            adapter=adapter,
+            prompts=prompts,
+            sequences=sequences,
+            prompt_logprobs=prompt_logprobs,
+            constraint=constraint,
+            expanded=_single(expanded),
+            arguments={
+                **self._limits.max_tokens(asked, default),
+                **arguments,
+                **engine_options,
+            },
+        )
+
+    def _generate_request(
+        self, request: CompletionRequest, plan: _Plan, response_id: str, created: int
+    ) -> GenerateRequest:
+        constraint = plan.constraint
+        return GenerateRequest(
+            prompts=plan.prompts,
+            logprobs=request.logprobs,
+            prompt_logprobs=plan.prompt_logprobs,
+            echo=bool(request.echo),
+            grammar=None if constraint is None else constraint.grammar,
+            grammar_param=None if constraint is None else constraint.param,
+            output="completion_sse" if request.stream else "final",
+            logprobs_form="completion",
+            response_id=response_id,
+            model=plan.name,
+            created=created,
+            first_chunk_fields=first_chunk_fields(plan.expanded),
+            lora_model=plan.adapter,
+            load_lora_weights=request.load_lora_weights or "auto",
+            **plan.arguments,
+        )
 
     def _text(self, prompt: str | list[int]) -> str:
         return prompt if isinstance(prompt, str) else self._engine.detokenize(prompt)
@@ -109,6 +150,7 @@ def completion_choice(delta: ChoiceDelta) -> dict[str, Any]:
         "text": delta.text,
         "logprobs": logprobs_object(delta),
         "finish_reason": delta.finish_reason,
+        "stop_reason": delta.stop_reason,
     }
 
 

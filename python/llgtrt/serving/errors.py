@@ -22,8 +22,12 @@ class RequestError(Exception):
 class ModelNotFoundError(RequestError):
     """No model of that name is served here."""
 
-    def __init__(self, name: str) -> None:
-        super().__init__(f"The model {quote(name)} does not exist.", "model", "model_not_found")
+    def __init__(self, name: str, served: str) -> None:
+        super().__init__(
+            f"The model {quote(name)} does not exist; this server has {quote(served)}.",
+            "model",
+            "model_not_found",
+        )
 
 
 def quote(value: object, limit: int = 80) -> str:

@@ -18,6 +18,7 @@ class ServedModel:
         name: name in the API.
         max_sequence_tokens: most tokens of prompt and answer together.
         adapters: names of LoRA adapters, each of which can be asked for as a model too.
+        any_name: whatever a request calls the model, it means this one.
         created: when it was loaded, in seconds since the epoch.
     """
 
@@ -25,16 +26,19 @@ class ServedModel:
     max_sequence_tokens: int
     adapters: tuple[str, ...] = ()
     created: int = field(default_factory=now)
+    any_name: bool = False
 
     def resolve(self, name: str | None) -> str:
-        """The name to answer with.
+        """The name to answer with. No name, or an empty one, is the served model.
 
         Raises:
             ModelNotFoundError: another model was asked for.
         """
-        if name is not None and name != self.name and name not in self.adapters:
-            raise ModelNotFoundError(name)
-        return self.name if name is None else name
+        if not name:
+            return self.name
+        if name != self.name and name not in self.adapters and not self.any_name:
+            raise ModelNotFoundError(name, self.name)
+        return name
 
     def adapter(self, name: str, lora_model: str | None) -> str | None:
         """The LoRA adapter that a request means, by ``lora_model`` or by the name of the model.
@@ -42,7 +46,7 @@ class ServedModel:
         Raises:
             RequestError: the server has no adapters, or two are named.
         """
-        by_name = name if name != self.name else None
+        by_name = name if name in self.adapters and name != self.name else None
         if lora_model is None:
             return by_name
         if by_name is not None and by_name != lora_model:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
 from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
 from functools import partial
@@ -12,10 +11,8 @@ from llgtrt.chat import ChatError, ChatTemplate
 from llgtrt.engine import AsyncEngine
 from llgtrt.hooks import InputError, InputRequest, PreparedInput, ProcessorPool, Tensor
 from llgtrt.serving.errors import RequestError
+from llgtrt.serving.offload import in_proportion
 from llgtrt.serving.protocol import ChatRequest
-
-RENDER_INLINE_CHARS = 16 * 1024
-"""Shorter conversations are rendered on the event loop: a thread would take longer to begin."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -118,10 +115,7 @@ class ChatPrompts:
     async def _render(self, request: ChatRequest, options: dict[str, Any]) -> ChatPrompt:
         render = partial(self._template.render, request.messages, **options)
         try:
-            if _size(request.messages) <= RENDER_INLINE_CHARS:
-                prompt = render()
-            else:
-                prompt = await asyncio.to_thread(render)
+            prompt = await in_proportion(request.body_bytes, render)
         except ChatError as error:
             raise RequestError(error.message, error.param) from error
         return ChatPrompt(prompt.text, prompt.expanded, prompt.add_special)
@@ -144,14 +138,3 @@ class ChatPrompts:
             name: value.native() if isinstance(value, Tensor) else value for name, value in extras.items()
         }
         return ChatPrompt(tokens, expanded, add_special=False, extras=native)
-
-
-def _size(messages: list[dict[str, Any]]) -> int:
-    """The size of a conversation, cheaply; what is not a plain text counts as long."""
-    total = 0
-    for message in messages:
-        content = message.get("content")
-        if content is not None and not isinstance(content, str):
-            return RENDER_INLINE_CHARS + 1
-        total += len(content or "") + 100
-    return total

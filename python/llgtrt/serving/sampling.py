@@ -5,6 +5,7 @@ from __future__ import annotations
 import hashlib
 import time
 import uuid
+from dataclasses import dataclass
 from typing import Any, TypedDict, cast
 
 from llgtrt.serving.errors import RequestError
@@ -12,6 +13,45 @@ from llgtrt.serving.protocol.fields import GenerationFields, KvCacheRetention
 
 TINY_TOP_P = 1e-6
 """What ``top_p: 0`` means: only the most likely token."""
+
+
+DEFAULT_COMPLETION_TOKENS = 16
+"""OpenAI's default of ``max_tokens`` for completions."""
+
+
+@dataclass(frozen=True, slots=True)
+class TokenLimits:
+    """What a server lets requests ask for.
+
+    Attributes:
+        max_n: most sequences of one request.
+        default_max_tokens: tokens of an answer where the request does not say.
+        clamp_max_tokens: a request for more tokens than the context has left gets what is left.
+    """
+
+    max_n: int
+    default_max_tokens: int | None = None
+    clamp_max_tokens: bool = False
+
+    def max_tokens(self, asked: int | None, default: int | None) -> MaxTokens:
+        """The arguments for the core.
+
+        Args:
+            asked: tokens that the request asks for, -1 for what is left of the context.
+            default: where neither the request nor the server says.
+        """
+        if asked is None:
+            # Nobody asked for it, so it may not be what makes a request too long.
+            own = self.default_max_tokens or default
+            return {"max_tokens": own, "clamp_max_tokens": True}
+        return {"max_tokens": None if asked < 0 else asked, "clamp_max_tokens": self.clamp_max_tokens}
+
+
+class MaxTokens(TypedDict):
+    """Arguments of ``GenerateRequest`` on the length of an answer."""
+
+    max_tokens: int | None
+    clamp_max_tokens: bool
 
 
 class GenerationArguments(TypedDict):
@@ -65,7 +105,7 @@ def generation_arguments(request: GenerationFields, vocab_size: int) -> Generati
         "min_p": _or(request.min_p, 0.0),
         "presence_penalty": _or(request.presence_penalty, 0.0),
         "frequency_penalty": _or(request.frequency_penalty, 0.0),
-        "repetition_penalty": _or(request.repetition_penalty, 1.0),
+        "repetition_penalty": _or(_or(request.repetition_penalty, request.repeat_penalty), 1.0),
         "logit_bias": request.logit_bias or [],
         # The core counts seeds from 0; a negative one is another name for one of those.
         "seed": None if request.seed is None else request.seed % 2**63,
@@ -142,10 +182,26 @@ def _retention(given: KvCacheRetention) -> EngineArguments:
     return arguments
 
 
-def check_token_counts(request: GenerationFields, max_tokens: int | None, param: str) -> None:
-    """Refuses ``min_tokens`` above the most tokens of an answer."""
-    if request.min_tokens is not None and max_tokens is not None and request.min_tokens > max_tokens:
-        raise RequestError(f"min_tokens is greater than {param}.", "min_tokens")
+def asked_tokens(request: GenerationFields, default: int | None = None) -> int | None:
+    """The most tokens of an answer that a request asks for under any name; -1 is no limit, ``None`` nothing.
+
+    Args:
+        request: what the client sent.
+        default: counts against ``min_tokens`` where the client does not say.
+
+    Raises:
+        RequestError: ``min_tokens`` is above it.
+    """
+    for name in ("max_completion_tokens", "max_tokens", "n_predict"):
+        asked: int | None = getattr(request, name, None)
+        if asked is not None:
+            break
+    else:
+        name = "max_tokens"
+    most = default if asked is None else asked
+    if request.min_tokens is not None and most is not None and 0 <= most < request.min_tokens:
+        raise RequestError(f"min_tokens is greater than {name}.", "min_tokens")
+    return asked
 
 
 def check_choices(n: int, prompts: int, most: int) -> int:

@@ -27,6 +27,7 @@ pub(crate) struct Record {
     /// What the last output said.
     pub(crate) certain: Option<usize>,
     prompt_len: usize,
+    started: bool,
     cached_reported: bool,
 }
 
@@ -141,6 +142,14 @@ impl Driver {
         if idle && start.elapsed() < timeout / 4 {
             self.idle_polls += 1;
         }
+        for &(SequenceId(id), _) in self.batch.started() {
+            let Some(record) = self.records.get_mut(&id) else {
+                return Err(format!("start of sequence {id}, which was not submitted"));
+            };
+            if std::mem::replace(&mut record.started, true) {
+                return Err(format!("sequence {id} started twice"));
+            }
+        }
         for (output, tokens) in self.batch.iter() {
             let id = output.id.0;
             let Some(record) = self.records.get_mut(&id) else {
@@ -159,6 +168,9 @@ impl Driver {
                         record.prompt_len
                     ));
                 }
+            }
+            if !tokens.is_empty() && !record.started {
+                return Err(format!("sequence {id}: a token came before its start"));
             }
             if !tokens.is_empty() && !record.cached_reported {
                 return Err(format!("sequence {id}: the first token came without cached_prompt_tokens"));

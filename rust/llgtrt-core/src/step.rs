@@ -1,6 +1,7 @@
 //! What an engine reports after a step: tokens per sequence, flat, so that a step allocates nothing per token.
 
 use std::ops::Range;
+use std::time::Instant;
 
 use crate::{Error, SequenceId, TokenId};
 
@@ -78,7 +79,7 @@ pub struct SequenceOutput {
 pub struct StepBatch {
     outputs: Vec<SequenceOutput>,
     tokens: Vec<TokenOutput>,
-    started: Vec<SequenceId>,
+    started: Vec<(SequenceId, Instant)>,
 }
 
 impl StepBatch {
@@ -89,13 +90,15 @@ impl StepBatch {
         self.started.clear();
     }
 
-    /// Notes that a waiting sequence got its slot: its prefill starts now.
+    /// Notes that a waiting sequence got its slot: its prefill starts now. Every engine calls it once per
+    /// sequence, before the first token: the times of queue and prefill are measured by it.
     pub fn start(&mut self, id: SequenceId) {
-        self.started.push(id);
+        self.started.push((id, Instant::now()));
     }
 
-    /// Sequences that got their slot in this poll.
-    pub fn started(&self) -> &[SequenceId] {
+    /// Sequences that got their slot in this poll, and when. A batch is read after its forward pass, so the time
+    /// of reading would count the pass to the queue.
+    pub fn started(&self) -> &[(SequenceId, Instant)] {
         &self.started
     }
 

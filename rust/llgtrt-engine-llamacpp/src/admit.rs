@@ -4,7 +4,7 @@
 use std::cmp::Reverse;
 use std::sync::Arc;
 
-use llgtrt_core::SequenceSpec;
+use llgtrt_core::{SequenceSpec, StepBatch};
 
 use crate::engine::LlamaCppEngine;
 use crate::sequence::Sequence;
@@ -19,12 +19,13 @@ const MIN_SHARED: usize = 64;
 impl LlamaCppEngine {
     /// Starts waiting sequences, oldest first, while there are free slots. One whose prompt is just being
     /// evaluated for another sequence waits for that, and lets others pass.
-    pub(crate) fn admit(&mut self) {
+    pub(crate) fn admit(&mut self, batch: &mut StepBatch) {
         let mut index = 0;
         while index < self.waiting.len().min(LOOK_AHEAD) && self.slots.iter().any(|slot| !slot.busy) {
             match self.placement(index) {
                 Some(placement) => {
                     if let Some(spec) = self.waiting.remove(index) {
+                        batch.start(spec.id);
                         self.start(spec, placement);
                     }
                 }

@@ -208,7 +208,7 @@ impl Engine for LlamaCppEngine {
         if self.dead {
             return Err(Error::engine("the engine has failed"));
         }
-        self.admit();
+        self.admit(batch);
         self.advance();
         if self.running.iter().all(Option::is_none) {
             if self.ended.is_empty() {

@@ -115,7 +115,7 @@ impl SimEngine {
     }
 
     /// Gives out slots, evaluates prompts, and says when the step ends.
-    fn start_step(&mut self, now: Instant) -> Instant {
+    fn start_step(&mut self, now: Instant, batch: &mut StepBatch) -> Instant {
         while self.running.len() < self.config.max_batch_size as usize
             && let Some(mut sequence) = self.waiting.pop_front()
         {
@@ -123,6 +123,7 @@ impl SimEngine {
             if let Some(other) = self.running.iter().find(same) {
                 sequence.join(other);
             }
+            batch.start(sequence.spec.id);
             self.stats.prefix_cache_queries += sequence.spec.prompt.len() as u64;
             self.stats.prefix_cache_hits += u64::from(sequence.cached());
             self.running.push(sequence);
@@ -254,7 +255,7 @@ impl Engine for SimEngine {
         let now = Instant::now();
         let deadline = match self.deadline {
             Some(deadline) => deadline,
-            None => self.start_step(now),
+            None => self.start_step(now, batch),
         };
         let wait = deadline.saturating_duration_since(now);
         if wait > timeout {

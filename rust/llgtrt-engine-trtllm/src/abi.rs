@@ -4,12 +4,10 @@
 use std::ffi::{c_char, c_void};
 
 /// `LLGTRT_TRTLLM_ABI_VERSION`.
-pub(crate) const ABI_VERSION: u32 = 1;
+pub(crate) const ABI_VERSION: u32 = 2;
 
 /// `LLGTRT_UNSET`: an optional number that is not given.
 pub(crate) const UNSET: i32 = i32::MIN;
-/// `LLGTRT_UNSET_64`.
-pub(crate) const UNSET_64: i64 = i64::MIN;
 
 /// `LLGTRT_BF16` and its neighbours.
 pub(crate) mod dtype {
@@ -26,6 +24,13 @@ pub(crate) mod dtype {
 pub(crate) mod status {
     pub(crate) const OK: i32 = 0;
     pub(crate) const FATAL: i32 = 3;
+}
+
+/// `llgtrt_trtllm_error_kind`.
+pub(crate) mod error_kind {
+    pub(crate) const NONE: i32 = 0;
+    pub(crate) const ADAPTER_MISSING: i32 = 2;
+    pub(crate) const ADAPTER_CACHE_FULL: i32 = 3;
 }
 
 /// A struct of the header: its size first, and nothing given where all bytes are zero.
@@ -100,66 +105,12 @@ plain! {
 }
 
 plain! {
-    struct Config {
-        engine_dir: *const c_char,
-        encoder_dir: *const c_char,
-        callbacks: Callbacks,
-        vocab_size: i32,
-        logits_dtype: i32,
-        scheduler_policy: i32,
-        chunking_policy: i32,
-        max_beam_width: i32,
-        max_batch_size: i32,
-        max_num_tokens: i32,
-        max_queue_size: i32,
-        enable_chunked_context: i32,
-        normalize_log_probs: i32,
-        enable_batch_size_tuning: i32,
-        enable_max_num_tokens_tuning: i32,
-        tuning_window: i32,
-        iter_stats_max_iterations: i32,
-        gather_generation_logits: i32,
-        gpu_weights_percent: f32,
-        kv_enable_reuse: i32,
-        kv_onboard_blocks: i32,
-        kv_max_tokens: i32,
-        kv_sink_token_length: i32,
-        kv_secondary_offload_min_priority: i32,
-        kv_free_gpu_mem_fraction: f32,
-        kv_cross_fraction: f32,
-        kv_host_cache_bytes: i64,
-        kv_event_buffer_max_size: i64,
-        kv_attention_windows: *const i32,
-        kv_attention_window_count: usize,
-        multi_block_mode: i32,
-        context_fmha_fp32_acc: i32,
-        cuda_graph_mode: i32,
-        cuda_graph_cache_size: i32,
-        decoding_mode: i32,
-        lookahead_window: i32,
-        lookahead_ngram: i32,
-        lookahead_verification_set: i32,
-        medusa_choices: Lists,
-        eagle_choices: Lists,
-        eagle_greedy_sampling: i32,
-        eagle_use_dynamic_tree: i32,
-        eagle_dynamic_tree_max_top_k: i32,
-        eagle_posterior_threshold: f32,
-        lora_optimal_adapter_size: i32,
-        lora_max_adapter_size: i32,
-        lora_device_cache_fraction: f32,
-        lora_host_cache_bytes: i64,
-        lora_prefetch_dir: *const c_char,
-        replicate_post_processor: i32,
-        device_ids: *const i32,
-        device_id_count: usize,
-    }
+    struct Config { settings: *const c_char, callbacks: Callbacks }
 }
 
 plain! {
     struct Sampling {
         beam_width: i32,
-        num_return_sequences: i32,
         top_k: i32,
         top_p: f32,
         top_p_min: f32,
@@ -167,13 +118,9 @@ plain! {
         top_p_reset_id: i32,
         temperature: f32,
         min_p: f32,
-        min_tokens: i32,
         repetition_penalty: f32,
         presence_penalty: f32,
         frequency_penalty: f32,
-        length_penalty: f32,
-        beam_diversity_rate: f32,
-        early_stopping: i32,
         no_repeat_ngram_size: i32,
         has_seed: i32,
         seed: u64,
@@ -198,7 +145,6 @@ plain! {
         tokens: *const i32,
         token_count: usize,
         max_tokens: i32,
-        streaming: i32,
         end_id: i32,
         pad_id: i32,
         sampling: Sampling,
@@ -207,10 +153,7 @@ plain! {
         biases: *const Bias,
         bias_count: usize,
         post_process: i32,
-        return_log_probs: i32,
         return_context_logits: i32,
-        return_generation_logits: i32,
-        return_perf_metrics: i32,
         priority: f32,
         allotted_time_ms: i64,
         has_cache_salt: i32,
@@ -246,18 +189,12 @@ plain! {
     struct Response {
         request_id: u64,
         client_id: u64,
-        sequence_index: i32,
-        is_sequence_final: i32,
         is_final: i32,
         finish_reason: i32,
+        error_kind: i32,
         error: *const c_char,
-        lora_missing: i32,
         tokens: Lists,
-        log_probs: *const f32,
-        log_prob_count: usize,
-        cumulative_log_prob: f32,
         context_logits: Tensor,
-        generation_logits: Tensor,
         reused_blocks: i32,
     }
 }

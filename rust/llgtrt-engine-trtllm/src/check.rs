@@ -88,6 +88,20 @@ fn conflicts(setup: &TrtllmSetup, info: &EngineInfo, ranks: Ranks) -> Vec<Confli
             format!("{value} is not between 1 and {limit}, the {name} that the engine was built with")
         });
     }
+    add(
+        "runtime.guaranteed_no_evict",
+        !batching.enable_chunked_context && !batching.guaranteed_no_evict,
+        &|| {
+            "a streamed sequence that was evicted cannot go on where prompts are not split: set this to true, or \
+         runtime.enable_chunked_context"
+            .to_owned()
+        },
+    );
+    add(
+        "runtime.kv_cache_onboard_blocks",
+        !batching.kv_cache_onboard_blocks && info.paged_context_fmha,
+        &|| "an engine built with --use_paged_context_fmha enable needs this to be true".to_owned(),
+    );
     let speculation = config.decoding_mode.and_then(crate::DecodingMode::speculation);
     add(
         "trtllm.decoding_mode",
@@ -106,14 +120,42 @@ fn conflicts(setup: &TrtllmSetup, info: &EngineInfo, ranks: Ranks) -> Vec<Confli
     add("lora_root", setup.lora_root.is_some() && !info.lora, &|| {
         "LoRA adapters need an engine built with --lora_plugin".to_owned()
     });
+    let encodes = config.encoder_dir.is_some();
+    add("runtime.cross_kv_cache_fraction", batching.cross_kv_cache_fraction.is_some() != encodes, &|| {
+        if encodes {
+            "encoder-decoder models need it: the part of the KV cache for cross attention".to_owned()
+        } else {
+            "only for encoder-decoder models: trtllm.encoder_dir is not set".to_owned()
+        }
+    });
     add(
-        "runtime.cross_kv_cache_fraction",
-        batching.cross_kv_cache_fraction.is_some() && config.encoder_dir.is_none(),
-        &|| "only for encoder-decoder models: trtllm.encoder_dir is not set".to_owned(),
+        "runtime.guaranteed_no_evict",
+        encodes && !batching.guaranteed_no_evict && batching.enable_chunked_context,
+        &|| "encoder-decoder models cannot be evicted: set this to true".to_owned(),
     );
-    let fractions = [
+    add(
+        "trtllm.lora_max_adapter_size",
+        config.lora_max_adapter_size.is_some_and(|n| n > info.max_lora_rank),
+        &|| format!("more than {}, the --max_lora_rank that the engine was built with", info.max_lora_rank),
+    );
+    // TensorRT-LLM asserts these without a word about which it was.
+    let parts = [
         ("runtime.kv_cache_free_gpu_mem_fraction", Some(batching.kv_cache_free_gpu_mem_fraction)),
         ("runtime.cross_kv_cache_fraction", batching.cross_kv_cache_fraction),
+    ];
+    for (param, value) in parts {
+        let wrong = value.is_some_and(|value| !(value > 0.0 && value < 1.0));
+        add(param, wrong, &|| "must be more than 0 and less than 1".to_owned());
+    }
+    let counts = [
+        ("trtllm.sink_token_length", config.sink_token_length),
+        ("trtllm.kv_cache_max_tokens", config.kv_cache_max_tokens),
+        ("trtllm.max_attention_window", config.max_attention_window.iter().min().copied()),
+    ];
+    for (param, value) in counts {
+        add(param, value == Some(0), &|| "must be more than 0".to_owned());
+    }
+    let fractions = [
         ("trtllm.gpu_weights_percent", Some(config.gpu_weights_percent)),
         ("trtllm.lora_cache_gpu_memory_fraction", config.lora_cache_gpu_memory_fraction),
     ];
@@ -136,6 +178,8 @@ mod tests {
             version: "1.2.1".to_owned(),
             architecture: "LlamaForCausalLM".to_owned(),
             vocab_size: 257,
+            layers: 4,
+            dtype: "float16".to_owned(),
             logits_dtype: "float32".to_owned(),
             world_size: 1,
             tensor_parallel: 1,
@@ -149,8 +193,12 @@ mod tests {
             gather_context_logits: false,
             speculative_decoding_mode: "none".to_owned(),
             lora: false,
+            max_lora_rank: 64,
+            lora_modules: Vec::new(),
             paged_kv_cache: true,
             paged_context_fmha: true,
+            context_fmha: true,
+            packed_input: true,
             tokens_per_block: 16,
         }
     }
@@ -225,6 +273,31 @@ mod tests {
             ),
             (TrtllmSetup { lora_root: Some("x".into()), ..default() }, info(), "lora_root"),
             (
+                batching(Batching { enable_chunked_context: false, ..Batching::default() }),
+                info(),
+                "runtime.guaranteed_no_evict",
+            ),
+            (
+                batching(Batching { kv_cache_onboard_blocks: false, ..Batching::default() }),
+                info(),
+                "runtime.kv_cache_onboard_blocks",
+            ),
+            (
+                config(TrtllmConfig { sink_token_length: Some(0), ..TrtllmConfig::default() }),
+                info(),
+                "trtllm.sink_token_length",
+            ),
+            (
+                config(TrtllmConfig { max_attention_window: vec![8, 0], ..TrtllmConfig::default() }),
+                info(),
+                "trtllm.max_attention_window",
+            ),
+            (
+                config(TrtllmConfig { lora_max_adapter_size: Some(65), ..TrtllmConfig::default() }),
+                info(),
+                "trtllm.lora_max_adapter_size",
+            ),
+            (
                 batching(Batching { cross_kv_cache_fraction: Some(0.5), ..Batching::default() }),
                 info(),
                 "runtime.cross_kv_cache_fraction",
@@ -233,6 +306,22 @@ mod tests {
         for (setup, info, param) in cases {
             assert_eq!(named(&setup, &info, ALONE), [param]);
         }
+        let fraction =
+            |value| batching(Batching { kv_cache_free_gpu_mem_fraction: value, ..Batching::default() });
+        for value in [0.0, 1.0, f32::NAN] {
+            assert_eq!(named(&fraction(value), &info(), ALONE), ["runtime.kv_cache_free_gpu_mem_fraction"]);
+        }
+        assert_eq!(named(&fraction(0.999), &info(), ALONE), [""; 0]);
+        let encoder = |batching| {
+            setup(TrtllmConfig { encoder_dir: Some("x".into()), ..TrtllmConfig::default() }, batching)
+        };
+        assert_eq!(
+            named(&encoder(Batching::default()), &info(), ALONE),
+            ["runtime.cross_kv_cache_fraction", "runtime.guaranteed_no_evict"]
+        );
+        let fitting =
+            Batching { cross_kv_cache_fraction: Some(0.5), guaranteed_no_evict: true, ..Batching::default() };
+        assert_eq!(named(&encoder(fitting), &info(), ALONE), [""; 0]);
         let error = check(&default(), &unpaged, ALONE).unwrap_err();
         assert!(error.message.lines().count() >= 2, "{}", error.message);
     }

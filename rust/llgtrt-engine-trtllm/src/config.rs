@@ -2,14 +2,15 @@
 
 use std::path::PathBuf;
 
-use serde::Deserialize;
+use serde::{Deserialize, Serialize};
 
 /// Settings that only TensorRT-LLM has: the section `trtllm` of the configuration file.
-#[derive(Debug, Clone, PartialEq, Deserialize)]
+#[derive(Debug, Clone, PartialEq, Deserialize, Serialize)]
 #[serde(default, deny_unknown_fields)]
 #[expect(clippy::struct_excessive_bools, reason = "the names and types of the configuration file")]
 pub struct TrtllmConfig {
     /// The plugin; None: the one that `llgtrt build-trtllm` made.
+    #[serde(skip_serializing)]
     pub plugin_path: Option<PathBuf>,
     /// Folder of an encoder's engine, for encoder-decoder models.
     pub encoder_dir: Option<PathBuf>,
@@ -61,8 +62,6 @@ pub struct TrtllmConfig {
     pub lora_cache_gpu_memory_fraction: Option<f32>,
     /// Host memory for LoRA weights, in MB.
     pub lora_cache_host_memory_megabytes: Option<u64>,
-    /// Folder of adapters that are loaded at start.
-    pub lora_prefetch_dir: Option<PathBuf>,
     /// GPUs to use, one per rank on this machine. Empty: by rank.
     pub gpu_device_ids: Vec<u32>,
 }
@@ -96,14 +95,13 @@ impl Default for TrtllmConfig {
             lora_max_adapter_size: None,
             lora_cache_gpu_memory_fraction: None,
             lora_cache_host_memory_megabytes: None,
-            lora_prefetch_dir: None,
             gpu_device_ids: Vec::new(),
         }
     }
 }
 
 /// Order in which long prompts share a forward pass.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Deserialize)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Deserialize, Serialize)]
 #[serde(rename_all = "snake_case")]
 pub enum ChunkingPolicy {
     /// One prompt after the other.
@@ -113,7 +111,7 @@ pub enum ChunkingPolicy {
 }
 
 /// How tokens are decoded.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Deserialize)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Deserialize, Serialize)]
 #[serde(rename_all = "snake_case")]
 pub enum DecodingMode {
     /// Top-k or top-p, or beams, by the first request.
@@ -149,8 +147,8 @@ impl DecodingMode {
     }
 }
 
-/// Settings that every engine has, as far as TensorRT-LLM knows them.
-#[derive(Debug, Clone, PartialEq)]
+/// Settings that every engine has, as far as TensorRT-LLM knows them: options of the section `runtime`, by their names there.
+#[derive(Debug, Clone, PartialEq, Serialize)]
 #[expect(clippy::struct_excessive_bools, reason = "the names and types of the configuration file")]
 pub struct Batching {
     /// Never evict a sequence that was started.
@@ -159,9 +157,8 @@ pub struct Batching {
     pub max_batch_size: Option<u32>,
     /// Tokens in one forward pass. None: as many as the engine was built for.
     pub max_num_tokens: Option<u32>,
-    /// Requests that may wait in the executor. None: no limit.
-    pub max_queue_size: Option<u32>,
     /// Prompt plus answer. None: as many as the engine was built for.
+    #[serde(skip)]
     pub max_sequence_tokens: Option<u32>,
     /// Split long prompts.
     pub enable_chunked_context: bool,
@@ -191,7 +188,6 @@ impl Default for Batching {
             guaranteed_no_evict: false,
             max_batch_size: None,
             max_num_tokens: None,
-            max_queue_size: None,
             max_sequence_tokens: None,
             enable_chunked_context: true,
             enable_kv_cache_reuse: true,
@@ -218,6 +214,8 @@ pub struct TrtllmSetup {
     pub config: TrtllmConfig,
     /// Folder of LoRA adapters, `NAME.safetensors`. None: no adapters.
     pub lora_root: Option<PathBuf>,
+    /// Folders of shared libraries to look into for what the plugin needs and the linker does not find.
+    pub library_folders: Vec<PathBuf>,
 }
 
 #[cfg(test)]

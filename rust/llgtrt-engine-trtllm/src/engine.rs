@@ -13,13 +13,14 @@ use llgtrt_core::{
     MaskSlot, MaskSource, RequestOptions, Result, SequenceId, SequenceSpec, StepBatch, Tokenizer,
 };
 
-use crate::check::{check, unconstrained_because};
+use crate::admission::Admission;
+use crate::check::check;
 use crate::config::TrtllmSetup;
 use crate::engine_dir::EngineInfo;
 use crate::library::Library;
-use crate::lora::{AdapterUse, Adapters};
+use crate::lora::{AdapterLimits, AdapterUse, Adapters};
 use crate::masks::MaskCallback;
-use crate::native::{Native, NativeError, Response};
+use crate::native::{Failure, Native, NativeError, Response};
 use crate::ranks::Ranks;
 use crate::request::{Prepared, Shape, slot};
 use crate::sequence::{Live, Progress, Reader};
@@ -30,8 +31,7 @@ pub struct TrtllmEngine {
     info: EngineInfo,
     capabilities: Capabilities,
     tokenizer: Arc<dyn Tokenizer>,
-    /// Why constrained sequences are refused; None: they are not.
-    unconstrained: Option<String>,
+    admission: Admission,
     adapters: Adapters,
     /// By the executor's request id.
     live: HashMap<u64, Live>,
@@ -40,13 +40,8 @@ pub struct TrtllmEngine {
     ended: Vec<(SequenceId, Finish)>,
     responses: Vec<Response>,
     stats: EngineStats,
-    /// Until when a failed request may turn out to have been the engine's end.
-    suspect_until: Option<Instant>,
     dead: Option<Error>,
 }
-
-/// A dying executor first fails its requests. It is asked for this long whether it lives.
-const SUSPICION: Duration = Duration::from_millis(500);
 
 impl TrtllmEngine {
     /// Loads an engine, which takes as long as reading its weights.
@@ -69,7 +64,7 @@ impl TrtllmEngine {
             .with_param("tokenizer"));
         }
         let native = load(setup, &info, masks)?;
-        let max_sequence_tokens = setup.batching.max_sequence_tokens.unwrap_or(info.max_sequence_tokens);
+        let admission = Admission::new(setup, &info);
         tracing::info!(
             version = native.version(),
             engine_version = info.version,
@@ -79,7 +74,7 @@ impl TrtllmEngine {
         Ok(Self {
             capabilities: Capabilities {
                 max_batch_size: setup.batching.max_batch_size.unwrap_or(info.max_batch_size),
-                max_sequence_tokens,
+                max_sequence_tokens: admission.max_sequence_tokens(),
                 vocab_size: info.vocab_size,
                 fast_forward: false,
                 prompt_logprobs: info.gather_context_logits,
@@ -90,14 +85,13 @@ impl TrtllmEngine {
             },
             native,
             tokenizer,
-            unconstrained: unconstrained_because(setup, &info),
-            adapters: Adapters::new(setup.lora_root.as_deref()),
+            admission,
+            adapters: Adapters::new(setup.lora_root.as_deref(), AdapterLimits::new(setup, &info)),
             live: HashMap::new(),
             requests: HashMap::new(),
             ended: Vec::new(),
             responses: Vec::new(),
             stats: EngineStats::default(),
-            suspect_until: None,
             dead: None,
             info,
         })
@@ -113,48 +107,6 @@ impl TrtllmEngine {
         self.native.stats_json()
     }
 
-    fn accept(&self, spec: &SequenceSpec, options: &RequestOptions) -> Result<()> {
-        if let Some(error) = &self.dead {
-            return Err(error.clone());
-        }
-        if spec.prompt.is_empty() || spec.max_tokens == 0 {
-            return Err(Error::invalid("prompt", "a prompt and max_tokens of at least 1 are needed"));
-        }
-        options.check_prompt(&spec.prompt, self.info.vocab_size)?;
-        let rows = options.prompt_table.as_ref().map_or(0, |table| table.embeddings.shape[0]);
-        let most = self.info.max_prompt_embedding_table_size;
-        if rows > most as usize {
-            let message = format!(
-                "the prompt table has {rows} rows, but the engine was built with \
-                 --max_prompt_embedding_table_size {most}"
-            );
-            return Err(Error::invalid("prompt_table", message));
-        }
-        let tokens = spec.prompt.len() as u64 + u64::from(spec.max_tokens);
-        if tokens > u64::from(self.capabilities.max_sequence_tokens)
-            || spec.prompt.len() > self.info.max_input_len as usize
-        {
-            let message = format!(
-                "{tokens} tokens with the prompt, but the engine was built for {} (prompts of {})",
-                self.capabilities.max_sequence_tokens, self.info.max_input_len
-            );
-            return Err(Error::new(ErrorKind::ContextLength, message).with_param("max_tokens"));
-        }
-        if let Some(reason) = self.unconstrained.as_ref().filter(|_| spec.constrained) {
-            return Err(Error::invalid("response_format", reason.clone()));
-        }
-        if spec.constrained && options.beam_width.unwrap_or(1) > 1 {
-            return Err(Error::invalid("beam_width", "constrained answers need a beam width of 1"));
-        }
-        if spec.prompt_logprobs && !self.capabilities.prompt_logprobs {
-            return Err(Error::invalid(
-                "prompt_logprobs",
-                "the engine was not built with --gather_context_logits",
-            ));
-        }
-        Ok(())
-    }
-
     /// Hands a sequence to the executor and enters it into the table.
     fn start(
         &mut self,
@@ -165,10 +117,10 @@ impl TrtllmEngine {
     ) -> Result<()> {
         let shape = Shape { vocabulary: self.tokenizer.vocabulary(), vocab_size: self.info.vocab_size };
         let slot = slot(&spec, &options, &shape);
-        let mut prepared = Prepared::new(&spec, &options, adapter, slot.is_some(), &shape);
+        let prepared = Prepared::new(&spec, &options, adapter.as_ref(), slot.is_some(), &shape);
         // Before the executor knows the request: its thread may ask for the first mask at once.
         let slot = slot.map(|slot| self.native.callback().insert(spec.id.0, slot));
-        match self.native.submit(prepared.plain()) {
+        match self.native.submit(&prepared.plain()) {
             Ok(request_id) => {
                 self.requests.insert(spec.id, request_id);
                 let mut live = Live::new(spec, options, request_id, slot);
@@ -189,12 +141,9 @@ impl TrtllmEngine {
             NativeError::Fatal(text) => return self.die(&text),
             NativeError::Refused(text) => text,
         };
-        // A dead executor refuses as well; it says so when asked for responses.
-        if let Err(NativeError::Fatal(text)) = self.native.wait(Duration::ZERO, &mut self.responses) {
+        // An executor that has ended refuses as well.
+        if let Err(NativeError::Fatal(text)) = self.native.health() {
             return self.die(&text);
-        }
-        if text.contains("queue size") {
-            return Error::new(ErrorKind::Overloaded, "the engine's queue is full");
         }
         Error::new(ErrorKind::InvalidRequest, format!("TensorRT-LLM refused the request: {text}"))
     }
@@ -216,17 +165,17 @@ impl TrtllmEngine {
         Some(live)
     }
 
-    /// Reports what the executor has said.
-    fn read(&mut self, batch: &mut StepBatch) {
+    /// Reports what the executor has said. Fails if what it said was that the device is lost.
+    fn read(&mut self, batch: &mut StepBatch) -> Result<(), NativeError> {
+        let mut failed = false;
         for response in std::mem::take(&mut self.responses) {
             let Some(live) = self.live.get_mut(&response.request_id) else { continue };
-            if response.lora_missing && !live.retried && self.send_weights(response.request_id, batch) {
+            let missing = matches!(response.error, Some(Failure::AdapterMissing(_)));
+            if missing && !live.retried && self.send_weights(response.request_id, batch) {
                 continue;
             }
             let Some(live) = self.live.get_mut(&response.request_id) else { continue };
-            if response.error.is_some() && !response.lora_missing {
-                self.suspect_until = Some(Instant::now() + SUSPICION);
-            }
+            failed |= matches!(response.error, Some(Failure::Request(_)));
             if !live.started && response.error.is_none() {
                 self.stats.prefix_cache_queries += live.spec.prompt.len() as u64;
                 self.stats.prefix_cache_hits += u64::from(live.cached(&response, self.info.tokens_per_block));
@@ -245,6 +194,8 @@ impl TrtllmEngine {
                 self.retire(response.request_id, response.is_final);
             }
         }
+        // The executor answers with errors and goes on, whether a request was at fault or the device is gone.
+        if failed { self.native.health() } else { Ok(()) }
     }
 
     /// The adapter fell out of the cache: submits the sequence again with its weights. False: it cannot be helped.
@@ -288,7 +239,7 @@ fn load(setup: &TrtllmSetup, info: &EngineInfo, masks: Arc<dyn MaskSource>) -> R
         Error::configuration("there is no TensorRT-LLM plugin; build it with: llgtrt build-trtllm")
             .with_param("trtllm.plugin_path")
     })?;
-    let library = Library::open(path)?;
+    let library = Library::open(path, &setup.library_folders)?;
     let callback = Arc::new(MaskCallback::new(masks, info.vocab_size as usize));
     Native::create(library, setup, info, callback)
 }
@@ -329,7 +280,10 @@ impl Engine for TrtllmEngine {
 
     fn submit(&mut self, spec: SequenceSpec) -> Result<()> {
         let options = spec.options.clone().unwrap_or_default();
-        self.accept(&spec, &options)?;
+        if let Some(error) = &self.dead {
+            return Err(error.clone());
+        }
+        self.admission.check(&spec, &options)?;
         let adapter = match &options.adapter {
             Some(adapter) => Some(self.adapters.resolve(adapter, false)?),
             None => None,
@@ -362,12 +316,7 @@ impl Engine for TrtllmEngine {
             };
             let responses = &mut self.responses;
             let outcome = match self.native.wait(wait, responses) {
-                Ok(()) => {
-                    let now = Instant::now();
-                    self.suspect_until = self.suspect_until.filter(|until| now < *until);
-                    self.read(batch);
-                    self.update_stats()
-                }
+                Ok(()) => self.read(batch).and_then(|()| self.update_stats()),
                 Err(error) => Err(error),
             };
             if let Err(NativeError::Fatal(text) | NativeError::Refused(text)) = outcome {
@@ -380,9 +329,8 @@ impl Engine for TrtllmEngine {
     }
 
     fn has_work(&self) -> bool {
-        // A dead engine, or one that may be, has to be polled once more, to say so.
-        let quiet = self.live.is_empty() && self.ended.is_empty() && self.suspect_until.is_none();
-        !quiet || self.dead.is_some()
+        // A dead engine has to be polled once more, to say so.
+        !self.live.is_empty() || !self.ended.is_empty() || self.dead.is_some()
     }
 
     fn stats(&self) -> EngineStats {

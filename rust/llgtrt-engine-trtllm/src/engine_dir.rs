@@ -18,6 +18,10 @@ pub struct EngineInfo {
     pub architecture: String,
     /// Tokens of the model.
     pub vocab_size: u32,
+    /// Layers of the model.
+    pub layers: u32,
+    /// Type of the weights: `float16`, `bfloat16` or `float32`.
+    pub dtype: String,
     /// Type of the logits: `float32`, `float16` or `bfloat16`.
     pub logits_dtype: String,
     /// Processes that the engine was built for.
@@ -30,7 +34,8 @@ pub struct EngineInfo {
     pub max_batch_size: u32,
     /// Most tokens of a sequence, prompt and answer.
     pub max_sequence_tokens: u32,
-    /// Most tokens of a prompt.
+    /// The flag `--max_input_len`, 1024 unless given. Counts only where prompts are neither split nor packed: see
+    /// [`Self::max_prompt_tokens`].
     pub max_input_len: u32,
     /// Most tokens in a forward pass.
     pub max_num_tokens: u32,
@@ -44,10 +49,18 @@ pub struct EngineInfo {
     pub speculative_decoding_mode: String,
     /// Adapters can be used.
     pub lora: bool,
+    /// Largest rank of an adapter.
+    pub max_lora_rank: u32,
+    /// Parts of the model that adapters may change, by TensorRT-LLM's names.
+    pub lora_modules: Vec<String>,
     /// The KV cache is in blocks.
     pub paged_kv_cache: bool,
     /// Prompts attend over blocks, so that they can be split and shared.
     pub paged_context_fmha: bool,
+    /// Prompts attend in one kernel.
+    pub context_fmha: bool,
+    /// Prompts lie one after the other, without padding.
+    pub packed_input: bool,
     /// Tokens in a block of the KV cache.
     pub tokens_per_block: u32,
 }
@@ -64,7 +77,9 @@ struct File {
 #[serde(default)]
 struct Pretrained {
     architecture: String,
+    dtype: Option<String>,
     logits_dtype: Option<String>,
+    num_hidden_layers: u32,
     vocab_size: u32,
     mapping: Mapping,
 }
@@ -88,9 +103,28 @@ struct Build {
     max_beam_width: Option<u32>,
     max_prompt_embedding_table_size: Option<u32>,
     kv_cache_type: Option<String>,
-    gather_context_logits: bool,
+    gather_context_logits: Switch,
     speculative_decoding_mode: Option<Speculation>,
+    lora_config: Lora,
     plugin_config: Plugins,
+}
+
+#[derive(Debug, Default, Deserialize)]
+#[serde(default)]
+struct Lora {
+    max_lora_rank: Option<u32>,
+    lora_target_modules: Vec<String>,
+}
+
+/// Written as `true` or, by earlier versions, as 1.
+#[derive(Debug, Default, Deserialize)]
+#[serde(from = "serde_json::Value")]
+struct Switch(bool);
+
+impl From<serde_json::Value> for Switch {
+    fn from(value: serde_json::Value) -> Self {
+        Self(value.as_bool().unwrap_or_else(|| value.as_u64().is_some_and(|number| number != 0)))
+    }
 }
 
 /// Written as a name or as the number of TensorRT-LLM's flag.
@@ -125,7 +159,9 @@ impl Speculation {
 struct Plugins {
     lora_plugin: serde_json::Value,
     paged_kv_cache: Option<bool>,
-    use_paged_context_fmha: bool,
+    use_paged_context_fmha: Switch,
+    context_fmha: Option<bool>,
+    remove_input_padding: Option<bool>,
     tokens_per_block: Option<u32>,
 }
 
@@ -159,6 +195,24 @@ impl EngineInfo {
         }
     }
 
+    /// Most tokens of a prompt, as TensorRT-LLM computes it (`batch_manager/trtGptModel.h`) from whether prompts are split
+    /// and how many tokens a forward pass takes.
+    pub(crate) fn max_prompt_tokens(&self, chunked: bool, max_num_tokens: u32) -> u32 {
+        let before_the_answer = self.max_sequence_tokens.saturating_sub(1);
+        if chunked {
+            before_the_answer
+        } else if self.context_fmha && self.packed_input {
+            before_the_answer.min(max_num_tokens)
+        } else {
+            self.max_input_len
+        }
+    }
+
+    /// Columns of the logits: the vocabulary, divided evenly over the processes.
+    pub(crate) fn padded_vocab_size(&self) -> u32 {
+        self.vocab_size.next_multiple_of(self.world_size)
+    }
+
     /// Whether the engine speculates by itself.
     pub(crate) fn speculates(&self) -> bool {
         self.speculative_decoding_mode != "none"
@@ -182,26 +236,32 @@ impl From<File> for EngineInfo {
             version: file.version,
             architecture: model.architecture,
             vocab_size: model.vocab_size,
+            layers: model.num_hidden_layers,
+            dtype: model.dtype.unwrap_or_else(|| "float16".to_owned()),
             logits_dtype: model.logits_dtype.unwrap_or_else(|| "float32".to_owned()),
             world_size: model.mapping.world_size.unwrap_or(tensor_parallel * pipeline_parallel).max(1),
             tensor_parallel,
             pipeline_parallel,
             max_batch_size: build.max_batch_size.unwrap_or(1),
             max_sequence_tokens,
-            max_input_len: build.max_input_len.unwrap_or(max_sequence_tokens),
+            max_input_len: build.max_input_len.unwrap_or(1024),
             max_num_tokens: build.max_num_tokens.unwrap_or(max_sequence_tokens),
             max_beam_width: build.max_beam_width.unwrap_or(1),
             max_prompt_embedding_table_size: build.max_prompt_embedding_table_size.unwrap_or(0),
-            gather_context_logits: build.gather_context_logits,
+            gather_context_logits: build.gather_context_logits.0,
             speculative_decoding_mode: build
                 .speculative_decoding_mode
                 .map_or_else(|| "none".to_owned(), Speculation::name),
             lora,
+            max_lora_rank: build.lora_config.max_lora_rank.unwrap_or(64),
+            lora_modules: build.lora_config.lora_target_modules,
             paged_kv_cache: match (paged.as_deref(), plugins.paged_kv_cache) {
                 (Some(kind), _) => kind == "paged",
                 (None, switch) => switch.unwrap_or(true),
             },
-            paged_context_fmha: plugins.use_paged_context_fmha,
+            paged_context_fmha: plugins.use_paged_context_fmha.0,
+            context_fmha: plugins.context_fmha.unwrap_or(true),
+            packed_input: plugins.remove_input_padding.unwrap_or(true),
             tokens_per_block: plugins.tokens_per_block.unwrap_or(64).max(1),
         }
     }
@@ -215,22 +275,42 @@ mod tests {
         EngineInfo::from(serde_json::from_str::<File>(text).unwrap())
     }
 
+    /// What trtllm-build 1.2 writes, by what was changed from its defaults.
+    fn fixture(name: &str) -> EngineInfo {
+        let folder = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/engines");
+        parse(&std::fs::read_to_string(folder.join(name).with_extension("json")).unwrap())
+    }
+
     #[test]
-    fn a_file_of_trtllm_build_is_read() {
-        let info = parse(
-            r#"{"version": "1.2.1", "pretrained_config": {"architecture": "LlamaForCausalLM", "dtype": "bfloat16",
-                "logits_dtype": "float32", "vocab_size": 128256, "mapping": {"world_size": 2, "tp_size": 2,
-                "pp_size": 1}, "quantization": {"quant_algo": null}}, "build_config": {"max_batch_size": 128,
-                "max_seq_len": 8192, "max_num_tokens": 4096, "max_beam_width": 1, "kv_cache_type": "PAGED",
-                "gather_context_logits": true, "speculative_decoding_mode": 1, "lora_config": {"lora_dir": []},
-                "plugin_config": {"lora_plugin": "bfloat16", "tokens_per_block": 32,
-                "use_paged_context_fmha": true}}}"#,
-        );
-        assert_eq!((info.vocab_size, info.max_batch_size, info.tensor_parallel), (128_256, 128, 2));
-        assert_eq!((info.max_sequence_tokens, info.max_input_len, info.tokens_per_block), (8192, 8192, 32));
-        assert!(info.lora && info.paged_kv_cache && info.paged_context_fmha && info.gather_context_logits);
-        assert!(!info.speculates());
+    fn an_engine_of_the_defaults_takes_long_prompts() {
+        let info = fixture("defaults");
+        assert_eq!((info.vocab_size, info.max_batch_size, info.world_size), (128_256, 2048, 1));
+        assert_eq!((info.layers, info.dtype.as_str(), info.tokens_per_block), (32, "bfloat16", 32));
+        assert!(!info.lora && info.paged_kv_cache && info.paged_context_fmha && !info.gather_context_logits);
+        assert!(!info.speculates() && info.context_fmha && info.packed_input);
         assert_eq!(info.logits_type(), Some(dtype::FP32));
+        // The flag is 1024 because nobody gave it, and counts for neither of these.
+        assert_eq!((info.max_input_len, info.max_sequence_tokens), (1024, 131_072));
+        assert_eq!(info.max_prompt_tokens(true, 8192), 131_071);
+        assert_eq!(info.max_prompt_tokens(false, 8192), 8192);
+        let short = EngineInfo { max_sequence_tokens: 4096, ..info.clone() };
+        assert_eq!(short.max_prompt_tokens(false, 8192), 4095);
+        let padded = EngineInfo { packed_input: false, ..info };
+        assert_eq!(padded.max_prompt_tokens(false, 8192), 1024);
+    }
+
+    #[test]
+    fn other_engines_are_read() {
+        let lora = fixture("lora_128");
+        assert_eq!((lora.lora, lora.max_lora_rank), (true, 128));
+        assert_eq!(lora.lora_modules, ["attn_qkv", "attn_dense"]);
+        let two = fixture("tp_2");
+        assert_eq!((two.world_size, two.tensor_parallel, two.pipeline_parallel), (2, 2, 1));
+        // 50257 is odd: one column more than tokens.
+        assert_eq!((two.vocab_size, two.padded_vocab_size()), (50_257, 50_258));
+        let unpaged = fixture("no_paged_fmha");
+        assert!(unpaged.paged_kv_cache && !unpaged.paged_context_fmha && unpaged.context_fmha);
+        assert!(fixture("context_logits").gather_context_logits);
     }
 
     #[test]

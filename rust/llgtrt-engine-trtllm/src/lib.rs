@@ -11,6 +11,7 @@
 //! ```
 
 mod abi;
+mod admission;
 mod check;
 mod config;
 mod engine;

@@ -2,15 +2,15 @@
 //! thread, so that no callback runs afterwards.
 
 use std::ffi::CString;
-use std::os::unix::ffi::OsStrExt as _;
 use std::path::Path;
 use std::sync::Arc;
 use std::time::Duration;
 
 use llgtrt_core::{Error, Result, TokenId};
+use serde::Serialize;
 
-use crate::abi::{self, Plain as _, UNSET, UNSET_64, dtype, status};
-use crate::config::{ChunkingPolicy, DecodingMode, TrtllmSetup};
+use crate::abi::{self, Plain as _, UNSET, dtype, error_kind, status};
+use crate::config::{Batching, TrtllmConfig, TrtllmSetup};
 use crate::engine_dir::EngineInfo;
 use crate::library::{Handle, Library, text};
 use crate::masks::{MaskCallback, fill};
@@ -19,16 +19,25 @@ use crate::masks::{MaskCallback, fill};
 #[derive(Debug, Clone, PartialEq, Default)]
 pub(crate) struct Response {
     pub(crate) request_id: u64,
-    pub(crate) sequence_index: i32,
     pub(crate) is_final: bool,
     pub(crate) finish_reason: i32,
-    pub(crate) error: Option<String>,
-    pub(crate) lora_missing: bool,
+    pub(crate) error: Option<Failure>,
     /// New tokens of the best beam.
     pub(crate) tokens: Vec<TokenId>,
     /// Rows of raw logits over the prompt, if asked for.
     pub(crate) context_logits: Option<Logits>,
     pub(crate) reused_blocks: u32,
+}
+
+/// Why a request failed.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(crate) enum Failure {
+    /// For a reason of its own, or because the forward pass failed for all.
+    Request(String),
+    /// Its adapter is not in the cache any more.
+    AdapterMissing(String),
+    /// Every adapter in the cache is in use.
+    AdapterCacheFull,
 }
 
 /// Rows of logits as 32-bit floats.
@@ -73,9 +82,10 @@ impl Native {
         info: &EngineInfo,
         callback: Arc<MaskCallback>,
     ) -> Result<Self> {
-        let strings = Strings::new(setup)?;
-        let lists = Lists::new(setup);
-        let mut config = executor_config(setup, info, &strings, &lists);
+        let settings = settings(setup, info)?;
+        let mut config = abi::Config::sized();
+        config.settings = settings.as_ptr();
+        config.callbacks = abi::Callbacks::sized();
         config.callbacks.user = Arc::as_ptr(&callback).cast_mut().cast();
         config.callbacks.fill = Some(fill);
         let mut handle = std::ptr::null_mut();
@@ -149,6 +159,12 @@ impl Native {
         Ok(())
     }
 
+    /// Whether the engine can go on: the executor answers requests with errors and continues, whatever happened.
+    pub(crate) fn health(&mut self) -> std::result::Result<(), NativeError> {
+        // SAFETY: the handle is alive.
+        self.check(unsafe { (self.library.health)(self.handle) })
+    }
+
     /// What was measured of the row from which token `token_count` of the sequence was sampled.
     pub(crate) fn row_result(&mut self, request_id: u64, token_count: usize) -> Option<RowResult> {
         let mut result = abi::RowResult::sized();
@@ -208,11 +224,14 @@ unsafe fn own(response: &abi::Response) -> Response {
     };
     Response {
         request_id: response.request_id,
-        sequence_index: response.sequence_index,
         is_final: response.is_final != 0,
         finish_reason: response.finish_reason,
-        error: (!response.error.is_null()).then(|| text(response.error)),
-        lora_missing: response.lora_missing != 0,
+        error: match response.error_kind {
+            error_kind::NONE => None,
+            error_kind::ADAPTER_MISSING => Some(Failure::AdapterMissing(text(response.error))),
+            error_kind::ADAPTER_CACHE_FULL => Some(Failure::AdapterCacheFull),
+            _ => Some(Failure::Request(text(response.error))),
+        },
         tokens: tokens.iter().map(|token| token.cast_unsigned()).collect(),
         // SAFETY: the caller's promise.
         context_logits: unsafe { logits(&response.context_logits) },
@@ -259,33 +278,31 @@ fn fp16(bits: u16) -> f32 {
     if bits & 0x8000 == 0 { magnitude } else { -magnitude }
 }
 
-/// Texts of the configuration, with their zero bytes.
-struct Strings {
-    engine: CString,
-    encoder: Option<CString>,
-    lora_prefetch: Option<CString>,
+/// The document that an engine is made from: see `llgtrt_trtllm_config` in the header. The plugin refuses an option that it
+/// does not know, and one that is missing.
+#[derive(Serialize)]
+struct Settings<'a> {
+    engine_dir: &'a Path,
+    vocab_size: u32,
+    logits_dtype: &'a str,
+    max_lora_rank: u32,
+    runtime: &'a Batching,
+    trtllm: &'a TrtllmConfig,
 }
 
-impl Strings {
-    fn new(setup: &TrtllmSetup) -> Result<Self> {
-        let text = |path: &Path| {
-            CString::new(path.as_os_str().as_bytes())
-                .map_err(|_| Error::configuration("a path holds a zero byte"))
-        };
-        Ok(Self {
-            engine: text(&setup.engine_dir)?,
-            encoder: setup.config.encoder_dir.as_deref().map(text).transpose()?,
-            lora_prefetch: setup.config.lora_prefetch_dir.as_deref().map(text).transpose()?,
-        })
-    }
-}
-
-/// Lists of the configuration, as the plugin wants them.
-struct Lists {
-    windows: Vec<i32>,
-    devices: Vec<i32>,
-    medusa: FlatLists,
-    eagle: FlatLists,
+fn settings(setup: &TrtllmSetup, info: &EngineInfo) -> Result<CString> {
+    let settings = Settings {
+        engine_dir: &setup.engine_dir,
+        vocab_size: info.vocab_size,
+        logits_dtype: &info.logits_dtype,
+        max_lora_rank: if info.lora { info.max_lora_rank } else { 0 },
+        runtime: &setup.batching,
+        trtllm: &setup.config,
+    };
+    let wrong =
+        |error: &dyn std::fmt::Display| Error::configuration(format!("TensorRT-LLM's settings: {error}"));
+    let json = serde_json::to_string(&settings).map_err(|error| wrong(&error))?;
+    CString::new(json).map_err(|error| wrong(&error))
 }
 
 /// Lists one after the other.
@@ -319,110 +336,9 @@ impl<'a> FromIterator<&'a [u32]> for FlatLists {
     }
 }
 
-impl Lists {
-    fn new(setup: &TrtllmSetup) -> Self {
-        let config = &setup.config;
-        let signed = |list: &[u32]| list.iter().map(|value| value.cast_signed()).collect();
-        Self {
-            windows: signed(&config.max_attention_window),
-            devices: signed(&config.gpu_device_ids),
-            medusa: config.medusa_choices.iter().map(Vec::as_slice).collect(),
-            eagle: config.eagle_choices.iter().map(Vec::as_slice).collect(),
-        }
-    }
-}
-
 /// An optional number.
 pub(crate) fn optional(value: Option<u32>) -> i32 {
     value.map_or(UNSET, |value| i32::try_from(value).unwrap_or(i32::MAX))
-}
-
-/// The whole configuration. Points into `strings` and `lists`.
-fn executor_config(setup: &TrtllmSetup, info: &EngineInfo, strings: &Strings, lists: &Lists) -> abi::Config {
-    const MEGABYTE: u64 = 1 << 20;
-    let (batching, own) = (&setup.batching, &setup.config);
-    let bytes = |megabytes: u64| i64::try_from(megabytes.saturating_mul(MEGABYTE)).unwrap_or(i64::MAX);
-    let pointer = |text: &Option<CString>| text.as_ref().map_or(std::ptr::null(), |text| text.as_ptr());
-
-    let mut config = abi::Config::sized();
-    config.engine_dir = strings.engine.as_ptr();
-    config.encoder_dir = pointer(&strings.encoder);
-    config.callbacks = abi::Callbacks::sized();
-    config.vocab_size = info.vocab_size.cast_signed();
-    config.logits_dtype = info.logits_type().unwrap_or(dtype::FP32);
-    // CapacitySchedulerPolicy: kMAX_UTILIZATION, kGUARANTEED_NO_EVICT.
-    config.scheduler_policy = batching.guaranteed_no_evict.into();
-    config.chunking_policy = match own.context_chunking_policy {
-        None => UNSET,
-        Some(ChunkingPolicy::FirstComeFirstServed) => 0,
-        Some(ChunkingPolicy::EqualProgress) => 1,
-    };
-    config.max_beam_width = own.max_beam_width.cast_signed();
-    config.max_batch_size = optional(batching.max_batch_size);
-    config.max_num_tokens = optional(batching.max_num_tokens);
-    config.max_queue_size = optional(batching.max_queue_size);
-    config.enable_chunked_context = batching.enable_chunked_context.into();
-    config.normalize_log_probs = own.normalize_log_probs.into();
-    config.enable_batch_size_tuning = batching.enable_batch_size_tuning.into();
-    config.enable_max_num_tokens_tuning = batching.enable_max_num_tokens_tuning.into();
-    config.tuning_window = optional(own.tuning_window);
-    config.iter_stats_max_iterations = own.iter_stats_max_iterations.cast_signed();
-    config.gpu_weights_percent = own.gpu_weights_percent;
-    config.kv_enable_reuse = batching.enable_kv_cache_reuse.into();
-    config.kv_onboard_blocks = batching.kv_cache_onboard_blocks.into();
-    config.kv_max_tokens = optional(own.kv_cache_max_tokens);
-    config.kv_sink_token_length = optional(own.sink_token_length);
-    config.kv_secondary_offload_min_priority = batching.secondary_offload_min_priority.unwrap_or(UNSET);
-    config.kv_free_gpu_mem_fraction = batching.kv_cache_free_gpu_mem_fraction;
-    config.kv_cross_fraction = batching.cross_kv_cache_fraction.unwrap_or(f32::NAN);
-    config.kv_host_cache_bytes = match batching.kv_cache_host_memory_megabytes {
-        0 => UNSET_64,
-        megabytes => bytes(megabytes),
-    };
-    config.kv_event_buffer_max_size =
-        batching.event_buffer_max_size.map_or(0, |size| i64::try_from(size).unwrap_or(i64::MAX));
-    config.kv_attention_windows = lists.windows.as_ptr();
-    config.kv_attention_window_count = lists.windows.len();
-    config.multi_block_mode = own.multi_block_mode.into();
-    config.context_fmha_fp32_acc = own.enable_context_fmha_fp32_acc.into();
-    config.cuda_graph_mode = own.cuda_graph_mode.into();
-    config.cuda_graph_cache_size = own.cuda_graph_cache_size.cast_signed();
-    config.decoding_mode = decoding_mode(own.decoding_mode);
-    let [window, ngram, verification] = own.lookahead.map_or([UNSET; 3], |n| n.map(u32::cast_signed));
-    (config.lookahead_window, config.lookahead_ngram) = (window, ngram);
-    config.lookahead_verification_set = verification;
-    config.medusa_choices = lists.medusa.plain();
-    config.eagle_choices = lists.eagle.plain();
-    config.eagle_greedy_sampling = own.eagle_greedy_sampling.into();
-    config.eagle_use_dynamic_tree = own.eagle_dynamic_tree_top_k.is_some().into();
-    config.eagle_dynamic_tree_max_top_k = optional(own.eagle_dynamic_tree_top_k);
-    config.eagle_posterior_threshold = own.eagle_posterior_threshold.unwrap_or(f32::NAN);
-    config.lora_optimal_adapter_size = optional(own.lora_optimal_adapter_size);
-    config.lora_max_adapter_size = optional(own.lora_max_adapter_size);
-    config.lora_device_cache_fraction = own.lora_cache_gpu_memory_fraction.unwrap_or(f32::NAN);
-    config.lora_host_cache_bytes = own.lora_cache_host_memory_megabytes.map_or(UNSET_64, bytes);
-    config.lora_prefetch_dir = pointer(&strings.lora_prefetch);
-    // Grammars are known to the leader alone: it masks, and the others get the sampled tokens.
-    config.replicate_post_processor = 0;
-    config.device_ids = lists.devices.as_ptr();
-    config.device_id_count = lists.devices.len();
-    config
-}
-
-/// `llgtrt_trtllm_decoding_mode`.
-fn decoding_mode(mode: Option<DecodingMode>) -> i32 {
-    match mode {
-        None => 0,
-        Some(DecodingMode::Auto) => 1,
-        Some(DecodingMode::TopK) => 2,
-        Some(DecodingMode::TopP) => 3,
-        Some(DecodingMode::TopKTopP) => 4,
-        Some(DecodingMode::BeamSearch) => 5,
-        Some(DecodingMode::Medusa) => 6,
-        Some(DecodingMode::Redrafter) => 7,
-        Some(DecodingMode::Lookahead) => 8,
-        Some(DecodingMode::Eagle) => 9,
-    }
 }
 
 #[cfg(test)]

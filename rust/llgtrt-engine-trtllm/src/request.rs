@@ -4,11 +4,13 @@
 //! of end tokens before `min_tokens`, and `min_p` (where neither penalties nor biases follow it) are applied to the
 //! logits before. The end token is the vocabulary's first; the others and the stop tokens are stop words.
 
+use std::hash::{Hash as _, Hasher as _};
+
 use llgtrt_core::{
     ElementType, HostTensor, RequestOptions, SamplingParams, SequenceSpec, TokenId, Vocabulary,
 };
 
-use crate::abi::{self, Plain as _, UNSET, UNSET_64, dtype};
+use crate::abi::{self, Plain as _, UNSET, dtype};
 use crate::lora::AdapterUse;
 use crate::masks::Slot;
 use crate::native::{FlatLists, optional};
@@ -16,18 +18,19 @@ use crate::native::{FlatLists, optional};
 /// Below this temperature sampling is greedy, as in the other engines.
 const MIN_TEMPERATURE: f32 = 1e-5;
 
-/// A request with all that it points to.
-pub(crate) struct Prepared {
-    tokens: Vec<i32>,
+/// What a request points to beside the sequence's own lists: it borrows those.
+pub(crate) struct Prepared<'a> {
+    spec: &'a SequenceSpec,
+    options: &'a RequestOptions,
+    adapter: Option<&'a AdapterUse>,
     stop_words: FlatLists,
     bad_words: FlatLists,
     biases: Vec<abi::Bias>,
-    position_ids: Vec<i32>,
-    encoder_tokens: Vec<i32>,
+    /// Of the prompt's tokens, where a table of embeddings gives some of them a meaning of their own.
+    extra_ids: Vec<u64>,
     retention: Vec<abi::Retention>,
-    adapter: Option<AdapterUse>,
-    options: RequestOptions,
-    request: abi::Request,
+    end_id: Option<TokenId>,
+    post_process: bool,
 }
 
 /// What an engine's requests have in common.
@@ -84,15 +87,14 @@ fn has_penalties(sampling: &SamplingParams) -> bool {
         || sampling.frequency_penalty != 0.0
 }
 
-impl Prepared {
+impl<'a> Prepared<'a> {
     pub(crate) fn new(
-        spec: &SequenceSpec,
-        options: &RequestOptions,
-        adapter: Option<AdapterUse>,
+        spec: &'a SequenceSpec,
+        options: &'a RequestOptions,
+        adapter: Option<&'a AdapterUse>,
         post_process: bool,
         shape: &Shape<'_>,
     ) -> Self {
-        let signed = |tokens: &[u32]| tokens.iter().map(|token| token.cast_signed()).collect::<Vec<_>>();
         let eos_ends = spec.constrained || !spec.sampling.ignore_eos;
         let end_id = shape.vocabulary.eos().first().copied().filter(|_| eos_ends);
         let mut stop_words = FlatLists::default();
@@ -101,81 +103,99 @@ impl Prepared {
         }
         options.stop_words.iter().for_each(|word| stop_words.push(word));
         let biases = spec.sampling.logit_bias.iter().filter(|(token, _)| *token < shape.vocab_size);
-        let mut prepared = Self {
-            tokens: signed(&spec.prompt),
+        Self {
+            spec,
+            options,
+            adapter,
             stop_words,
             bad_words: options.bad_words.iter().map(Vec::as_slice).collect(),
             biases: biases.map(|&(token, bias)| abi::Bias { token: token.cast_signed(), bias }).collect(),
-            position_ids: signed(&options.position_ids),
-            encoder_tokens: options.encoder.as_ref().map(|input| signed(&input.tokens)).unwrap_or_default(),
+            extra_ids: extra_ids(spec, options, shape),
             retention: options.retention.iter().map(retention).collect(),
-            adapter,
-            options: options.clone(),
-            request: abi::Request::sized(),
-        };
-        prepared.request.client_id = spec.id.0;
-        prepared.request.max_tokens = spec.max_tokens.cast_signed();
-        prepared.request.streaming = 1;
-        prepared.request.end_id = optional(end_id);
-        prepared.request.pad_id = optional(end_id);
-        prepared.request.sampling = sampling(&spec.sampling, options);
-        prepared.request.post_process = post_process.into();
-        prepared.request.return_context_logits = spec.prompt_logprobs.into();
-        prepared.request.return_perf_metrics = 1;
-        // A prompt whose logits are asked for must be evaluated whole: no prefix of it may come from the cache.
-        let salt = if spec.prompt_logprobs { Some(u64::MAX - spec.id.0) } else { options.cache_salt };
-        prepared.request.has_cache_salt = salt.is_some().into();
-        prepared.request.cache_salt = salt.unwrap_or(0);
-        prepared
+            end_id,
+            post_process,
+        }
     }
 
-    /// The plugin's view. Points into this.
-    pub(crate) fn plain(&mut self) -> &abi::Request {
-        let (request, options) = (&mut self.request, &self.options);
-        request.tokens = self.tokens.as_ptr();
-        request.token_count = self.tokens.len();
+    /// The plugin's view. Points into this and into what this borrows.
+    pub(crate) fn plain(&self) -> abi::Request {
+        let (spec, options) = (self.spec, self.options);
+        let mut request = abi::Request::sized();
+        request.client_id = spec.id.0;
+        (request.tokens, request.token_count) = signed(&spec.prompt);
+        request.max_tokens = spec.max_tokens.cast_signed();
+        request.end_id = optional(self.end_id);
+        request.pad_id = optional(self.end_id);
+        request.sampling = sampling(&spec.sampling, options);
         request.stop_words = self.stop_words.plain();
         request.bad_words = self.bad_words.plain();
-        request.biases = self.biases.as_ptr();
-        request.bias_count = self.biases.len();
+        (request.biases, request.bias_count) = (self.biases.as_ptr(), self.biases.len());
+        request.post_process = self.post_process.into();
+        // An engine that can return them reuses no prefix: the whole prompt is evaluated.
+        request.return_context_logits = spec.prompt_logprobs.into();
         request.priority = options.priority.unwrap_or(f32::NAN);
         request.allotted_time_ms = milliseconds(options.allotted_time_ms);
-        request.has_lora = self.adapter.is_some().into();
-        request.lora_task = self.adapter.as_ref().map_or(0, |adapter| adapter.task);
-        let weights = self.adapter.as_ref().and_then(|adapter| adapter.weights.as_deref());
-        request.lora_weights = tensor(weights.map(|weights| &weights.weights));
-        request.lora_config = tensor(weights.map(|weights| &weights.config));
-        let table = options.prompt_table.as_ref();
-        request.prompt_table = tensor(table.map(|table| &table.embeddings));
-        let extra_ids = table.map_or(&[][..], |table| &table.extra_ids);
-        request.prompt_extra_ids = extra_ids.as_ptr();
-        request.prompt_extra_id_count = extra_ids.len();
-        request.position_ids = self.position_ids.as_ptr();
-        request.position_id_count = self.position_ids.len();
-        let mrope = options.mrope.as_ref();
-        request.mrope_cos_sin = tensor(mrope.map(|mrope| &mrope.rotary_cos_sin));
-        request.mrope_position_deltas = mrope.map_or(0, |mrope| mrope.position_deltas);
-        let encoder = options.encoder.as_ref();
-        request.encoder_tokens = self.encoder_tokens.as_ptr();
-        request.encoder_token_count = self.encoder_tokens.len();
-        request.encoder_features = tensor(encoder.and_then(|input| input.features.as_ref()));
-        request.encoder_output_length = optional(encoder.and_then(|input| input.output_length));
-        request.cross_attention_mask = tensor(encoder.and_then(|input| input.cross_attention_mask.as_ref()));
-        request.skip_cross_attention = tensor(encoder.and_then(|input| input.skip_cross_attention.as_ref()));
-        request.retention = self.retention.as_ptr();
-        request.retention_count = self.retention.len();
+        request.has_cache_salt = options.cache_salt.is_some().into();
+        request.cache_salt = options.cache_salt.unwrap_or(0);
+        self.point_to_adapter(&mut request);
+        self.point_to_inputs(&mut request);
+        (request.retention, request.retention_count) = (self.retention.as_ptr(), self.retention.len());
         request.decode_retention_priority = optional(options.decode_retention.map(|(priority, _)| priority));
         request.decode_retention_ms =
             milliseconds(options.decode_retention.and_then(|(_, duration)| duration));
         let [window, ngram, verification] = options.lookahead.map_or([UNSET; 3], |n| n.map(u32::cast_signed));
         (request.lookahead_window, request.lookahead_ngram) = (window, ngram);
         request.lookahead_verification_set = verification;
-        &self.request
+        request
+    }
+
+    fn point_to_adapter(&self, request: &mut abi::Request) {
+        request.has_lora = self.adapter.is_some().into();
+        request.lora_task = self.adapter.map_or(0, |adapter| adapter.task);
+        let weights = self.adapter.and_then(|adapter| adapter.weights.as_deref());
+        request.lora_weights = tensor(weights.map(|weights| &weights.weights));
+        request.lora_config = tensor(weights.map(|weights| &weights.config));
+    }
+
+    fn point_to_inputs(&self, request: &mut abi::Request) {
+        let options = self.options;
+        request.prompt_table = tensor(options.prompt_table.as_ref().map(|table| &table.embeddings));
+        (request.prompt_extra_ids, request.prompt_extra_id_count) =
+            (self.extra_ids.as_ptr(), self.extra_ids.len());
+        (request.position_ids, request.position_id_count) = signed(&options.position_ids);
+        let mrope = options.mrope.as_ref();
+        request.mrope_cos_sin = tensor(mrope.map(|mrope| &mrope.rotary_cos_sin));
+        request.mrope_position_deltas = mrope.map_or(0, |mrope| mrope.position_deltas);
+        let encoder = options.encoder.as_ref();
+        (request.encoder_tokens, request.encoder_token_count) =
+            signed(encoder.map_or(&[][..], |input| &input.tokens));
+        request.encoder_features = tensor(encoder.and_then(|input| input.features.as_ref()));
+        request.encoder_output_length = optional(encoder.and_then(|input| input.output_length));
+        request.cross_attention_mask = tensor(encoder.and_then(|input| input.cross_attention_mask.as_ref()));
+        request.skip_cross_attention = tensor(encoder.and_then(|input| input.skip_cross_attention.as_ref()));
     }
 }
 
+/// The list itself: ids are below 2^31, where both types have the same bits.
+fn signed(ids: &[u32]) -> (*const i32, usize) {
+    (ids.as_ptr().cast(), ids.len())
+}
+
+/// TensorRT-LLM shares prefixes by tokens and these ids, and wants them with a table of embeddings. Where the request has
+/// none, tokens of the table get an id of the table's content, so that only prompts with the same table share them.
+fn extra_ids(spec: &SequenceSpec, options: &RequestOptions, shape: &Shape<'_>) -> Vec<u64> {
+    let Some(table) = &options.prompt_table else { return Vec::new() };
+    if !table.extra_ids.is_empty() {
+        return table.extra_ids.clone();
+    }
+    let mut hasher = std::hash::DefaultHasher::new();
+    table.embeddings.bytes.hash(&mut hasher);
+    let id = hasher.finish().max(1);
+    spec.prompt.iter().map(|&token| if token < shape.vocab_size { 0 } else { id }).collect()
+}
+
 fn milliseconds(value: Option<u64>) -> i64 {
-    value.map_or(UNSET_64, |value| i64::try_from(value).unwrap_or(i64::MAX))
+    value.map_or(-1, |value| i64::try_from(value).unwrap_or(i64::MAX))
 }
 
 fn retention(range: &llgtrt_core::Retention) -> abi::Retention {
@@ -212,18 +232,13 @@ fn sampling(params: &SamplingParams, options: &RequestOptions) -> abi::Sampling 
     let mut plain = abi::Sampling::sized();
     let given = |value: f32, off: f32| if value == off { f32::NAN } else { value };
     plain.beam_width = options.beam_width.unwrap_or(1).max(1).cast_signed();
-    plain.num_return_sequences = 1;
     let extra = options.sampling;
     plain.top_p_min = extra.top_p_min.unwrap_or(f32::NAN);
     plain.top_p_decay = extra.top_p_decay.unwrap_or(f32::NAN);
     plain.top_p_reset_id = optional(extra.top_p_reset_ids);
-    plain.min_tokens = UNSET;
     plain.repetition_penalty = given(params.repetition_penalty, 1.0);
     plain.presence_penalty = given(params.presence_penalty, 0.0);
     plain.frequency_penalty = given(params.frequency_penalty, 0.0);
-    plain.length_penalty = f32::NAN;
-    plain.beam_diversity_rate = f32::NAN;
-    plain.early_stopping = UNSET;
     plain.no_repeat_ngram_size = optional(extra.no_repeat_ngram_size);
     plain.has_seed = 1;
     plain.seed = params.seed;
@@ -268,22 +283,40 @@ mod tests {
         }
     }
 
-    fn prepared(spec: &SequenceSpec) -> Prepared {
+    /// End token and number of stop words.
+    fn ends(spec: &SequenceSpec) -> (i32, usize) {
         let vocabulary = vocabulary();
         let shape = Shape { vocabulary: &vocabulary, vocab_size: 8 };
-        Prepared::new(spec, &RequestOptions::default(), None, false, &shape)
+        let options = RequestOptions::default();
+        let prepared = Prepared::new(spec, &options, None, false, &shape);
+        let plain = prepared.plain();
+        (plain.end_id, plain.stop_words.count)
     }
 
     #[test]
     fn the_first_end_is_the_end_token_and_the_others_stop_words() {
-        let mut request = prepared(&spec(SamplingParams::default()));
-        assert_eq!(request.plain().end_id, 7);
-        assert_eq!(request.plain().stop_words.count, 2);
+        assert_eq!(ends(&spec(SamplingParams::default())), (7, 2));
         let ignoring = SamplingParams { ignore_eos: true, ..SamplingParams::default() };
-        let mut request = prepared(&spec(ignoring.clone()));
-        assert_eq!((request.plain().end_id, request.plain().stop_words.count), (UNSET, 1));
-        let mut request = prepared(&SequenceSpec { constrained: true, ..spec(ignoring) });
-        assert_eq!((request.plain().end_id, request.plain().stop_words.count), (7, 2));
+        assert_eq!(ends(&spec(ignoring.clone())), (UNSET, 1));
+        assert_eq!(ends(&SequenceSpec { constrained: true, ..spec(ignoring) }), (7, 2));
+    }
+
+    #[test]
+    fn tables_of_embeddings_have_ids_of_their_content() {
+        let vocabulary = vocabulary();
+        let shape = Shape { vocabulary: &vocabulary, vocab_size: 8 };
+        let ids = |value: u8, given: &[u64]| {
+            let embeddings =
+                HostTensor { element: ElementType::Fp32, shape: vec![1, 1], bytes: vec![value; 4].into() };
+            let prompt_table = Some(llgtrt_core::PromptTable { embeddings, extra_ids: given.to_vec() });
+            let options = RequestOptions { prompt_table, ..RequestOptions::default() };
+            let spec = SequenceSpec { prompt: Arc::from([1, 8, 9]), ..spec(SamplingParams::default()) };
+            extra_ids(&spec, &options, &shape)
+        };
+        let (one, other) = (ids(1, &[]), ids(2, &[]));
+        assert!(one[0] == 0 && one[1] == one[2] && one[1] != 0 && one != other && one == ids(1, &[]));
+        assert_eq!(ids(1, &[4, 5, 6]), [4, 5, 6]);
+        assert!(extra_ids(&spec(SamplingParams::default()), &RequestOptions::default(), &shape).is_empty());
     }
 
     #[test]

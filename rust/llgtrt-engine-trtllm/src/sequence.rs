@@ -8,7 +8,7 @@ use llgtrt_core::{
 };
 
 use crate::masks::{MaskCallback, SharedSlot, Verdict};
-use crate::native::{Logits, Native, Response};
+use crate::native::{Failure, Logits, Native, Response};
 
 /// `tensorrt_llm::executor::FinishReason`, of which later versions may have more.
 mod reason {
@@ -85,9 +85,17 @@ impl Live {
             self.started = true;
             batch.start(self.spec.id);
         }
-        if let Some(error) = &response.error {
+        if let Some(failure) = &response.error {
             batch.begin(self.spec.id);
-            return Progress::Ended(Finish::Failed(Error::internal(format!("TensorRT-LLM: {error}"))));
+            return Progress::Ended(Finish::Failed(match failure {
+                Failure::Request(text) | Failure::AdapterMissing(text) => {
+                    Error::internal(format!("TensorRT-LLM: {text}"))
+                }
+                Failure::AdapterCacheFull => Error::new(
+                    ErrorKind::Overloaded,
+                    "all LoRA adapters in TensorRT-LLM's cache are in use; try again later",
+                ),
+            }));
         }
         match self.report(response, reader, batch) {
             Ok(progress) => progress,

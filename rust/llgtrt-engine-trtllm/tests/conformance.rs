@@ -30,7 +30,7 @@ impl Fixture for Standin {
 
 #[test]
 fn as_fast_as_possible() {
-    run(&Standin(EngineDir::new("lockstep=1\n")));
+    run(&Standin(EngineDir::with_context_logits("lockstep=1\n")));
 }
 
 #[test]

@@ -5,7 +5,7 @@ mod common;
 use std::path::Path;
 use std::sync::Arc;
 
-use common::{EngineDir, Record, engine_of, finish, spec};
+use common::{EngineDir, Record, engine_of, finish, poll_until, spec};
 use llgtrt_core::{
     Adapter, AdvanceBatch, ElementType, Engine, ErrorKind, Finish, HostTensor, LoadWeights, MaskBatch,
     MaskSlot, MaskSource, PromptTable, RequestOptions, SamplingParams, SequenceSpec, StopCause, TokenOutput,
@@ -16,10 +16,44 @@ fn adapter(name: &str, load: LoadWeights) -> RequestOptions {
     RequestOptions { adapter: Some(Adapter { name: name.to_owned(), load }), ..RequestOptions::default() }
 }
 
-fn write_adapter(root: &Path, name: &str) {
-    let header = r#"{"weights":{"dtype":"F32","shape":[1,4],"data_offsets":[0,16]},"config":{"dtype":"I32","shape":[1,3],"data_offsets":[16,28]}}"#;
-    let bytes = [&(header.len() as u64).to_le_bytes()[..], header.as_bytes(), &[0; 28]].concat();
+/// One row: module 0 (attn_qkv), layer 0, of this rank; halves as the model's weights.
+fn write_adapter(root: &Path, name: &str, rank: i32) {
+    let header = r#"{"weights":{"dtype":"F16","shape":[1,8],"data_offsets":[0,16]},"config":{"dtype":"I32","shape":[1,3],"data_offsets":[16,28]}}"#;
+    let row: Vec<u8> = [0, 0, rank].iter().flat_map(|number: &i32| number.to_ne_bytes()).collect();
+    let bytes = [&(header.len() as u64).to_le_bytes()[..], header.as_bytes(), &[0; 16], &row].concat();
     std::fs::write(root.join(format!("{name}.safetensors")), bytes).unwrap();
+}
+
+#[test]
+fn adapters_of_the_engines_largest_rank_are_served() {
+    let dir = EngineDir::new("");
+    write_adapter(dir.path(), "large", 128);
+    write_adapter(dir.path(), "larger", 129);
+    let mut setup = dir.setup();
+    setup.lora_root = Some(dir.path().to_path_buf());
+    let mut engine = engine_of(&setup);
+    // TensorRT-LLM's own default takes 64 at most, whatever the engine was built for.
+    engine.submit(with(spec(1, "hello", 4), adapter("large", LoadWeights::Auto))).unwrap();
+    assert_eq!(finish(&mut engine, &[1])[0].outputs.len(), 4);
+    let error = engine.submit(with(spec(2, "hello", 4), adapter("larger", LoadWeights::Auto))).unwrap_err();
+    assert!(error.message.contains("rank is 129"), "{error:?}");
+}
+
+#[test]
+fn adapters_that_are_all_in_use_are_overload() {
+    let dir = EngineDir::new("lora_cache=1\nstep_us=500\n");
+    for name in ["a", "b"] {
+        write_adapter(dir.path(), name, 8);
+    }
+    let mut setup = dir.setup();
+    setup.lora_root = Some(dir.path().to_path_buf());
+    let mut engine = engine_of(&setup);
+    engine.submit(with(spec(1, "hello", 400), adapter("a", LoadWeights::Auto))).unwrap();
+    engine.submit(with(spec(2, "hello", 4), adapter("b", LoadWeights::Auto))).unwrap();
+    let mut records = vec![Record::default(); 2];
+    poll_until(&mut engine, &[1, 2], &mut records, |records| records[1].finish.is_some());
+    assert_eq!(records[1].failure().kind, ErrorKind::Overloaded);
+    assert!(records[0].finish.is_none());
 }
 
 #[test]
@@ -27,7 +61,7 @@ fn adapters_are_loaded_on_demand_and_again_after_a_miss() {
     // Room for two of the three.
     let dir = EngineDir::new("lora_cache=2\n");
     for name in ["a", "b", "c"] {
-        write_adapter(dir.path(), name);
+        write_adapter(dir.path(), name, 8);
     }
     let mut setup = dir.setup();
     setup.lora_root = Some(dir.path().to_path_buf());
@@ -185,7 +219,7 @@ fn prompt_tables_are_part_of_the_prompt() {
 #[test]
 fn padding_is_never_sampled() {
     // The stand-in gives padded tokens the largest logits: a mask has to cover them.
-    let dir = EngineDir::new("");
+    let dir = EngineDir::new("padded_vocab_size=320\n");
     let mut engine = dir.engine(Arc::new(llgtrt_conformance::support::AllowAll));
     let sampling = SamplingParams { temperature: 1.0, min_p: 0.05, ..SamplingParams::default() };
     let constrained = SequenceSpec { constrained: true, sampling, ..spec(1, "hello", 50) };
@@ -208,12 +242,77 @@ fn what_the_engine_cannot_do_is_refused() {
         Some("prompt_logprobs")
     );
     assert_eq!(refused(spec(1, "x", 600)).kind, ErrorKind::ContextLength);
+    let beams = RequestOptions { beam_width: Some(2), ..RequestOptions::default() };
+    assert_eq!(refused(with(spec(1, "x", 2), beams)).param.as_deref(), Some("beam_width"));
+    let lookahead = RequestOptions { lookahead: Some([4, 3, 4]), ..RequestOptions::default() };
+    assert_eq!(refused(with(spec(1, "x", 2), lookahead)).param.as_deref(), Some("lookahead_config"));
+    let words = RequestOptions { bad_words: vec![vec![65], vec![66, 257]], ..RequestOptions::default() };
+    assert_eq!(refused(with(spec(1, "x", 2), words)).param.as_deref(), Some("bad_words"));
+    let words = RequestOptions { stop_words: vec![vec![u32::MAX]], ..RequestOptions::default() };
+    assert_eq!(refused(with(spec(1, "x", 2), words)).param.as_deref(), Some("stop"));
     assert_eq!(refused(spec(1, "", 6)).kind, ErrorKind::InvalidRequest);
     let dir = EngineDir::new("");
     let mut engine = dir.free_engine();
     let beams = RequestOptions { beam_width: Some(2), ..RequestOptions::default() };
     let constrained = SequenceSpec { constrained: true, ..spec(1, "x", 2) };
     assert!(engine.submit(with(constrained, beams)).unwrap_err().message.contains("beam width"));
+}
+
+/// The longest that the engine takes, far beyond the flag --max_input_len that nobody gave.
+#[test]
+fn prompts_may_be_as_long_as_the_engine_can_take_them() {
+    let dir = EngineDir::with("", |config| {
+        config["build_config"]["max_seq_len"] = 4096.into();
+        config["build_config"]["max_num_tokens"] = 2048.into();
+    });
+    let prompt = |length: usize| "x".repeat(length);
+    let mut engine = dir.free_engine();
+    engine.submit(spec(1, &prompt(3000), 4)).unwrap();
+    engine.submit(spec(2, &prompt(4095), 1)).unwrap();
+    let lengths: Vec<_> = finish(&mut engine, &[1, 2]).iter().map(|record| record.outputs.len()).collect();
+    assert_eq!(lengths, [4, 1]);
+    assert_eq!(engine.submit(spec(3, &prompt(4096), 1)).unwrap_err().kind, ErrorKind::ContextLength);
+
+    // Whole prompts have to fit a forward pass.
+    let mut setup = dir.setup();
+    setup.batching.enable_chunked_context = false;
+    setup.batching.guaranteed_no_evict = true;
+    let mut engine = engine_of(&setup);
+    engine.submit(spec(1, &prompt(2048), 4)).unwrap();
+    assert_eq!(finish(&mut engine, &[1])[0].outputs.len(), 4);
+    assert_eq!(engine.submit(spec(2, &prompt(2049), 4)).unwrap_err().kind, ErrorKind::ContextLength);
+}
+
+/// With streaming, the executor repeats the whole answer of all beams in each response.
+#[test]
+fn tokens_of_beams_come_once() {
+    let dir = EngineDir::new("");
+    let mut setup = dir.setup();
+    setup.config.max_beam_width = 2;
+    let mut engine = engine_of(&setup);
+    let options = RequestOptions { beam_width: Some(2), ..RequestOptions::default() };
+    engine.submit(with(spec(1, "hello", 7), options)).unwrap();
+    let record = finish(&mut engine, &[1]).remove(0);
+    assert_eq!((record.outputs.len(), record.finish), (7, Some(Finish::Length)));
+}
+
+/// The executor looks at biases when it sets up its decoder, and fails every running request if it does not like one.
+#[test]
+fn a_bias_that_the_executor_cannot_apply_stops_nobody() {
+    // 257 tokens do not divide by two processes; of one process only the arithmetic can be seen.
+    let dir = EngineDir::with("", |config| {
+        config["pretrained_config"]["mapping"]["world_size"] = 2.into();
+        config["pretrained_config"]["mapping"]["tp_size"] = 2.into();
+    });
+    let error = dir.try_engine().err().expect("one process is not two");
+    assert!(error.message.contains("mpirun -n 2 --bind-to none"), "{error:?}");
+    // With one there is no padding, and biases work.
+    let dir = EngineDir::new("");
+    let mut engine = dir.free_engine_with(spec(1, "a neighbour", 9));
+    let sampling = SamplingParams { logit_bias: vec![(65, 100.0)], ..spec(2, "x", 3).sampling };
+    engine.submit(SequenceSpec { sampling, ..spec(2, "x", 3) }).unwrap();
+    let records = finish(&mut engine, &[1, 2]);
+    assert_eq!((records[0].outputs.len(), records[1].tokens()), (9, vec![65; 3]));
 }
 
 fn with(spec: SequenceSpec, options: RequestOptions) -> SequenceSpec {

@@ -45,6 +45,17 @@ fn a_plugin_that_cannot_be_used_is_explained() {
 }
 
 #[test]
+fn libraries_are_looked_for_where_python_packages_keep_them() {
+    let dir = EngineDir::new("");
+    let mut setup = dir.setup();
+    setup.config.plugin_path = Some(build().join("libllgtrt_needs_other.so"));
+    assert!(refusal(&setup).message.contains("libllgtrt_elsewhere.so"));
+    setup.library_folders = vec![build().to_path_buf(), build().join("elsewhere")];
+    // Loaded, and then found to be of another version.
+    assert!(refusal(&setup).message.contains("version 999 of the interface"));
+}
+
+#[test]
 fn conflicts_are_found_before_the_plugin_is_opened() {
     let dir = EngineDir::with("", |config| {
         config["build_config"]["plugin_config"]["use_paged_context_fmha"] = false.into();

@@ -52,6 +52,9 @@ pub(crate) struct NativeConfig {
     pub trtllm: TrtllmConfig,
     #[serde(default)]
     pub lora_root: Option<PathBuf>,
+    /// Where shared libraries of Python packages are.
+    #[serde(default)]
+    pub library_folders: Vec<PathBuf>,
 }
 
 /// The `runtime` section. One file serves every engine: each takes the fields that it knows.
@@ -102,12 +105,11 @@ impl NativeConfig {
                 .ok_or_else(|| Error::configuration("the trtllm engine needs an engine folder"))?,
             config: self.trtllm.clone(),
             lora_root: self.lora_root.clone(),
+            library_folders: self.library_folders.clone(),
             batching: Batching {
                 guaranteed_no_evict: runtime.guaranteed_no_evict,
                 max_batch_size: runtime.max_batch_size,
                 max_num_tokens: runtime.max_num_tokens,
-                // The runtime's own gate counts who waits; the executor takes all that come through it.
-                max_queue_size: None,
                 max_sequence_tokens: runtime.max_seq_len,
                 enable_chunked_context: runtime.enable_chunked_context,
                 enable_kv_cache_reuse: runtime.enable_kv_cache_reuse,

@@ -6,6 +6,7 @@ mod config;
 mod engine;
 mod errors;
 mod grammar;
+mod log;
 mod options;
 mod output;
 mod request;
@@ -24,18 +25,6 @@ fn config_fields() -> String {
     config::fields().to_string()
 }
 
-/// Sends the core's log to standard error. Levels: `error`, `warn`, `info`, `debug`, `trace`, `off`, or the
-/// directives of tracing's filter (`warn,llgtrt_engine_llamacpp=debug`). The first call wins.
-#[pyfunction]
-fn init_logging(level: &str) -> PyResult<()> {
-    let filter = tracing_subscriber::EnvFilter::try_new(level)
-        .map_err(|e| pyo3::exceptions::PyValueError::new_err(format!("log level {level:?}: {e}")))?;
-    let log = tracing_subscriber::fmt().with_env_filter(filter).with_writer(std::io::stderr).with_ansi(false);
-    // A second call finds the subscriber set, by us or by an embedding program.
-    let _ = log.try_init();
-    Ok(())
-}
-
 #[pymodule]
 fn _native(module: &Bound<'_, PyModule>) -> PyResult<()> {
     module.add("__version__", env!("CARGO_PKG_VERSION"))?;
@@ -50,7 +39,7 @@ fn _native(module: &Bound<'_, PyModule>) -> PyResult<()> {
     module.add_class::<engine::Engine>()?;
     module.add_class::<grammar::GrammarChecker>()?;
     module.add_function(wrap_pyfunction!(grammar::explain_schema, module)?)?;
-    module.add_function(wrap_pyfunction!(init_logging, module)?)?;
+    module.add_function(wrap_pyfunction!(log::init_logging, module)?)?;
     module.add_function(wrap_pyfunction!(trtllm::trtllm_plugin_sources, module)?)?;
     module.add_function(wrap_pyfunction!(trtllm::mpi_rank, module)?)?;
     module.add_function(wrap_pyfunction!(trtllm::run_trtllm_worker, module)?)?;

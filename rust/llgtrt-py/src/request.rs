@@ -84,7 +84,8 @@ pub(crate) struct GenerateRequest(pub(crate) runtime::GenerateRequest);
 impl GenerateRequest {
     #[new]
     #[pyo3(signature = (
-        *, prompts, add_special=true, parse_special=true, n=1, max_tokens=None, min_tokens=0, temperature=1.0,
+        *, prompts, add_special=true, parse_special=true, n=1, max_tokens=None, clamp_max_tokens=false, min_tokens=0,
+        temperature=1.0,
         top_k=0, top_p=1.0, min_p=0.0, presence_penalty=0.0, frequency_penalty=0.0, repetition_penalty=1.0,
         logit_bias=Vec::new(), seed=None, ignore_eos=false, logprobs=None, prompt_logprobs=false, stop=Vec::new(),
         stop_token_ids=Vec::new(), include_stop=false, echo=false, grammar=None, grammar_param=None,
@@ -110,6 +111,7 @@ impl GenerateRequest {
         parse_special: bool,
         n: u32,
         max_tokens: Option<u32>,
+        clamp_max_tokens: bool,
         min_tokens: u32,
         temperature: f32,
         top_k: u32,
@@ -210,8 +212,8 @@ impl GenerateRequest {
         options.sampling = options::sampling(sampling).or_raise(py)?;
         options.report_removed_mass = return_removed_mass;
         let options = (options != RequestOptions::default()).then(|| Arc::new(options));
-        if prompts.is_empty() || n == 0 || max_tokens == Some(0) {
-            return Err(PyValueError::new_err("prompts, n and max_tokens must not be empty or zero"));
+        if prompts.is_empty() || n == 0 {
+            return Err(PyValueError::new_err("prompts and n must not be empty or zero"));
         }
         let prompts = prompts
             .into_iter()
@@ -226,6 +228,7 @@ impl GenerateRequest {
             parse_special,
             n,
             max_tokens,
+            clamp_max_tokens,
             sampling: SamplingParams {
                 temperature,
                 top_k,

@@ -188,7 +188,7 @@ impl Admission {
             None => RequestOptions::default().check_prompt(tokens, vocab_size)?,
         }
         let limit = self.capabilities.max_sequence_tokens as usize;
-        if tokens.len() + request.max_tokens.unwrap_or(1) as usize > limit {
+        if tokens.len() + request.least_tokens() as usize > limit {
             return Err(self.too_long(tokens.len(), request));
         }
         Ok(())
@@ -196,12 +196,15 @@ impl Admission {
 
     fn too_long(&self, prompt_tokens: usize, request: &GenerateRequest) -> Error {
         let limit = self.capabilities.max_sequence_tokens;
-        let asked = request.max_tokens.unwrap_or(1) as usize;
+        let asked = request.least_tokens() as usize;
+        let place = if request.completion_form() { "prompt" } else { "messages" };
+        // OpenAI's words: clients look for them.
         Error::new(
             ErrorKind::ContextLength,
             format!(
-                "this model's context is {limit} tokens; the request needs at least {} ({prompt_tokens} in the \
-                 prompt, {asked} in the answer)",
+                "This model's maximum context length is {limit} tokens. However, you requested {} tokens \
+                 ({prompt_tokens} in the {place}, {asked} in the completion). Please reduce the length of the \
+                 {place} or completion.",
                 prompt_tokens + asked
             ),
         )
@@ -233,7 +236,7 @@ impl Admission {
         let mut news = Vec::with_capacity(request.sequences());
         for (prompt_index, prompt) in prompts.into_iter().enumerate() {
             let remaining = limit - prompt.tokens.len() as u32;
-            let max_tokens = request.max_tokens.unwrap_or(remaining).min(remaining);
+            let max_tokens = request.max_tokens.unwrap_or(remaining).clamp(1, remaining);
             for choice in 0..request.n {
                 let id = SequenceId(self.next_sequence.fetch_add(1, Ordering::Relaxed));
                 let seed = request.seed.map_or_else(fresh_seed, |seed| seed.wrapping_add(u64::from(choice)));
@@ -258,6 +261,7 @@ impl Admission {
                     echo: prompt.text.clone(),
                     prompt: (request.prompt_logprobs || choice == 0).then(|| Arc::clone(&prompt.tokens)),
                     counts_prompt: choice == 0,
+                    prompt_only: request.max_tokens == Some(0),
                     stop: Arc::clone(&stop),
                     pipe: pipe(request, &stop, grammar),
                     permit,

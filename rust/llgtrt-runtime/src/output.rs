@@ -35,6 +35,8 @@ pub(crate) struct NewSequence {
     pub prompt: Option<Arc<[TokenId]>>,
     /// Whether this sequence accounts for its prompt's tokens.
     pub counts_prompt: bool,
+    /// Only the prompt is asked for: the token that the engine must generate is not shown and not counted.
+    pub prompt_only: bool,
     pub stop: Arc<[String]>,
     pub pipe: TextPipe,
     pub permit: Permit,
@@ -64,6 +66,7 @@ struct Live {
     stop: Arc<[String]>,
     prompt: Option<Arc<[TokenId]>>,
     counts_prompt: bool,
+    prompt_only: bool,
     started: Option<Instant>,
     first_output: Option<Instant>,
     last_output: Instant,
@@ -164,6 +167,7 @@ impl OutputLoop {
             stop: new.stop,
             prompt: new.prompt,
             counts_prompt: new.counts_prompt,
+            prompt_only: new.prompt_only,
             started: None,
             first_output: None,
             last_output: Instant::now(),
@@ -180,10 +184,10 @@ impl OutputLoop {
     fn step(&mut self, batch: &StepBatch) {
         let now = Instant::now();
         let metrics = &self.shared.metrics;
-        for id in batch.started() {
+        for (id, at) in batch.started() {
             if let Some(live) = self.live.get_mut(id) {
-                live.started = Some(now);
-                metrics.queue_time.observe((now - live.request.submitted).as_secs_f64());
+                live.started = Some(*at);
+                metrics.queue_time.observe((*at - live.request.submitted).as_secs_f64());
             }
         }
         let mut forced = 0;
@@ -204,7 +208,10 @@ impl OutputLoop {
 
     fn sequence_output(&mut self, output: &SequenceOutput, tokens: &[TokenOutput], now: Instant) {
         let Some(live) = self.live.get_mut(&output.id) else { return };
-        let (any, tokens) = (!tokens.is_empty(), live.held.pass(output, tokens));
+        let (any, mut tokens) = (!tokens.is_empty(), live.held.pass(output, tokens));
+        if live.prompt_only {
+            tokens = Default::default();
+        }
         let mut usage = Usage {
             completion_tokens: tokens.len() as u64,
             forced_tokens: tokens.iter().filter(|token| token.forced).count() as u64,
@@ -250,7 +257,7 @@ impl OutputLoop {
             usage.completion_tokens += live.held.len() as u64;
             live.pipe.finish(&mut released);
             match choice_finish(end) {
-                Ok(end) => finish = Some(end),
+                Ok(end) => finish = Some(if live.prompt_only { ChoiceFinish::Length } else { end }),
                 Err(error) => {
                     let request = Arc::clone(&live.request);
                     self.fail_request(&request, error);

@@ -46,8 +46,11 @@ pub struct GenerateRequest {
     pub parse_special: bool,
     /// Choices per prompt, at least 1.
     pub n: u32,
-    /// Most tokens per choice; `None` is what is left of the context.
+    /// Most tokens per choice; `None` is what is left of the context. 0 evaluates the prompt only, for its text
+    /// and its log-probabilities.
     pub max_tokens: Option<u32>,
+    /// Where `max_tokens` is more than what is left of the context: take what is left, instead of refusing.
+    pub clamp_max_tokens: bool,
     /// Sampling; the seed field is ignored in favour of [`Self::seed`].
     pub sampling: SamplingParams,
     /// Choice `c` uses `seed + c`; `None` draws fresh entropy per sequence.
@@ -95,6 +98,14 @@ impl GenerateRequest {
     /// Sequences the request stands for.
     pub fn sequences(&self) -> usize {
         self.prompts.len() * self.n as usize
+    }
+
+    /// Tokens of an answer for which the context must have room, or the request is refused.
+    pub fn least_tokens(&self) -> u32 {
+        match self.max_tokens {
+            Some(tokens) if !self.clamp_max_tokens => tokens.max(1),
+            _ => 1,
+        }
     }
 
     /// Whether log-probabilities take the form of `/v1/completions`.

@@ -326,3 +326,55 @@ fn options_that_the_engine_lacks_are_refused() {
     with_words.bad_words = vec!["no".to_owned()];
     assert_eq!(refused(with_words).as_deref(), Some("bad_words"));
 }
+
+#[test]
+fn more_tokens_than_fit_are_refused_in_openais_words_or_taken_as_a_wish() {
+    let runtime = start(sim(r#"{"max_sequence_tokens": 100}"#), 8);
+    let asking = |clamp| {
+        let mut request = request("hello", OutputFormat::Final);
+        (request.max_tokens, request.clamp_max_tokens) = (Some(1000), clamp);
+        request.sampling.ignore_eos = true;
+        request
+    };
+    let error = error_of(&runtime, asking(false));
+    assert_eq!(error.kind, ErrorKind::ContextLength);
+    let words = "This model's maximum context length is 100 tokens. However, you requested 10";
+    assert!(error.message.starts_with(words), "{}", error.message);
+    let handle = submit(&runtime, asking(true));
+    let usage = collect(read_all(&runtime, &handle)).1.usage.expect("usage");
+    assert_eq!(usage.prompt_tokens + usage.completion_tokens, 100);
+    // A prompt that leaves no room is an error in both.
+    let mut long = asking(true);
+    long.prompts = vec![Prompt::Tokens(vec![65; 100])];
+    assert_eq!(error_of(&runtime, long).kind, ErrorKind::ContextLength);
+}
+
+#[test]
+fn no_tokens_at_all_give_the_prompt_and_its_logprobs() {
+    let runtime = start(sim("{}"), 8);
+    let mut request = request("hello", OutputFormat::Final);
+    (request.max_tokens, request.echo, request.prompt_logprobs) = (Some(0), true, true);
+    request.sampling.logprobs = Some(0);
+    request.completion_logprobs = true;
+    let handle = submit(&runtime, request);
+    let (texts, last) = collect(read_all(&runtime, &handle));
+    assert_eq!(texts, ["hello"]);
+    let usage = last.usage.expect("usage");
+    assert_eq!(usage.completion_tokens, 0);
+    assert!(usage.prompt_tokens >= 5);
+    let choice = &last.choices[0];
+    assert_eq!((choice.finish.clone(), choice.token_count), (Some(ChoiceFinish::Length), 0));
+    let logprobs: serde_json::Value =
+        serde_json::from_str(choice.logprobs.as_deref().expect("log-probabilities")).expect("JSON");
+    assert_eq!(logprobs["tokens"].as_array().expect("tokens").len() as u64, usage.prompt_tokens);
+}
+
+#[test]
+fn the_times_of_queue_and_prefill_are_measured() {
+    let runtime = start(sim("{}"), 8);
+    let handle = submit(&runtime, request("hello", OutputFormat::Final));
+    read_all(&runtime, &handle);
+    for name in ["llgtrt_request_queue_time_seconds_count", "llgtrt_request_prefill_time_seconds_count"] {
+        assert!((metric(&runtime, name) - 1.0).abs() < f64::EPSILON, "{name}");
+    }
+}

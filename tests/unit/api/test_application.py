@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import asyncio
 import logging
+import re
+from collections.abc import Iterator
 from typing import Any
 
 import httpx
@@ -14,6 +16,17 @@ from starlette.routing import Route
 
 from llgtrt.api import grammar, health, openai
 from llgtrt.api.auth import OPEN_PATHS
+from llgtrt.api.errors import RequestTimeoutError, describe, error_event, error_response
+from llgtrt.engine import (
+    EngineFailedError,
+    GrammarError,
+    InvalidRequestError,
+    NotFiniteError,
+    OverloadedError,
+    ShuttingDownError,
+    new_error,
+)
+from llgtrt.logs import TextFormatter
 from support.asgi import AsgiCall
 from support.fake_engine import AppFactory, FakeNativeEngine
 
@@ -55,7 +68,7 @@ async def test_p24_every_route_needs_the_key_but_the_two_probes(make_app: AppFac
                     assert response.status_code == 200, path
                 else:
                     assert response.status_code == 401, path
-    assert {"/v1/health/live", "/v1/health/ready"} == OPEN_PATHS
+    assert {"/docs", "/health", "/openapi.json", "/v1/health/live", "/v1/health/ready"} == OPEN_PATHS
     assert {route.path for route in routes} >= OPEN_PATHS
 
 
@@ -286,9 +299,13 @@ async def test_the_request_log_holds_no_content(
     async with client(app, authorization=f"Bearer {KEY}") as http:
         await http.post(ROUTE, json=body)
         await http.post("/v1/x%0d%0ay?secret=1", json=body)
-    lines = [record.getMessage() for record in caplog.records if record.name == "llgtrt.requests"]
-    assert len(lines) == 2
-    text = caplog.text
+    records = [record for record in caplog.records if record.name == "llgtrt.requests"]
+    assert len(records) == 2
+    lines = [TextFormatter().format(record) for record in records]
+    text = caplog.text + "\n".join(lines)
+    assert "path=/v1/chat/completions status=503" in lines[0]
+    assert "error=overloaded" in lines[0]
+    assert "secret" not in lines[1]
     assert "private" not in text
     assert KEY not in text
     assert not any("\r" in line or "\n" in line for line in lines)
@@ -345,6 +362,9 @@ async def test_the_request_log_holds_no_content(
         ({"n": 10**6}, "n"),
         ({"n": 2**63}, "n"),
         ({"min_tokens": 5, "max_tokens": 4}, "min_tokens"),
+        ({"max_tokens": 0}, "max_tokens"),
+        ({"max_completion_tokens": 0}, "max_tokens"),
+        ({"echo": True}, "echo"),
         ({"min_tokens": 5, "max_tokens": 9, "max_completion_tokens": 4}, "min_tokens"),
         ({"logit_bias": {"100": 1}}, "logit_bias.100"),
         ({"stop_token_ids": [3, 100]}, "stop_token_ids[1]"),
@@ -381,6 +401,8 @@ async def test_unsupported_and_contradicting_fields(
         ({"prompt": ["a"] * 129}, "prompt"),
         ({"prompt": ["a", "b"], "n": 100}, "n"),
         ({"min_tokens": 17}, "min_tokens"),
+        ({"max_tokens": 0}, "max_tokens"),
+        ({"max_tokens": 0, "echo": True, "guided_regex": "a"}, "max_tokens"),
         ({"tools": None, "guided_x": 1}, "guided_x"),
     ],
 )
@@ -391,3 +413,101 @@ async def test_completion_fields(
         error = assert_error(await http.post("/v1/completions", json={"prompt": "a", **fields}), 400)
     assert error["param"] == param
     assert not native.handles
+
+
+async def test_an_unknown_route_says_where_the_api_is(make_app: AppFactory) -> None:
+    async with client(make_app()) as http:
+        error = assert_error(await http.post("/chat/completions", json=CHAT), 404, "not_found")
+        assert "'/chat/completions'" in error["message"]
+        assert "/v1/chat/completions" in error["message"]
+        error = assert_error(await http.get(ROUTE), 405)
+        assert ROUTE in error["message"]
+
+
+async def test_a_bad_parameter_of_a_route_is_a_400(make_app: AppFactory) -> None:
+    app = make_app()
+
+    @app.get("/counts")
+    async def counts(count: int) -> int:
+        return count
+
+    async with client(app) as http:
+        error = assert_error(await http.get("/counts?count=x"), 400)
+        assert error["param"] == "query.count"
+        assert error["message"].startswith("query.count: ")
+
+
+@pytest.mark.parametrize(
+    ("error", "status", "headers"),
+    [
+        (RequestTimeoutError(), 504, {"x-should-retry": "false"}),
+        (new_error(NotFiniteError, "no"), 500, {"x-should-retry": "false"}),
+        (new_error(OverloadedError, "no"), 503, {"retry-after": "1"}),
+        (new_error(ShuttingDownError, "no"), 503, {"retry-after": "5"}),
+        (new_error(EngineFailedError, "no"), 503, {"retry-after": "5"}),
+        (new_error(InvalidRequestError, "no"), 400, {}),
+    ],
+)
+def test_clients_are_told_whether_to_try_again(
+    error: Exception, status: int, headers: dict[str, str]
+) -> None:
+    response = error_response(error)
+    assert response.status_code == status
+    found = {name: value for name, value in response.headers.items() if "retry" in name}
+    assert found == headers
+
+
+def test_the_message_about_a_grammar_says_where() -> None:
+    error = new_error(GrammarError, "not supported", "guided_json.properties.a")
+    assert describe(error)[1]["error"]["message"] == "guided_json.properties.a: not supported"
+
+
+def test_an_error_event_ends_the_stream_as_clients_expect() -> None:
+    assert error_event(RequestTimeoutError()).endswith(b"}\n\ndata: [DONE]\n\n")
+
+
+def references(value: Any) -> Iterator[str]:
+    if isinstance(value, dict):
+        if isinstance(value.get("$ref"), str):
+            yield value["$ref"]
+        for one in value.values():
+            yield from references(one)
+    elif isinstance(value, list):
+        for one in value:
+            yield from references(one)
+
+
+async def test_the_openapi_document_is_whole(make_app: AppFactory) -> None:
+    document = make_app(api_key=KEY).openapi()
+    assert document["openapi"].startswith("3.1")
+    for reference in references(document):
+        place: Any = document
+        for step in reference.removeprefix("#/").split("/"):
+            place = place[step]
+    for path, operations in document["paths"].items():
+        for operation in operations.values():
+            named = {one["name"] for one in operation.get("parameters", ()) if one["in"] == "path"}
+            assert named == set(re.findall(r"{(\w+)}", path))
+            assert {"200", "401", "500"} <= set(operation["responses"])
+            for status, response in operation["responses"].items():
+                assert response["description"]
+                schemas = [one["schema"] for one in response["content"].values()]
+                is_error = {"$ref": "#/components/schemas/ErrorBody"} in schemas
+                assert is_error == (status != "200"), (path, status)
+    assert set(document["paths"]["/metrics"]["get"]["responses"]["200"]["content"]) == {"text/plain"}
+    chat = document["paths"][ROUTE]["post"]["responses"]
+    assert {"400", "404", "408", "413", "415", "503", "504"} <= set(chat)
+    assert set(chat["200"]["content"]) == {"application/json", "text/event-stream"}
+
+
+async def test_the_documentation_needs_neither_a_key_nor_another_server(make_app: AppFactory) -> None:
+    async with client(make_app(api_key=KEY)) as http:
+        page = await http.get("/docs")
+        assert page.status_code == 200
+        assert page.headers["content-type"].startswith("text/html")
+        assert ROUTE in page.text
+        assert "max_completion_tokens" in page.text
+        assert "<script" not in page.text
+        assert not re.findall(r"(?:src|href)=[\"']?(?:https?:)?//", page.text)
+        assert (await http.get("/openapi.json")).status_code == 200
+        assert (await http.get("/redoc")).status_code == 401

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import json
+import logging
 from typing import Any
 
 import pytest
@@ -102,9 +103,7 @@ async def test_p19_headers_wait_for_the_first_payload(make_app: AppFactory, nati
     assert call.error["type"] == "invalid_request_error"
 
 
-async def test_p19_later_errors_are_events_without_done(
-    make_app: AppFactory, native: FakeNativeEngine
-) -> None:
+async def test_p19_later_errors_are_events(make_app: AppFactory, native: FakeNativeEngine) -> None:
     async with AsgiCall(make_app(), ROUTE, STREAM) as call:
         handle = await submitted(native)
         handle.put(b"data: 1\n\n")
@@ -113,7 +112,7 @@ async def test_p19_later_errors_are_events_without_done(
         await call.done()
     assert call.status == 200
     assert call.complete
-    assert b"[DONE]" not in call.body
+    assert call.body.endswith(b"data: [DONE]\n\n")
     event = json.loads(call.body.split(b"\n\n")[1].removeprefix(b"data: "))
     assert event["error"]["code"] == "engine_failed"
 
@@ -146,6 +145,7 @@ async def test_an_answer_is_one_object(make_app: AppFactory, native: FakeNativeE
         "message": {"role": "assistant", "content": "a", "refusal": None},
         "logprobs": None,
         "finish_reason": "stop",
+        "stop_reason": None,
     }
     assert answer["usage"] == {
         "prompt_tokens": 3,
@@ -287,7 +287,8 @@ async def test_structured_output_is_encoded_and_nothing_of_it_is_lost(
             FakeDelta([FakeChoice(0, '\n{"name": "f", "arguments": {}', None)], error=error), last=True
         )
         await call.done()
-    *events, last = call.body.decode().strip().split("\n\n")
+    *events, last, done = call.body.decode().strip().split("\n\n")
+    assert done == "data: [DONE]"
     chunks = [json.loads(event.removeprefix("data: ")) for event in events]
     deltas = [choice["delta"] for chunk in chunks for choice in chunk["choices"]]
     assert "".join(delta.get("content") or "" for delta in deltas) == "Hello world"
@@ -326,3 +327,70 @@ async def test_a_grammar_error_names_the_tool(
         await call.done()
     assert call.status == 400
     assert call.error["param"] == "tools[1].function.parameters.properties.a"
+
+
+def request_fields(caplog: pytest.LogCaptureFixture) -> dict[str, Any]:
+    (record,) = [record for record in caplog.records if record.name == "llgtrt.requests"]
+    fields: dict[str, Any] = record.__dict__["fields"]
+    return fields
+
+
+async def test_the_line_of_a_request_is_written_at_its_end(
+    make_app: AppFactory, native: FakeNativeEngine, caplog: pytest.LogCaptureFixture
+) -> None:
+    caplog.set_level(logging.INFO)
+    async with AsgiCall(make_app(), ROUTE, CHAT) as call:
+        handle = await submitted(native)
+        handle.put(FakeDelta([FakeChoice(0, "a", "length")], FakeUsage()), last=True)
+        await call.done()
+    fields = request_fields(caplog)
+    assert fields.pop("ms") >= 0
+    assert fields == {
+        "method": "POST",
+        "path": ROUTE,
+        "status": 200,
+        "client": "test:1",
+        "stream": False,
+        "prompt_tokens": 3,
+        "completion_tokens": 5,
+        "cached_tokens": 1,
+        "forced_tokens": 0,
+        "finish": "length",
+    }
+
+
+async def test_a_stream_that_its_client_left_does_not_look_complete_in_the_log(
+    make_app: AppFactory, native: FakeNativeEngine, caplog: pytest.LogCaptureFixture
+) -> None:
+    caplog.set_level(logging.INFO)
+    async with AsgiCall(make_app(), ROUTE, STREAM) as call:
+        handle = await submitted(native)
+        handle.put(b"data: 1\n\n")
+        await call.until(2)
+        call.disconnect()
+        await call.done()
+    fields = request_fields(caplog)
+    assert (fields["status"], fields["stream"], fields["outcome"]) == (200, True, "client left")
+
+
+async def test_an_error_within_a_stream_is_in_the_log(
+    make_app: AppFactory, native: FakeNativeEngine, caplog: pytest.LogCaptureFixture
+) -> None:
+    caplog.set_level(logging.INFO)
+    async with AsgiCall(make_app(), ROUTE, STREAM) as call:
+        handle = await submitted(native)
+        handle.put(b"data: 1\n\n")
+        await call.until(2)
+        handle.put(FakeDelta(error=new_error(EngineFailedError, "The engine failed.")), last=True)
+        await call.done()
+    assert request_fields(caplog)["error"] == "engine_failed"
+
+
+@pytest.mark.parametrize("path", ["/health", "/v1/health/live", "/metrics"])
+async def test_probes_are_not_logged(
+    make_app: AppFactory, caplog: pytest.LogCaptureFixture, path: str
+) -> None:
+    caplog.set_level(logging.INFO)
+    async with AsgiCall(make_app(), path, method="GET") as call:
+        await call.done()
+    assert not [record for record in caplog.records if record.name == "llgtrt.requests"]

@@ -32,7 +32,7 @@ class Running:
         config = Config.model_validate({"server": server}).server
         engine = app.state.services.engine if hasattr(app, "state") else fake_engine(native)
         self.signals = SimpleNamespace(stop=asyncio.Event(), can_drain=False)
-        http = HttpServer(app, config, self.listener)
+        http = HttpServer(app, config, [self.listener])
         self.task = asyncio.ensure_future(http.run(engine, self.signals))  # type: ignore[arg-type]
 
     async def connect(self) -> tuple[asyncio.StreamReader, asyncio.StreamWriter]:
@@ -214,7 +214,7 @@ async def test_p22_what_does_not_finish_is_cancelled(make_app: AppFactory, nativ
         server.signals.stop.set()
         rest = await asyncio.wait_for(reader.read(), 10)
         assert b'"code":"shutting_down"' in rest
-        assert b"[DONE]" not in rest
+        assert b"data: [DONE]" in rest
         assert native.handles[0].cancelled
         assert await server.code() == 0
         writer.close()
@@ -250,6 +250,25 @@ async def test_a_port_in_use_is_a_configuration_error(make_app: AppFactory, nati
         first.bind(("127.0.0.1", 0))
         second.bind(first.getsockname())
         first.listen()
-        http = HttpServer(app, Config().server, second)
+        http = HttpServer(app, Config().server, [second])
         with pytest.raises(ConfigError):
             await http.run(app.state.services.engine, SimpleNamespace(stop=asyncio.Event()))  # type: ignore[arg-type]
+
+
+async def test_a_stalled_engine_ends_the_server_if_it_may(
+    make_app: AppFactory, native: FakeNativeEngine
+) -> None:
+    async with running(make_app(), native, exit_after_stall_s=0.0) as server:
+        native.state = ("stalled", "no step for 60 s")
+        assert await server.code() == EXIT_ENGINE_FAILED
+    native.state = ("ready", "")
+
+
+async def test_a_stall_is_waited_out_by_default(make_app: AppFactory, native: FakeNativeEngine) -> None:
+    async with running(make_app(), native) as server:
+        native.state = ("stalled", "no step for 60 s")
+        response = await server.exchange(
+            b"GET /v1/health/ready HTTP/1.1\r\nhost: x\r\nconnection: close\r\n\r\n"
+        )
+        assert status(response) == 503
+        assert not server.task.done()

@@ -1,6 +1,9 @@
 """Users cannot write control tokens."""
 
-from hypothesis import given
+import importlib
+
+import pytest
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from llgtrt.chat import GUARD, Guard, guard
@@ -50,3 +53,13 @@ def test_any_set_of_names(text: str, names: set[str]) -> None:
     marked = guard(text, names)
     assert not any(name in marked for name in names)
     assert remove_guards(marked) == text
+
+
+@settings(deadline=None)
+@given(st.lists(st.sampled_from([*NAMES, "<", "|", "é"]), max_size=40).map("".join), st.integers(1, 9))
+def test_a_long_text_is_searched_in_pieces_with_the_same_result(text: str, piece: int) -> None:
+    whole = Guard(NAMES).protect(text)
+    with pytest.MonkeyPatch.context() as patch:
+        # The package has a function of the module's name.
+        patch.setattr(importlib.import_module("llgtrt.chat.guard"), "PIECE_CHARS", piece)
+        assert Guard(NAMES).protect(text) == whole

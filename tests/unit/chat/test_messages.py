@@ -95,3 +95,13 @@ def test_a_wrong_message_is_named(messages: list[Any], param: str) -> None:
     assert caught.value.param == param
     assert param.removesuffix(".text") in caught.value.message
     assert len(caught.value.message) < 200
+
+
+@pytest.mark.parametrize(
+    "arguments", ['{"a": "\\ud800"}', '{"\\ud800": 1}', '{"a": NaN}', "[1]", "{", '{"a":' * 10_000]
+)
+def test_arguments_that_are_no_json_object_are_the_clients_mistake(arguments: str) -> None:
+    call = {"type": "function", "function": {"name": "f", "arguments": arguments}}
+    with pytest.raises(ChatError) as caught:
+        plain_messages([{"role": "assistant", "content": None, "tool_calls": [call]}])
+    assert caught.value.param == "messages[0].tool_calls[0].function.arguments"

@@ -9,6 +9,7 @@ import json5
 import pytest
 
 from llgtrt.cli import command as command_module
+from llgtrt.cli.actions import unknown_variables
 from llgtrt.cli.command import run
 from llgtrt.config import FLAGS, Arguments, ConfigError, environment_variable
 
@@ -202,3 +203,42 @@ def test_the_command_starts_without_the_server_and_the_core() -> None:
         "print([name for name in heavy if name in sys.modules])",
     )
     assert process.stdout == "[]\n"
+
+
+def test_a_port_of_kubernetes_is_not_ours(parse: Perform, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("LLGTRT_PORT", "tcp://10.0.0.1:80")
+    assert parse([]).port is None
+    assert parse(["-p", "5"]).port == 5
+    monkeypatch.setenv("LLGTRT_PORT", "6")
+    assert parse([]).port == 6
+
+
+def test_misspelt_variables_are_named() -> None:
+    environment = {
+        "LLGTRT_HOST": "h",
+        "LLGTRT_HOTS": "h",
+        "LLGTRT_SERVICE_HOST": "10.0.0.1",
+        "LLGTRT_SERVICE_PORT_HTTP": "80",
+        "LLGTRT_PORT_80_TCP_ADDR": "10.0.0.1",
+        "LLGTRT_TRTLLM_PLUGIN": "x",
+        "OTHER": "x",
+    }
+    assert unknown_variables(environment) == ["LLGTRT_HOTS"]
+
+
+def test_a_full_disk_is_one_line() -> None:
+    with Path("/dev/full").open("wb") as full:
+        process = subprocess.run(
+            [sys.executable, "-m", "llgtrt", "--backend", "sim", "--print-config"],
+            stdout=full,
+            stderr=subprocess.PIPE,
+            text=True,
+            check=False,
+        )
+    assert process.returncode == 1
+    assert process.stderr == "llgtrt: error: standard output: No space left on device\n"
+
+
+def test_an_empty_folder_has_no_schemas(tmp_path: Path, capfd: pytest.CaptureFixture[str]) -> None:
+    assert run(["check-schema", str(tmp_path)]) == 2
+    assert ".jsonl" in capfd.readouterr().err

@@ -51,7 +51,8 @@ def _value(kind: Any, field: FieldInfo) -> st.SearchStrategy[Any]:
     if kind is int:
         return st.integers(-(2**31) if low is None else low, 2**31 - 1 if high is None else high)
     if kind is float:
-        return st.floats(low or 0.001, high or 1e9, allow_nan=False, allow_infinity=False)
+        below = any(getattr(constraint, "lt", None) is not None for constraint in field.metadata)
+        return st.floats(low or 0.001, high or 1e9, exclude_max=below, allow_nan=False, allow_infinity=False)
     if kind is str:
         return _TEXT
     if kind is type(None):

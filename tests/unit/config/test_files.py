@@ -139,7 +139,7 @@ def test_every_option_of_the_original_exists() -> None:
         " kv_cache_onboard_blocks cross_kv_cache_fraction secondary_offload_min_priority"
         " event_buffer_max_size enable_batch_size_tuning enable_max_num_tokens_tuning",
         "tokenizer": "chat_template clean_up_tokenization_spaces eos_token bos_token unk_token sep_token"
-        " pad_token cls_token mask_token json_start_token n_vocab_override",
+        " pad_token cls_token mask_token n_vocab_override",
         "llguidance": "limits log_level",
         "llguidance.limits": "max_items_in_row initial_lexer_fuel step_lexer_fuel step_max_items"
         " max_lexer_states max_grammar_size precompute_large_lexemes verbose_errors",

@@ -27,7 +27,8 @@ def engine(tmp_path: Path) -> Path:
 
 def test_defaults() -> None:
     settings = load_settings(Arguments(backend="sim"))
-    assert (settings.host, settings.port, settings.api_key) == ("0.0.0.0", 3000, None)
+    server = settings.config.server
+    assert (server.host, server.port, server.api_key) == ("0.0.0.0", 3000, None)
     assert settings.served_model_name == "sim"
     assert settings.config == Config()
 
@@ -35,7 +36,8 @@ def test_defaults() -> None:
 def test_the_command_line_wins_over_files(engine: Path, tmp_path: Path) -> None:
     file = write(tmp_path / "a.json5", {"server": {"port": 1, "host": "h", "api_key": "k", "max_n": 5}})
     settings = load_settings(Arguments(engine=engine, config=(file,), port=2, served_model_name="m"))
-    assert (settings.port, settings.host, settings.api_key) == (2, "h", "k")
+    server = settings.config.server
+    assert (server.port, server.host, server.api_key) == (2, "h", "k")
     assert settings.served_model_name == "m"
     assert settings.config.server.max_n == 5
 
@@ -170,3 +172,83 @@ def test_phi_3(engine: Path) -> None:
         "eos_token": None,
         "add_bos_token": False,
     }
+
+
+STRAY = {
+    "chat_template.j2": "j2",
+    "chat_template.jinja": "jinja",
+    "tokenizer_config.json": '{"chat_template": "tokenizer", "bos_token": "<s>"}',
+    "input_processor.py": "raise SystemExit",
+}
+
+
+def test_what_lies_beside_a_model_file_is_not_read_and_not_run(
+    engine: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    for name, text in STRAY.items():
+        write(engine / name, text)
+    settings = load_settings(Arguments(engine=engine / "model.gguf"))
+    assert settings.chat_template is None
+    assert settings.input_processor is None
+    assert settings.config.tokenizer.bos_token is None
+    assert all(str(engine / name) in caplog.text for name in STRAY)
+    # The folder was named: its files are meant.
+    settings = load_settings(Arguments(engine=engine))
+    assert (settings.chat_template, settings.input_processor) == ("j2", engine / "input_processor.py")
+    assert settings.config.tokenizer.bos_token == "<s>"
+
+
+def test_a_configuration_that_nobody_named_cannot_name_code(engine: Path) -> None:
+    write(engine / "input_processor.py", "")
+    file = write(engine / "llgtrt.json5", {"py": {"input_processor": "input_processor.py"}})
+    with pytest.raises(ConfigError, match=r"llgtrt\.json5: py\.input_processor"):
+        load_settings(Arguments(engine=engine / "model.gguf"))
+    for arguments in (Arguments(engine=engine), Arguments(engine=engine / "model.gguf", config=(file,))):
+        assert load_settings(arguments).input_processor == engine / "input_processor.py"
+
+
+def test_empty_files_that_nobody_named_are_absent(engine: Path, tmp_path: Path) -> None:
+    write(engine / "llgtrt.json5", "")
+    write(engine / "chat_template.j2", "\n")
+    write(engine / "chat_template.jinja", "")
+    settings = load_settings(Arguments(engine=engine))
+    assert (settings.config_files, settings.chat_template) == ((), None)
+    for arguments in (
+        Arguments(engine=engine, config=(engine / "llgtrt.json5",)),
+        Arguments(engine=engine, chat_template=engine / "chat_template.j2"),
+    ):
+        with pytest.raises(ConfigError, match="is empty"):
+            load_settings(arguments)
+
+
+def test_the_template_beside_a_named_configuration_is_found(engine: Path, tmp_path: Path) -> None:
+    write(engine / "chat_template.j2", "engine")
+    family = tmp_path / "family"
+    family.mkdir()
+    write(family / "chat_template.j2", "family")
+    file = write(family / "llgtrt.json5", {})
+    settings = load_settings(Arguments(engine=engine, config=(file,)))
+    assert (settings.chat_template, settings.chat_template_source) == (
+        "family",
+        str(family / "chat_template.j2"),
+    )
+
+
+def test_relative_paths_count_from_the_file(engine: Path, tmp_path: Path) -> None:
+    content = {
+        "server": {"uds": "run/llgtrt.sock"},
+        "trtllm": {"plugin_path": "../plugin.so", "encoder_dir": "/encoder"},
+    }
+    config = load_settings(Arguments(engine=engine, config=(write(tmp_path / "a.json5", content),))).config
+    assert config.server.uds == str(tmp_path / "run/llgtrt.sock")
+    assert config.trtllm.plugin_path == str(tmp_path.parent / "plugin.so")
+    assert config.trtllm.encoder_dir == "/encoder"
+
+
+def test_options_that_a_gguf_model_overrules_are_named(
+    engine: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    write(engine / "llgtrt.json5", {"tokenizer": {"eos_token": "nonesuch", "n_vocab_override": 5}})
+    load_settings(Arguments(engine=engine))
+    assert "tokenizer.eos_token has no effect" in caplog.text
+    assert "tokenizer.n_vocab_override has no effect" in caplog.text

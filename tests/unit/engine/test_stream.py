@@ -231,6 +231,10 @@ async def test_a_drain_that_fails_ends_all_streams(engine: AsyncEngine, native: 
     handle.put(b"text")
     with pytest.raises(EngineFailedError):
         await wait
+    # Nothing would be answered any more: it must not look ready, and must not take requests.
+    assert engine.health()[0] == "failed"
+    with pytest.raises(EngineFailedError):
+        engine.reserve(1)
 
 
 async def test_overload_is_raised_by_reserve(engine: AsyncEngine, native: FakeNativeEngine) -> None:

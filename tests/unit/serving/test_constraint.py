@@ -3,15 +3,20 @@
 from __future__ import annotations
 
 import json
+from concurrent.futures import ThreadPoolExecutor
 from typing import Any
 
 import pytest
 
 from llgtrt.serving import ChatRequest, RequestError, parse_request
 from llgtrt.serving.protocol import Constraint, resolve_constraint
-from llgtrt.serving.protocol.constraint import with_own_options
+from llgtrt.serving.protocol.constraint import json_text, with_own_options
 
 SCHEMA = {"type": "object", "properties": {"b": {"type": "string"}, "a": {"type": "integer"}}}
+
+
+GBNF = 'root ::= "a" | "b"'
+LARK = 'start: "a"'
 
 
 def resolve(text: str | None = None, **fields: Any) -> Constraint | None:
@@ -73,6 +78,53 @@ CONSTRAINTS: list[tuple[dict[str, Any], str, str]] = [
     ({"structured_outputs": {"grammar": 'start: "a"'}}, "lark", "structured_outputs.grammar"),
     ({"structured_outputs": {"json_object": True}}, "json_object", "structured_outputs.json_object"),
     ({"response_format": {"type": "text"}, "guided_regex": "a"}, "regex", "guided_regex"),
+    # llama.cpp, TGI, SGLang, Fireworks, TensorRT-LLM, LiteLLM
+    ({"response_format": {"type": "json_schema", "schema": SCHEMA}}, "json_schema", "response_format.schema"),
+    ({"response_format": {"type": "json", "value": SCHEMA}}, "json_schema", "response_format.value"),
+    ({"response_format": {"type": "json", "schema": SCHEMA}}, "json_schema", "response_format.schema"),
+    ({"response_format": {"type": "regex", "value": "a"}}, "regex", "response_format.value"),
+    (
+        {"response_format": {"type": "json_schema", "json_schema": json.dumps(SCHEMA)}},
+        "json_schema",
+        "response_format.json_schema.schema",
+    ),
+    ({"response_format": {"type": "grammar", "grammar": GBNF}}, "lark", "response_format.grammar"),
+    ({"response_format": {"type": "grammar", "grammar": LARK}}, "lark", "response_format.grammar"),
+    ({"response_format": {"type": "ebnf", "ebnf": GBNF}}, "lark", "response_format.ebnf"),
+    ({"response_schema": SCHEMA}, "json_schema", "response_schema"),
+    ({"ebnf": GBNF}, "lark", "ebnf"),
+    ({"grammar": GBNF}, "lark", "grammar"),
+    ({"guided_grammar": GBNF}, "lark", "guided_grammar"),
+    # As vLLM's own class writes it out.
+    (
+        {
+            "structured_outputs": {
+                "json": SCHEMA,
+                "regex": None,
+                "choice": None,
+                "grammar": None,
+                "json_object": None,
+                "disable_fallback": False,
+                "disable_any_whitespace": False,
+                "disable_additional_properties": None,
+                "whitespace_pattern": None,
+                "structural_tag": None,
+                "_backend": None,
+            }
+        },
+        "json_schema",
+        "structured_outputs.json",
+    ),
+    # The same one twice, and the stricter of two.
+    ({"guided_grammar": LARK, "structured_outputs": {"grammar": LARK}}, "lark", "structured_outputs.grammar"),
+    (
+        {"guided_choice": ["a"], "structured_outputs": {"choice": ["a"]}},
+        "choice",
+        "structured_outputs.choice",
+    ),
+    ({"guided_json": SCHEMA, "json_schema": SCHEMA}, "json_schema", "guided_json"),
+    ({"response_format": {"type": "json_object"}, "guided_json": SCHEMA}, "json_schema", "guided_json"),
+    ({"structured_outputs": {"json_object": True}, "guided_json": SCHEMA}, "json_schema", "guided_json"),
 ]
 
 
@@ -93,7 +145,13 @@ def test_free_text(fields: dict[str, Any]) -> None:
     ("fields", "param"),
     [
         ({"guided_regex": "a", "guided_choice": ["a"]}, "guided_choice"),
-        ({"response_format": {"type": "json_object"}, "guided_json": SCHEMA}, "guided_json"),
+        ({"response_format": {"type": "json_object"}, "guided_json": {"type": "string"}}, "guided_json"),
+        ({"guided_choice": ["a"], "structured_outputs": {"choice": ["b"]}}, "guided_choice"),
+        ({"guided_json": SCHEMA, "json_schema": {**SCHEMA, "minProperties": 1}}, "json_schema"),
+        (
+            {"response_format": {"type": "json_schema", "schema": SCHEMA, "json_schema": {"schema": SCHEMA}}},
+            "response_format.schema",
+        ),
         ({"structured_outputs": {"json": SCHEMA, "regex": "a"}}, "structured_outputs.regex"),
         ({"grammar": "a", "regex": "b"}, "grammar"),
         ({"response_format": {"type": "regex", "regex": "a", "choice": ["b"]}}, "response_format.choice"),
@@ -114,7 +172,7 @@ def test_p5_conflicts_are_refused(fields: dict[str, Any], param: str) -> None:
         ({"response_format": {"type": "json_schema"}}, "response_format.json_schema"),
         (
             {"response_format": {"type": "json_schema", "json_schema": SCHEMA}},
-            "response_format.json_schema.type",
+            "response_format.json_schema",
         ),
         (
             {"response_format": {"type": "json_schema", "json_schema": {"schema": "x"}}},
@@ -134,6 +192,19 @@ def test_p5_conflicts_are_refused(fields: dict[str, Any], param: str) -> None:
         ({"guided_regex": ""}, "guided_regex"),
         ({"guided_grammar": "  "}, "guided_grammar"),
         ({"structured_outputs": {}}, "structured_outputs"),
+        ({"structured_outputs": {"json": None, "regex": None}}, "structured_outputs"),
+        (
+            {"structured_outputs": {"json": SCHEMA, "disable_additional_properties": True}},
+            "structured_outputs.disable_additional_properties",
+        ),
+        (
+            {"structured_outputs": {"regex": "a", "whitespace_pattern": " "}},
+            "structured_outputs.whitespace_pattern",
+        ),
+        ({"ebnf": "root ::= ("}, "ebnf"),
+        ({"ebnf": LARK}, "ebnf"),
+        ({"response_format": {"type": "regex", "value": {}}}, "response_format.value"),
+        ({"response_format": {"type": "json_schema", "json_schema": "{"}}, "response_format.json_schema"),
         ({"structured_outputs": {"structural_tag": "x"}}, "structured_outputs.structural_tag"),
     ],
 )
@@ -163,3 +234,51 @@ def test_what_the_request_says_beside_a_schema_wins_over_its_own_options() -> No
     }
     assert with_own_options({}, None, strict=True) == {"x-guidance": {"strict": True}}
     assert with_own_options(True, "verify", strict=True) is True
+
+
+def test_a_schema_in_the_wrong_place_is_told_where_it_belongs() -> None:
+    with pytest.raises(RequestError) as caught:
+        resolve(response_format={"type": "json_schema", "json_schema": SCHEMA})
+    assert 'put it into a member "schema"' in caught.value.message
+
+
+@pytest.mark.parametrize(
+    ("fields", "guidance"),
+    [
+        ({"structured_outputs": {"json": SCHEMA, "whitespace_pattern": "x?"}}, {"whitespace_pattern": "x?"}),
+        ({"guided_json": SCHEMA, "guided_whitespace_pattern": "x?"}, {"whitespace_pattern": "x?"}),
+        (
+            {"structured_outputs": {"json": SCHEMA, "disable_any_whitespace": True}},
+            {"whitespace_flexible": False},
+        ),
+        (
+            {
+                "guided_json": {**SCHEMA, "x-guidance": {"whitespace_pattern": "y"}},
+                "guided_whitespace_pattern": "x",
+            },
+            {"whitespace_pattern": "y"},
+        ),
+        (
+            {"structured_outputs": {"json_object": True, "whitespace_pattern": "x"}},
+            {"whitespace_pattern": "x"},
+        ),
+    ],
+)
+def test_the_whitespace_that_is_asked_for_reaches_the_grammar(
+    fields: dict[str, Any], guidance: dict[str, Any]
+) -> None:
+    constraint = resolve(**fields)
+    assert constraint is not None
+    assert constraint.grammar.kind == "json_schema"
+    assert json.loads(constraint.source)["x-guidance"] == guidance
+    # What the prompt shows is the schema as it was given.
+    given = fields.get("guided_json") or fields["structured_outputs"].get("json")
+    assert constraint.json_schema == given
+
+
+def test_both_encoders_write_the_same() -> None:
+    value: Any = {"é": [1, 2.5, 10**30, None, True, "\u2028\n", {}, []], "b": {"c": {}}}
+    with ThreadPoolExecutor(1) as pool:
+        assert pool.submit(json_text, value, "x").result() == json_text(value, "x")
+        with pytest.raises(RequestError):
+            pool.submit(json_text, float("inf"), "x").result()

@@ -11,6 +11,7 @@ import pytest
 from llgtrt.serving import ChatRequest, CompletionRequest, RequestError, parse_request
 from llgtrt.serving.errors import quote
 from llgtrt.serving.protocol.completion import prompts_of
+from llgtrt.serving.sampling import asked_tokens
 
 MESSAGES = [{"role": "user", "content": "Hello"}]
 
@@ -69,19 +70,26 @@ BAD_VALUES: list[tuple[str, Any]] = [
     ("frequency_penalty", 3),
     ("repetition_penalty", 0),
     ("repetition_penalty", -1),
-    ("max_tokens", 0),
+    ("max_tokens", -2),
+    ("max_tokens", 1.5),
+    ("max_tokens", "1"),
+    ("n_predict", -2),
     ("max_tokens", 2**63),
     ("max_tokens", 10**40),
-    ("max_completion_tokens", 0),
+    ("max_completion_tokens", -2),
+    ("priority", 1.5),
+    ("priority", -0.5),
+    ("priority", True),
+    ("priority", "1"),
+    ("priority", 2**40),
+    ("repeat_penalty", 0),
     ("min_tokens", -1),
     ("seed", 1.5),
     ("seed", 2**63),
     ("seed", -(2**63) - 1),
     ("seed", "1"),
     ("stop", 1),
-    ("stop", [""]),
-    ("stop", ""),
-    ("stop", ["a"] * 17),
+    ("stop", ["a"] * 65),
     ("stop", [1]),
     ("stop_token_ids", "1"),
     ("stop_token_ids", ["1"]),
@@ -101,7 +109,8 @@ BAD_VALUES: list[tuple[str, Any]] = [
     ("messages", {}),
     ("messages", "hello"),
     ("model", 1),
-    ("user", 1),
+    ("user", []),
+    ("metadata", {str(index): 1 for index in range(2000)}),
     ("metadata", "x"),
     ("response_format", "json_object"),
     ("response_format", []),
@@ -172,9 +181,11 @@ def test_p6_unknown_harmless_fields_are_ignored_and_logged_once(caplog: pytest.L
     assert sum("a_field_of_the_future" in record.getMessage() for record in caplog.records) == 1
 
 
-@pytest.mark.parametrize("field", ["guided_something", "ebnf", "structural_tag", "lark_grammar", "choice"])
+@pytest.mark.parametrize("field", ["guided_something", "structural_tag", "lark_grammar", "choice"])
 def test_p5_unknown_constraint_fields_are_refused(field: str) -> None:
-    assert refused(**{field: "x"}).param == field
+    error = refused(**{field: "x"})
+    assert error.param == field
+    assert error.message.startswith(field)
     assert chat(**{field: None}).messages == MESSAGES
 
 
@@ -183,7 +194,63 @@ def test_fields_that_would_change_the_answer_are_refused(field: str) -> None:
     assert refused(**{field: "x"}).param == field
 
 
+UNSUPPORTED: list[tuple[str, Any, Any]] = [
+    ("allowed_token_ids", [1], []),
+    ("banned_tokens", [1], []),
+    ("use_beam_search", True, False),
+    ("prompt_logprobs", 0, None),
+    ("truncate_prompt_tokens", 5, None),
+    ("detokenize", False, True),
+    ("return_token_ids", True, False),
+    ("best_of", 2, 1),
+    ("echo", True, False),
+    ("skip_special_tokens", False, True),
+    ("length_penalty", 1.5, 1.0),
+    ("mirostat", 2, 0),
+]
+"""Fields of other servers, a value that asks for something, and one that does not."""
+
+
+@pytest.mark.parametrize(("field", "value", "harmless"), UNSUPPORTED)
+def test_what_other_servers_have_and_this_one_not_is_refused(field: str, value: Any, harmless: Any) -> None:
+    error = refused(**{field: value})
+    assert error.param == field
+    assert error.message.startswith(field)
+    assert chat(**{field: harmless}).messages == MESSAGES
+
+
+def test_prompts_of_token_ids_belong_to_completions() -> None:
+    assert refused(prompt_token_ids=[1]).param == "prompt_token_ids"
+
+
+@pytest.mark.parametrize("field", ["max_tokens", "max_completion_tokens", "n_predict"])
+def test_counts_of_tokens_may_be_written_as_floats_and_unlimited(field: str) -> None:
+    assert getattr(chat(**{field: 100.0}), field) == 100
+    assert getattr(chat(**{field: -1}), field) == -1
+    assert asked_tokens(chat(**{field: 100.0})) == 100
+
+
+def test_the_lowest_integer_goes_first_and_the_highest_fraction() -> None:
+    priorities = [chat(priority=value).priority for value in (-1000, -1, 0, 1, 2, 1000)]
+    assert all(priority is not None and 0 <= priority <= 1 for priority in priorities)
+    assert priorities == sorted(priorities, key=float, reverse=True)  # type: ignore[arg-type]
+    assert len(set(priorities)) == len(priorities)
+    assert chat(priority=0).priority == 0.5
+    assert chat(priority=0.25).priority == 0.25
+
+
+def test_user_may_be_a_number() -> None:
+    assert chat(user=7).user == 7
+
+
+def test_an_empty_conversation_is_said_in_words() -> None:
+    assert refused(messages=[]).message == "messages: must not be empty."
+
+
 def test_stop_is_always_a_list() -> None:
+    assert chat(stop="").stop == []
+    assert chat(stop=["a", ""]).stop == ["a"]
+    assert chat(stop=["a"] * 20).stop == ["a"] * 20
     assert chat(stop="a").stop == ["a"]
     assert chat(stop=["a", "b"]).stop == ["a", "b"]
 

@@ -7,7 +7,7 @@ from typing import Any, Literal
 from pydantic import Field
 
 from llgtrt.serving.protocol.constraint import ConstraintFields
-from llgtrt.serving.protocol.fields import MAX_COUNT, RequestModel
+from llgtrt.serving.protocol.fields import RequestModel, TokenCount
 from llgtrt.serving.protocol.tools import FunctionDefinition, ToolDefinition
 
 MAX_MESSAGES = 16_384
@@ -41,8 +41,8 @@ class ChatRequest(ConstraintFields):
     messages: list[dict[str, Any]] = Field(
         min_length=1, max_length=MAX_MESSAGES, fail_fast=True, description="The conversation so far."
     )
-    max_completion_tokens: int | None = Field(
-        default=None, ge=1, le=MAX_COUNT, description="Most tokens of an answer; wins over max_tokens."
+    max_completion_tokens: TokenCount | None = Field(
+        default=None, description="Most tokens of an answer; wins over max_tokens."
     )
     logprobs: bool | None = Field(
         default=None, description="Return log-probabilities of the answer's tokens."

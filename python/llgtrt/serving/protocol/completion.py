@@ -87,7 +87,9 @@ def _tokens(value: Any, param: str, vocab_size: int, most_tokens: int) -> list[i
         raise RequestError(f"{param} is empty.", param)
     if len(value) > most_tokens:
         raise RequestError(
-            f"{param} holds {len(value)} tokens; the context of the model is {most_tokens}.",
+            f"This model's maximum context length is {most_tokens} tokens. However, you requested "
+            f"{len(value) + 1} tokens ({len(value)} in {param}, 1 in the completion). "
+            "Please reduce the length of the prompt or completion.",
             param,
             "context_length_exceeded",
         )

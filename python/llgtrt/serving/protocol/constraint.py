@@ -7,24 +7,24 @@ errors.
 from __future__ import annotations
 
 import json
-from collections.abc import Callable
+import threading
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from typing import Any, Literal, TypeAlias
 
-from pydantic import ConfigDict, Field
-from pydantic_core import from_json
+from pydantic import ConfigDict, Field, field_validator, model_validator
+from pydantic_core import PydanticCustomError, from_json
 
 from llgtrt.engine import GrammarSpec
 from llgtrt.serving.errors import RequestError
 from llgtrt.serving.protocol.fields import GenerationFields, RequestModel
+from llgtrt.serving.protocol.gbnf import GbnfError, gbnf_to_lark, is_gbnf
 
 UNKNOWN_CONSTRAINTS = frozenset(
     {
         "bnf",
         "choice",
         "choices",
-        "ebnf",
-        "gbnf",
         "grammar_lazy",
         "grammar_triggers",
         "grammars",
@@ -34,12 +34,16 @@ UNKNOWN_CONSTRAINTS = frozenset(
         "lark",
         "lark_grammar",
         "llguidance",
-        "response_schema",
         "structural_tag",
         "structured_output",
     }
 )
 """Top-level names that ask other servers for a constraint; those that begin with ``guided_`` do so too."""
+
+SCHEMA_KEYWORDS = frozenset(
+    {"$ref", "$schema", "allOf", "anyOf", "const", "enum", "oneOf", "properties", "type"}
+)
+"""Where OpenAI's object around a schema is expected, these tell that the schema was put there itself."""
 
 HARMLESS_GUIDED = frozenset({"guided_decoding_backend"})
 """Begins like a constraint, but only picks an implementation."""
@@ -50,9 +54,17 @@ Residual: TypeAlias = Literal["refuse", "verify"]
 
 
 class ClosedModel(RequestModel):
-    """Inside a constraint an unknown member might be one as well: it is an error."""
+    """Inside a constraint an unknown member might be one as well: it is an error, unless it is null."""
 
     model_config = ConfigDict(extra="forbid")
+
+    @model_validator(mode="before")
+    @classmethod
+    def _drop_nulls(cls, value: Any) -> Any:
+        """Clients that write an object out with all its members write null for those that are not set."""
+        if not isinstance(value, dict) or None not in value.values():
+            return value
+        return {name: member for name, member in value.items() if member is not None}
 
 
 class JsonSchemaFormat(ClosedModel):
@@ -76,27 +88,61 @@ class JsonSchemaFormat(ClosedModel):
 class ResponseFormat(ClosedModel):
     """OpenAI's ``response_format`` and this server's further types; each type has one member of its own."""
 
-    type: Literal["text", "json_object", "json_schema", "regex", "choice", "lark_grammar", "llguidance"]
-    json_schema: JsonSchemaFormat | None = None
+    type: Literal[
+        "text",
+        "json_object",
+        "json_schema",
+        "regex",
+        "choice",
+        "lark_grammar",
+        "llguidance",
+        "json",
+        "grammar",
+        "ebnf",
+    ]
+    json_schema: JsonSchemaFormat | None = Field(
+        default=None, description="An object that holds the schema in `schema`; or its JSON text."
+    )
     schema_: dict[str, Any] | bool | None = Field(
-        default=None, alias="schema", description="With json_object: the schema of the object."
+        default=None, alias="schema", description="With json_object, json_schema and json: the schema."
     )
     regex: str | None = None
     choice: list[str] | None = Field(default=None, fail_fast=True)
     lark_grammar: str | None = None
     grammar: dict[str, Any] | str | None = Field(
-        default=None, description="With llguidance: its serialised grammar."
+        default=None, description="With llguidance: its serialised grammar. With grammar: Lark or GBNF."
     )
+    ebnf: str | None = Field(default=None, description="With ebnf: GBNF.")
+    value: dict[str, Any] | bool | str | None = Field(
+        default=None, description="With json: the schema; with regex: the expression."
+    )
+
+    @field_validator("json_schema", mode="before")
+    @classmethod
+    def _schema_as_text_or_bare(cls, value: Any) -> Any:
+        """SGLang takes the schema as JSON text; a schema without the object around it is a mistake."""
+        if isinstance(value, str):
+            return {"schema": schema_from_text(value, "response_format.json_schema")}
+        if isinstance(value, dict) and "schema" not in value and SCHEMA_KEYWORDS & value.keys():
+            raise PydanticCustomError(
+                "bare_schema", 'holds a schema itself: put it into a member "schema", {"schema": {...}}'
+            )
+        return value
 
 
 class StructuredOutputs(ClosedModel):
-    """vLLM's ``structured_outputs``: one of these."""
+    """vLLM's ``structured_outputs``: one constraint, and how to write JSON."""
 
     json_: dict[str, Any] | bool | str | None = Field(default=None, alias="json")
     regex: str | None = None
     choice: list[str] | None = Field(default=None, fail_fast=True)
     grammar: str | None = None
     json_object: bool | None = None
+    whitespace_pattern: str | None = Field(
+        default=None, description="Regular expression of the whitespace in JSON."
+    )
+    disable_any_whitespace: bool | None = Field(default=None, description="JSON without whitespace.")
+    disable_fallback: bool | None = Field(default=None, description="Accepted: there is nothing to fall to.")
 
 
 class ConstraintFields(GenerationFields):
@@ -111,25 +157,47 @@ class ConstraintFields(GenerationFields):
     guided_json: dict[str, Any] | bool | str | None = Field(default=None, description="JSON schema.")
     guided_regex: str | None = Field(default=None, description="Regular expression.")
     guided_choice: list[str] | None = Field(default=None, fail_fast=True, description="One of these texts.")
-    guided_grammar: str | None = Field(default=None, description="Lark grammar.")
+    guided_grammar: str | None = Field(default=None, description="Grammar in Lark or GBNF.")
+    guided_whitespace_pattern: str | None = Field(
+        default=None, description="Regular expression of the whitespace in JSON."
+    )
     json_schema: dict[str, Any] | bool | None = Field(default=None, description="JSON schema.")
     regex: str | None = Field(default=None, description="Regular expression.")
-    grammar: str | None = Field(default=None, description="Lark grammar.")
+    grammar: str | None = Field(default=None, description="Grammar in Lark or GBNF.")
+    ebnf: str | None = Field(default=None, description="Grammar in GBNF.")
+    gbnf: str | None = Field(default=None, description="Grammar in GBNF.")
+    response_schema: dict[str, Any] | bool | str | None = Field(default=None, description="JSON schema.")
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True, slots=True, eq=False)
 class Constraint:
     """The one constraint of a request.
 
     Attributes:
         grammar: what the core compiles.
         param: the field that errors name.
+        source: the grammar's own text, by which two are compared.
         json_schema: the schema, where it is one.
     """
 
     grammar: GrammarSpec
     param: str
+    source: str = ""
     json_schema: Any = None
+
+    def __eq__(self, other: object) -> bool:
+        if not isinstance(other, Constraint):
+            return NotImplemented
+        return (self.grammar.kind, self.source) == (other.grammar.kind, other.source)
+
+    __hash__ = None  # type: ignore[assignment]
+
+    def implies(self, other: Constraint) -> bool:
+        """Whether every answer under this one satisfies the other as well, as far as can be said at once."""
+        if self == other:
+            return True
+        is_object = isinstance(self.json_schema, dict) and self.json_schema.get("type") == "object"
+        return other.grammar.kind == "json_object" and is_object
 
 
 Build: TypeAlias = Callable[[Any, str], Constraint]
@@ -137,43 +205,95 @@ Build: TypeAlias = Callable[[Any, str], Constraint]
 
 
 def resolve_constraint(request: ConstraintFields) -> Constraint | None:
-    """The request's constraint under whichever name it came.
+    """The request's constraint under whichever name it came. The same one may come under several.
 
     Raises:
-        RequestError: it is malformed, or there are two.
+        RequestError: it is malformed, or there are two that differ.
     """
-    found: list[Constraint] = []
+    found: Constraint | None = None
+    for constraint in _constraints(request):
+        if found is None:
+            found = constraint
+        elif found.implies(constraint):
+            continue
+        elif constraint.implies(found):
+            found = constraint
+        else:
+            raise RequestError(
+                f"{constraint.param} conflicts with {found.param}: give one constraint only.",
+                constraint.param,
+            )
+    return found
+
+
+def _constraints(request: ConstraintFields) -> Iterator[Constraint]:
+    """Every constraint of a request, with the whitespace that it asks for."""
+    whitespace: dict[str, Any] = {}
+    param = ""
+    outputs = request.structured_outputs
+    if request.guided_whitespace_pattern is not None:
+        param, whitespace = (
+            "guided_whitespace_pattern",
+            {"whitespace_pattern": request.guided_whitespace_pattern},
+        )
+    if outputs is not None and outputs.whitespace_pattern is not None:
+        param = "structured_outputs.whitespace_pattern"
+        whitespace = {"whitespace_pattern": outputs.whitespace_pattern}
+    if outputs is not None and outputs.disable_any_whitespace:
+        param, whitespace = "structured_outputs.disable_any_whitespace", {"whitespace_flexible": False}
+    for constraint in _plain_constraints(request):
+        yield _with_whitespace(constraint, whitespace, param) if whitespace else constraint
+
+
+def _with_whitespace(constraint: Constraint, options: dict[str, Any], param: str) -> Constraint:
+    if constraint.grammar.kind not in ("json_schema", "json_object"):
+        raise RequestError(f"{param} needs a JSON schema.", param)
+    # With the options that the request gave it already.
+    schema = from_json(constraint.source) if constraint.source else {"type": "object"}
+    if schema is False:
+        return constraint
+    # What the schema says itself wins.
+    own = {} if schema is True else schema.get("x-guidance")
+    guidance = {**options, **own} if isinstance(own, dict) else options if own is None else own
+    text = json_text({**({} if schema is True else schema), "x-guidance": guidance}, constraint.param)
+    return Constraint(GrammarSpec.json_schema(text), constraint.param, text, constraint.json_schema)
+
+
+def _plain_constraints(request: ConstraintFields) -> Iterator[Constraint]:
     if request.response_format is not None:
         constraint = _response_format(request.response_format)
         if constraint is not None:
-            found.append(constraint)
+            yield constraint
     outputs = request.structured_outputs
     if outputs is not None:
-        before = len(found)
-        found += _named(
+        named = _named(
             "structured_outputs.",
             json=outputs.json_,
             regex=outputs.regex,
             choice=outputs.choice,
             grammar=outputs.grammar,
         )
+        yield from named
         if outputs.json_object:
-            found.append(Constraint(GrammarSpec.json_object(), "structured_outputs.json_object"))
-        if len(found) == before and outputs.json_object is None:
+            yield json_object("structured_outputs.json_object")
+        elif not named and outputs.json_object is None:
             raise RequestError("structured_outputs holds no constraint.", "structured_outputs")
-    found += _named(
+    yield from _named(
         "guided_",
         json=request.guided_json,
         regex=request.guided_regex,
         choice=request.guided_choice,
         grammar=request.guided_grammar,
     )
-    found += _named("", json_schema=request.json_schema, regex=request.regex, grammar=request.grammar)
-    if len(found) > 1:
-        raise RequestError(
-            f"{found[1].param} conflicts with {found[0].param}: give one constraint only.", found[1].param
-        )
-    return found[0] if found else None
+    yield from _named(
+        "",
+        json_schema=request.json_schema,
+        response_schema=request.response_schema,
+        regex=request.regex,
+        grammar=request.grammar,
+        ebnf=request.ebnf,
+        gbnf=request.gbnf,
+    )
 
 
 def is_unknown_constraint(name: str) -> bool:
@@ -185,15 +305,32 @@ def _named(prefix: str, **values: Any) -> list[Constraint]:
     build: dict[str, Build] = {
         "json": json_schema,
         "json_schema": json_schema,
+        "response_schema": json_schema,
         "regex": regex,
         "choice": choice,
-        "grammar": lark,
+        "grammar": grammar,
+        "ebnf": gbnf,
+        "gbnf": gbnf,
     }
     return [build[name](value, prefix + name) for name, value in values.items() if value is not None]
 
 
+FORMAT_MEMBERS: dict[str, tuple[str, ...]] = {
+    "text": (),
+    "json_object": ("schema",),
+    "json_schema": ("json_schema", "schema"),
+    "regex": ("regex", "value"),
+    "choice": ("choice",),
+    "lark_grammar": ("lark_grammar",),
+    "llguidance": ("grammar",),
+    "json": ("value", "schema"),
+    "grammar": ("grammar",),
+    "ebnf": ("ebnf",),
+}
+"""The members of ``response_format`` that may hold the constraint, by type; the first is named if none is."""
+
+
 def _response_format(given: ResponseFormat) -> Constraint | None:
-    member = {"llguidance": "grammar", "text": None}.get(given.type, given.type)
     values = {
         "json_schema": given.json_schema,
         "schema": given.schema_,
@@ -201,38 +338,62 @@ def _response_format(given: ResponseFormat) -> Constraint | None:
         "choice": given.choice,
         "lark_grammar": given.lark_grammar,
         "grammar": given.grammar,
+        "ebnf": given.ebnf,
+        "value": given.value,
     }
-    if given.type == "json_object":
-        member = "schema"
-    for name, value in values.items():
-        if value is not None and name != member:
+    members = FORMAT_MEMBERS[given.type]
+    found = [name for name, value in values.items() if value is not None]
+    for name in found:
+        if name not in members:
             raise RequestError(
                 f"response_format.{name} does not belong to the type '{given.type}'.",
                 f"response_format.{name}",
             )
-    if member is None:
-        return None
-    value = values[member]
-    param = f"response_format.{member}"
-    if given.type == "json_object":
-        return (
-            Constraint(GrammarSpec.json_object(), "response_format")
-            if value is None
-            else json_schema(value, param)
+    if len(found) > 1:
+        raise RequestError(
+            f"response_format.{found[1]} conflicts with response_format.{found[0]}: give one of them.",
+            f"response_format.{found[1]}",
         )
-    if value is None:
+    if given.type == "text":
+        return None
+    if not found:
+        if given.type == "json_object":
+            return json_object("response_format")
+        param = f"response_format.{members[0]}"
         raise RequestError(f"The type '{given.type}' needs {param}.", param)
+    value, param = values[found[0]], f"response_format.{found[0]}"
     if isinstance(value, JsonSchemaFormat):
         if value.schema_ is None:
-            return Constraint(GrammarSpec.json_object(), param)
+            return json_object(param)
         return json_schema(value.schema_, f"{param}.schema", value.residual, strict=value.strict is True)
     build: dict[str, Build] = {
+        "json_object": json_schema,
+        "json_schema": json_schema,
+        "json": json_schema,
         "regex": regex,
         "choice": choice,
         "lark_grammar": lark,
         "llguidance": llguidance,
+        "grammar": grammar,
+        "ebnf": gbnf,
     }
     return build[given.type](value, param)
+
+
+def json_object(param: str) -> Constraint:
+    """Any JSON object."""
+    return Constraint(GrammarSpec.json_object(), param)
+
+
+def schema_from_text(text: str, param: str) -> Any:
+    """The JSON schema that a text holds."""
+    try:
+        schema = from_json(text, allow_inf_nan=False)
+    except ValueError as error:
+        raise RequestError(f"{param} is not JSON: {error}.", param) from None
+    if not isinstance(schema, dict | bool):
+        raise RequestError(f"{param} must be a JSON schema: an object, true or false.", param)
+    return schema
 
 
 def json_schema(
@@ -244,14 +405,9 @@ def json_schema(
     name properties and say nothing of others.
     """
     if isinstance(schema, str):
-        try:
-            schema = from_json(schema, allow_inf_nan=False)
-        except ValueError as error:
-            raise RequestError(f"{param} is not JSON: {error}.", param) from None
-        if not isinstance(schema, dict | bool):
-            raise RequestError(f"{param} must be a JSON schema: an object, true or false.", param)
-    compiled = with_own_options(schema, residual, strict=strict)
-    return Constraint(GrammarSpec.json_schema(json_text(compiled, param)), param, schema)
+        schema = schema_from_text(schema, param)
+    text = json_text(with_own_options(schema, residual, strict=strict), param)
+    return Constraint(GrammarSpec.json_schema(text), param, text, schema)
 
 
 def with_own_options(schema: Any, residual: Residual | None, *, strict: bool) -> Any:
@@ -267,11 +423,13 @@ def with_own_options(schema: Any, residual: Residual | None, *, strict: bool) ->
     return {**schema, "x-guidance": {**options, **own}} if isinstance(options, dict) else schema
 
 
-def regex(pattern: str, param: str) -> Constraint:
+def regex(pattern: Any, param: str) -> Constraint:
     """A regular expression that the whole answer matches."""
+    if not isinstance(pattern, str):
+        raise RequestError(f"{param} must be a regular expression.", param)
     if not pattern:
         raise RequestError(f"{param} is empty.", param)
-    return Constraint(GrammarSpec.regex(pattern), param)
+    return Constraint(GrammarSpec.regex(pattern), param, pattern)
 
 
 def choice(choices: list[str], param: str) -> Constraint:
@@ -281,14 +439,33 @@ def choice(choices: list[str], param: str) -> Constraint:
     for index, text in enumerate(choices):
         if not text:
             raise RequestError(f"{param}[{index}] is empty.", f"{param}[{index}]")
-    return Constraint(GrammarSpec.choice(choices), param)
+    return Constraint(GrammarSpec.choice(choices), param, json_text(choices, param))
 
 
-def lark(grammar: str, param: str) -> Constraint:
+def grammar(text: Any, param: str) -> Constraint:
+    """A grammar in Lark or, known by its ``::=``, in GBNF."""
+    if isinstance(text, str) and is_gbnf(text):
+        return gbnf(text, param)
+    return lark(text, param)
+
+
+def lark(text: Any, param: str) -> Constraint:
     """A Lark grammar in llguidance's dialect."""
-    if not grammar.strip():
+    if not isinstance(text, str):
+        raise RequestError(f"{param} must be the text of a grammar.", param)
+    if not text.strip():
         raise RequestError(f"{param} is empty.", param)
-    return Constraint(GrammarSpec.lark(grammar), param)
+    return Constraint(GrammarSpec.lark(text), param, text)
+
+
+def gbnf(text: str, param: str) -> Constraint:
+    """A grammar in GBNF, the dialect of llama.cpp, or in the EBNF of xgrammar: nearly the same."""
+    if not text.strip():
+        raise RequestError(f"{param} is empty.", param)
+    try:
+        return lark(gbnf_to_lark(text), param)
+    except GbnfError as error:
+        raise RequestError(f"{param} is not GBNF that can be read: {error}.", param) from None
 
 
 def llguidance(grammar: dict[str, Any] | str, param: str) -> Constraint:
@@ -297,12 +474,30 @@ def llguidance(grammar: dict[str, Any] | str, param: str) -> Constraint:
         grammar = json_text(grammar, param)
     elif not grammar.strip():
         raise RequestError(f"{param} is empty.", param)
-    return Constraint(GrammarSpec.llguidance(grammar), param)
+    return Constraint(GrammarSpec.llguidance(grammar), param, grammar)
 
 
 def json_text(value: Any, param: str) -> str:
     """JSON text with the members in the order given. ``1e999`` was read as infinity: it is refused here."""
     try:
-        return json.dumps(value, ensure_ascii=False, allow_nan=False, separators=(",", ":"))
+        return _encoder().encode(value)
     except ValueError:
         raise RequestError(f"{param} holds a number that is out of range.", param) from None
+
+
+class _PatientEncoder(json.JSONEncoder):
+    """The standard encoder without its native part, which holds the interpreter's lock for a whole value."""
+
+    def encode(self, o: Any) -> str:
+        return "".join(self.iterencode(o))
+
+
+_OPTIONS: dict[str, Any] = {"ensure_ascii": False, "allow_nan": False, "separators": (",", ":")}
+_ENCODER = json.JSONEncoder(**_OPTIONS)
+_PATIENT_ENCODER = _PatientEncoder(**_OPTIONS)
+
+
+def _encoder() -> json.JSONEncoder:
+    """On the event loop values are small; what comes to another thread is large and must let others run."""
+    on_loop = threading.current_thread() is threading.main_thread()
+    return _ENCODER if on_loop else _PATIENT_ENCODER

@@ -8,16 +8,17 @@ from __future__ import annotations
 
 from typing import Annotated, Any, Literal
 
-from pydantic import BaseModel, BeforeValidator, ConfigDict, Field
+from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, PrivateAttr
 from pydantic_core import PydanticCustomError
 
-MAX_STOP_STRINGS = 16
+MAX_STOP_STRINGS = 64
 MAX_STOP_TOKEN_IDS = 256
 MAX_LOGIT_BIAS = 1024
 MAX_BAD_WORDS = 256
 MAX_BAD_WORD_CHARS = 1000
 MAX_SALT_CHARS = 1000
 MAX_RETENTION_RANGES = 64
+MAX_METADATA = 1024
 MAX_TOKEN_ID = 2**31 - 1
 MAX_COUNT = 2**31 - 1
 """The core counts in 32 bits; the context is far smaller."""
@@ -32,9 +33,23 @@ def _stop_strings(value: Any) -> Any:
         raise PydanticCustomError("stop", "must be a string or an array of strings")
     if len(strings) > MAX_STOP_STRINGS:
         raise PydanticCustomError("stop", f"may hold at most {MAX_STOP_STRINGS} strings")
-    if not all(strings):
-        raise PydanticCustomError("stop", "must not hold an empty string")
-    return strings
+    # Clients send an empty one for "none"; nothing could ever come before it.
+    return [string for string in strings if string]
+
+
+def _count(value: Any) -> Any:
+    """A whole number, however it is written: some clients send ``100.0``."""
+    return int(value) if isinstance(value, float) and value.is_integer() else value
+
+
+def _priority(value: Any) -> Any:
+    """An integer as vLLM counts (lower goes first), as a fraction of 1 (higher goes first)."""
+    if value is None or (isinstance(value, float) and 0 < value < 1):
+        return value
+    if isinstance(value, bool) or not isinstance(value, int) or abs(value) > MAX_COUNT:
+        raise PydanticCustomError("priority", "must be an integer, or a fraction between 0 and 1")
+    # Strictly monotone, and 0 is the middle; a 32-bit float tells neighbours apart up to some thousands.
+    return 0.5 - value / (2 * (abs(value) + 10))
 
 
 def _logit_bias(value: Any) -> Any:
@@ -63,6 +78,8 @@ LogitBias = Annotated[
     list[tuple[int, float]] | None,
     BeforeValidator(_logit_bias, json_schema_input_type=dict[str, float] | None),
 ]
+TokenCount = Annotated[int, Field(ge=-1, le=MAX_COUNT), BeforeValidator(_count, json_schema_input_type=int)]
+Priority = Annotated[float | None, BeforeValidator(_priority, json_schema_input_type=int | float | None)]
 BadWord = Annotated[str, Field(min_length=1, max_length=MAX_BAD_WORD_CHARS)]
 TokenIdField = Annotated[int, Field(ge=0, le=MAX_TOKEN_ID)]
 
@@ -78,6 +95,13 @@ class RequestModel(BaseModel):
         protected_namespaces=(),
         arbitrary_types_allowed=False,
     )
+
+    _body_bytes: int = PrivateAttr(default=0)
+
+    @property
+    def body_bytes(self) -> int:
+        """Size of the body that this was read from, in bytes; 0 where it was not."""
+        return self._body_bytes
 
 
 class StreamOptions(RequestModel):
@@ -114,7 +138,11 @@ class GenerationFields(RequestModel):
 
     model: str | None = Field(default=None, description="Name of the model; the served one if left out.")
     n: int | None = Field(default=None, ge=1, description="Answers per prompt.")
-    max_tokens: int | None = Field(default=None, ge=1, le=MAX_COUNT, description="Most tokens of an answer.")
+    max_tokens: TokenCount | None = Field(
+        default=None,
+        description="Most tokens of an answer; -1 is what is left of the context.",
+    )
+    n_predict: TokenCount | None = Field(default=None, description="llama.cpp's name of max_tokens.")
     min_tokens: int | None = Field(default=None, ge=0, le=MAX_COUNT, description="Least tokens of an answer.")
     temperature: float | None = Field(default=None, ge=0, le=2, description="0 takes the most likely token.")
     top_p: float | None = Field(default=None, ge=0, le=1, description="Mass of the likely tokens to keep.")
@@ -136,6 +164,9 @@ class GenerationFields(RequestModel):
         le=10,
         description="Divides the logits of tokens in the prompt or the answer; 1 is off.",
     )
+    repeat_penalty: float | None = Field(
+        default=None, gt=0, le=10, description="llama.cpp's name of repetition_penalty."
+    )
     logit_bias: LogitBias = Field(default=None, description="Token id to a bias from -100 to 100.")
     seed: int | None = Field(
         default=None,
@@ -144,7 +175,7 @@ class GenerationFields(RequestModel):
         description="Choice i uses seed + i; without it each answer differs.",
     )
     stop: StopStrings = Field(
-        default=None, description="Up to 16 texts that end the answer; they are not part of it."
+        default=None, description="Up to 64 texts that end the answer; they are not part of it."
     )
     stop_token_ids: list[TokenIdField] | None = Field(
         default=None, max_length=MAX_STOP_TOKEN_IDS, fail_fast=True, description="Tokens that end the answer."
@@ -194,8 +225,10 @@ class GenerationFields(RequestModel):
         le=2**53,
         description="A request that takes longer fails. (TensorRT-LLM)",
     )
-    priority: float | None = Field(
-        default=None, ge=0, le=1, description="Higher goes first; 0.5 if left out. (TensorRT-LLM)"
+    priority: Priority = Field(
+        default=None,
+        description="An integer: lower goes first, 0 if left out. A fraction between 0 and 1: higher goes "
+        "first, 0.5 if left out. (TensorRT-LLM)",
     )
     cache_salt: str | None = Field(
         default=None,
@@ -211,8 +244,10 @@ class GenerationFields(RequestModel):
         description="Report with each token's log-probability how much probability the constraint had "
         "removed, as `removed_mass`; needs logprobs. (TensorRT-LLM)",
     )
-    user: str | None = Field(default=None, description="Accepted; not used.")
-    metadata: dict[str, Any] | None = Field(default=None, description="Accepted; not used.")
+    user: str | int | float | None = Field(default=None, description="Accepted; not used.")
+    metadata: dict[str, Any] | None = Field(
+        default=None, max_length=MAX_METADATA, description="Accepted; not used."
+    )
     store: bool | None = Field(default=None, description="Accepted; nothing is stored.")
     return_expanded_prompt: bool | None = Field(
         default=None, description="Return the text that the model was given, as `expanded_prompt`."

@@ -6,11 +6,12 @@ import logging
 from typing import Any, TypeVar
 
 from pydantic import BaseModel, ValidationError
-from pydantic_core import ErrorDetails, from_json
+from pydantic_core import ErrorDetails
 
 from llgtrt.serving.errors import RequestError, quote
+from llgtrt.serving.protocol.body_json import parse_json
 from llgtrt.serving.protocol.constraint import is_unknown_constraint
-from llgtrt.serving.protocol.fields import GenerationFields
+from llgtrt.serving.protocol.fields import GenerationFields, RequestModel
 
 logger = logging.getLogger("llgtrt.serving")
 
@@ -21,8 +22,36 @@ REFUSED_FIELDS = {
     "logits_processors": "Logit processors in requests are not accepted.",
     "lora_path": "A request names a LoRA adapter with lora_model.",
     "prompt_embeds": "Prompt embeddings are not accepted.",
+    "prompt_token_ids": "Token ids go into the prompt of /v1/completions.",
 }
 """Fields that are no constraint, but without which a client would get something else than it asked for."""
+
+HARMLESS_VALUES: dict[str, tuple[Any, ...]] = {
+    "add_special_tokens": (True,),
+    "allowed_token_ids": ([],),
+    "banned_tokens": ([],),
+    "best_of": (0, 1),
+    "detokenize": (True,),
+    "dry_multiplier": (0,),
+    "dynatemp_range": (0,),
+    "early_stopping": (False,),
+    "echo": (False,),
+    "length_penalty": (1,),
+    "mirostat": (0,),
+    "prompt_logprobs": (),
+    "return_token_ids": (False,),
+    "return_tokens_as_token_ids": (False,),
+    "skip_special_tokens": (True,),
+    "spaces_between_special_tokens": (True,),
+    "suffix": ("",),
+    "tfs_z": (1,),
+    "top_a": (0,),
+    "truncate_prompt_tokens": (),
+    "typical_p": (1,),
+    "use_beam_search": (False,),
+    "xtc_probability": (0,),
+}
+"""Fields of other servers that this one does not have, and the values that ask for nothing."""
 
 MAX_FIELDS = 256
 """Far more than exist; a body of a million unknown fields would take a second to look at."""
@@ -41,12 +70,15 @@ def parse_request(model: type[Model], body: bytes | bytearray) -> Model:
         RequestError: it is not JSON, not an object, or a field is wrong.
     """
     try:
-        value = from_json(body, allow_inf_nan=False)
+        value = parse_json(body)
     except ValueError as error:
         raise RequestError(f"The body is not valid JSON: {error}.", code="invalid_json") from None
     if not isinstance(value, dict):
         raise RequestError("The body must be a JSON object.", code="invalid_json")
-    return validate_request(model, value)
+    request = validate_request(model, value)
+    if isinstance(request, RequestModel):
+        request._body_bytes = len(body)
+    return request
 
 
 def validate_request(model: type[Model], value: dict[str, Any]) -> Model:
@@ -72,9 +104,11 @@ def _check_unknown(request: GenerationFields) -> None:
             continue
         if name in REFUSED_FIELDS:
             raise RequestError(REFUSED_FIELDS[name], name)
+        if name in HARMLESS_VALUES and value not in HARMLESS_VALUES[name]:
+            raise RequestError(f"{name} is not supported here.", name)
         if is_unknown_constraint(name):
             raise RequestError(
-                f"The constraint {quote(name)} is not supported. Use response_format, structured_outputs, "
+                f"{name[:100]}: this constraint is not supported. Use response_format, structured_outputs, "
                 "guided_json, guided_regex, guided_choice or guided_grammar.",
                 name[:100],
             )
@@ -121,6 +155,8 @@ def _describe(details: ErrorDetails, value: Any) -> str:
         return "this field is required"
     if kind == "extra_forbidden":
         return "this field is not known here"
+    if kind == "too_short":
+        return "must not be empty"
     message = (
         details["msg"].replace("Input should be ", "must be ").replace("a valid dictionary", "an object")
     )

@@ -4,8 +4,13 @@
  * status, and llgtrt_trtllm_last_error() has the text for the calling thread. Enum values are TensorRT-LLM's own
  * numbers where there are such, so that a value added by a later version arrives unchanged.
  *
- * Threads: an engine is created, used and destroyed by one thread. Only the callbacks come from another one, the
- * thread that runs the executor's loop; none is running once llgtrt_trtllm_destroy has returned.
+ * Ownership: what a caller passes is the caller's and is copied before the call returns, the callback's `user`
+ * excepted, which has to live until llgtrt_trtllm_destroy has returned. What the plugin hands out is the plugin's; each
+ * function says until when it is valid.
+ *
+ * Threads: any thread may call, but only one at a time for an engine, unless a function says otherwise. The callback
+ * comes from the thread that runs the executor's loop, at any time between create and destroy; none is running once
+ * llgtrt_trtllm_destroy has returned. It must not call any function of an engine.
  */
 #ifndef LLGTRT_TRTLLM_H
 #define LLGTRT_TRTLLM_H
@@ -24,11 +29,10 @@ extern "C" {
 #endif
 
 /* Changes with every change of a struct or a function. */
-#define LLGTRT_TRTLLM_ABI_VERSION 1u
+#define LLGTRT_TRTLLM_ABI_VERSION 2u
 
 /* An optional number that is not given. Optional floats that are not given are NaN. */
 #define LLGTRT_UNSET INT32_MIN
-#define LLGTRT_UNSET_64 INT64_MIN
 
 typedef enum llgtrt_trtllm_status {
   LLGTRT_OK = 0,
@@ -120,88 +124,16 @@ typedef struct llgtrt_trtllm_callbacks {
 
 /* ---- construction ----------------------------------------------------------------------------------------- */
 
-typedef enum llgtrt_trtllm_decoding_mode {
-  LLGTRT_DECODING_DEFAULT = 0,
-  LLGTRT_DECODING_AUTO = 1,
-  LLGTRT_DECODING_TOP_K = 2,
-  LLGTRT_DECODING_TOP_P = 3,
-  LLGTRT_DECODING_TOP_K_TOP_P = 4,
-  LLGTRT_DECODING_BEAM_SEARCH = 5,
-  LLGTRT_DECODING_MEDUSA = 6,
-  LLGTRT_DECODING_REDRAFTER = 7,
-  LLGTRT_DECODING_LOOKAHEAD = 8,
-  LLGTRT_DECODING_EAGLE = 9
-} llgtrt_trtllm_decoding_mode;
-
 typedef struct llgtrt_trtllm_config {
   size_t struct_size;
-  const char* engine_dir;
-  /* Of an encoder-decoder model; null otherwise. */
-  const char* encoder_dir;
+  /* A JSON document (UTF-8, ends with a zero byte) with all that an engine is made from:
+   *   {"engine_dir": text, "vocab_size": n, "logits_dtype": "float32" | "float16" | "bfloat16", "max_lora_rank": n,
+   *    "runtime": {options of that section of llgtrt's configuration},
+   *    "trtllm": {options of that section}}
+   * Each option by its name in the configuration, and each has to be there; LLGTRT_INVALID names one that is missing or not
+   * known. max_lora_rank is 0 for an engine without adapters. */
+  const char* settings;
   llgtrt_trtllm_callbacks callbacks;
-
-  /* What engine_dir's config.json says. */
-  int32_t vocab_size;
-  int32_t logits_dtype;
-
-  /* CapacitySchedulerPolicy and ContextChunkingPolicy. */
-  int32_t scheduler_policy;
-  int32_t chunking_policy; /* optional */
-  int32_t max_beam_width;
-  int32_t max_batch_size; /* optional */
-  int32_t max_num_tokens; /* optional */
-  int32_t max_queue_size; /* optional */
-  int32_t enable_chunked_context;
-  int32_t normalize_log_probs;
-  int32_t enable_batch_size_tuning;
-  int32_t enable_max_num_tokens_tuning;
-  int32_t tuning_window; /* optional */
-  int32_t iter_stats_max_iterations;
-  int32_t gather_generation_logits;
-  float gpu_weights_percent;
-
-  /* KV cache. */
-  int32_t kv_enable_reuse;
-  int32_t kv_onboard_blocks;
-  int32_t kv_max_tokens; /* optional */
-  int32_t kv_sink_token_length; /* optional */
-  int32_t kv_secondary_offload_min_priority; /* optional */
-  float kv_free_gpu_mem_fraction; /* optional */
-  float kv_cross_fraction; /* optional */
-  int64_t kv_host_cache_bytes; /* optional */
-  int64_t kv_event_buffer_max_size;
-  const int32_t* kv_attention_windows;
-  size_t kv_attention_window_count;
-
-  /* Performance knobs. */
-  int32_t multi_block_mode;
-  int32_t context_fmha_fp32_acc;
-  int32_t cuda_graph_mode;
-  int32_t cuda_graph_cache_size;
-
-  /* Decoding: llgtrt_trtllm_decoding_mode. */
-  int32_t decoding_mode;
-  int32_t lookahead_window; /* optional: the engine's default */
-  int32_t lookahead_ngram;
-  int32_t lookahead_verification_set;
-  llgtrt_trtllm_lists medusa_choices;
-  llgtrt_trtllm_lists eagle_choices;
-  int32_t eagle_greedy_sampling;
-  int32_t eagle_use_dynamic_tree;
-  int32_t eagle_dynamic_tree_max_top_k; /* optional */
-  float eagle_posterior_threshold; /* optional */
-
-  /* LoRA weights. */
-  int32_t lora_optimal_adapter_size; /* optional */
-  int32_t lora_max_adapter_size; /* optional */
-  float lora_device_cache_fraction; /* optional */
-  int64_t lora_host_cache_bytes; /* optional */
-  const char* lora_prefetch_dir; /* optional */
-
-  /* Run the logits post-processor on every tensor-parallel rank instead of the first. */
-  int32_t replicate_post_processor;
-  const int32_t* device_ids;
-  size_t device_id_count;
 } llgtrt_trtllm_config;
 
 /* ---- requests --------------------------------------------------------------------------------------------- */
@@ -209,7 +141,6 @@ typedef struct llgtrt_trtllm_config {
 typedef struct llgtrt_trtllm_sampling {
   size_t struct_size;
   int32_t beam_width;
-  int32_t num_return_sequences;
   int32_t top_k; /* optional, and so are all that follow */
   float top_p;
   float top_p_min;
@@ -217,13 +148,9 @@ typedef struct llgtrt_trtllm_sampling {
   int32_t top_p_reset_id;
   float temperature;
   float min_p;
-  int32_t min_tokens;
   float repetition_penalty;
   float presence_penalty;
   float frequency_penalty;
-  float length_penalty;
-  float beam_diversity_rate;
-  int32_t early_stopping;
   int32_t no_repeat_ngram_size;
   int32_t has_seed;
   uint64_t seed;
@@ -249,7 +176,6 @@ typedef struct llgtrt_trtllm_request {
   const int32_t* tokens;
   size_t token_count;
   int32_t max_tokens;
-  int32_t streaming;
   int32_t end_id; /* optional */
   int32_t pad_id; /* optional */
   llgtrt_trtllm_sampling sampling;
@@ -260,10 +186,7 @@ typedef struct llgtrt_trtllm_request {
   /* Call the logits post-processor for this request. */
   int32_t post_process;
 
-  int32_t return_log_probs;
   int32_t return_context_logits;
-  int32_t return_generation_logits;
-  int32_t return_perf_metrics;
 
   float priority; /* optional, 0 to 1, higher first */
   int64_t allotted_time_ms; /* optional */
@@ -302,28 +225,33 @@ typedef struct llgtrt_trtllm_request {
 
 /* ---- responses -------------------------------------------------------------------------------------------- */
 
+/* What an error means for whoever asked. */
+typedef enum llgtrt_trtllm_error_kind {
+  LLGTRT_NO_ERROR = 0,
+  /* The request failed; ask llgtrt_trtllm_health whether it was the device. */
+  LLGTRT_REQUEST_FAILED = 1,
+  /* Its LoRA adapter is not in the cache any more: send the weights again. */
+  LLGTRT_ADAPTER_MISSING = 2,
+  /* Every adapter in the cache is in use: try again later. */
+  LLGTRT_ADAPTER_CACHE_FULL = 3
+} llgtrt_trtllm_error_kind;
+
 /* One piece of an answer. Pointers are valid until the next await on the engine. */
 typedef struct llgtrt_trtllm_response {
   size_t struct_size;
   uint64_t request_id;
   uint64_t client_id; /* 0: none */
-  int32_t sequence_index;
-  int32_t is_sequence_final;
+  /* The last one of the request. */
   int32_t is_final;
   /* tensorrt_llm::executor::FinishReason of the first beam; values not named there may come. */
   int32_t finish_reason;
-  /* Null unless the request failed; then nothing else is set but is_final and is_sequence_final. */
+  /* llgtrt_trtllm_error_kind. Unless it is LLGTRT_NO_ERROR, `error` has the text and nothing below it is set. */
+  int32_t error_kind;
   const char* error;
-  /* The error says that a LoRA adapter is not in the cache any more. */
-  int32_t lora_missing;
-  /* New tokens of each beam. */
+  /* New tokens of each beam. Several beams come with the last response only, whole. */
   llgtrt_trtllm_lists tokens;
-  /* Of the first beam's new tokens; null unless asked for. */
-  const float* log_probs;
-  size_t log_prob_count;
-  float cumulative_log_prob; /* NaN unless asked for */
+  /* In one response of a request that asked for them, the first; null in all others. */
   llgtrt_trtllm_tensor context_logits;
-  llgtrt_trtllm_tensor generation_logits;
   /* KV cache blocks of the prompt that were found in the cache; negative if not known. */
   int32_t reused_blocks;
 } llgtrt_trtllm_response;
@@ -337,7 +265,7 @@ typedef struct llgtrt_trtllm_row_result {
 
 typedef struct llgtrt_trtllm_stats {
   size_t struct_size;
-  uint64_t iterations; /* since start */
+  uint64_t iterations; /* since start, by the executor's own counter */
   int32_t active_requests;
   int32_t queued_requests;
   int32_t paused_requests;
@@ -357,48 +285,59 @@ typedef struct llgtrt_trtllm_stats {
 
 /* ---- functions -------------------------------------------------------------------------------------------- */
 
-/* LLGTRT_TRTLLM_ABI_VERSION of the plugin. The first call to make. */
+/* LLGTRT_TRTLLM_ABI_VERSION of the plugin. The first call to make. Any thread, at any time. */
 LLGTRT_EXPORT uint32_t llgtrt_trtllm_abi_version(void);
 
-/* Version of the TensorRT-LLM that is loaded, such as "1.2.1". */
+/* Version of the TensorRT-LLM that is loaded, such as "1.2.1"; valid for good. Any thread, at any time. */
 LLGTRT_EXPORT const char* llgtrt_trtllm_version(void);
 
-/* Text of the calling thread's last failure; never null. */
+/* Text of the calling thread's last failure; never null; valid until that thread's next failure. Any thread. */
 LLGTRT_EXPORT const char* llgtrt_trtllm_last_error(void);
 
-/* Loads the engine; minutes for a large one. */
+/* Loads the engine; minutes for a large one. On success *engine is the caller's, to be given to llgtrt_trtllm_destroy. Sets
+ * the calling thread's current CUDA device. */
 LLGTRT_EXPORT llgtrt_trtllm_status llgtrt_trtllm_create(const llgtrt_trtllm_config* config,
                                                         llgtrt_trtllm_engine** engine);
 
-/* Ends every request and frees all. On a worker of a group of processes it blocks until the leader ends. */
+/* Cancels every request, waits for the executor to let go of them, and frees all. Null is allowed. On a worker of a group of
+ * processes it blocks until the leader ends; for good if the device hangs. */
 LLGTRT_EXPORT void llgtrt_trtllm_destroy(llgtrt_trtllm_engine* engine);
 
 /* Whether this process takes requests; false for the workers of a group. */
 LLGTRT_EXPORT int32_t llgtrt_trtllm_is_leader(const llgtrt_trtllm_engine* engine);
 
-/* Everything is copied. `request_id` is written on success. */
+/* Hands a request to the executor, whose thread may ask for its first mask before this returns. Everything is copied;
+ * `request_id` is written on success. Does not block on the device. */
 LLGTRT_EXPORT llgtrt_trtllm_status llgtrt_trtllm_submit(llgtrt_trtllm_engine* engine,
                                                         const llgtrt_trtllm_request* request, uint64_t* request_id);
 
-/* A request that is unknown or finished is no error. */
+/* The request's last response still comes, after the iteration that runs, or the first of its own if it waits. A request
+ * that is unknown or finished is no error. Does not block. */
 LLGTRT_EXPORT llgtrt_trtllm_status llgtrt_trtllm_cancel(llgtrt_trtllm_engine* engine, uint64_t request_id);
 
-/* Blocks until there are responses, at most `timeout_ms`. */
+/* Blocks until there are responses, at most `timeout_ms`. The list is the plugin's, valid until the next await or destroy. */
 LLGTRT_EXPORT llgtrt_trtllm_status llgtrt_trtllm_await(llgtrt_trtllm_engine* engine, int64_t timeout_ms,
                                                        const llgtrt_trtllm_response** responses, size_t* count);
 
+/* Whether the engine can go on. The executor answers a request with an error and continues, whatever the reason was;
+ * LLGTRT_FATAL says that the device is lost (last_error has CUDA's reason) or that logits stayed unmasked. Does not wait for
+ * work on the device. */
+LLGTRT_EXPORT llgtrt_trtllm_status llgtrt_trtllm_health(llgtrt_trtllm_engine* engine);
+
 /* What was measured of the row from which token number `token_count` (counted from 0, prompt included) was
- * sampled. Results of earlier tokens are dropped. LLGTRT_REFUSED: there is none. */
+ * sampled. Results of earlier tokens are dropped. LLGTRT_REFUSED: there is none. What the result points to is the plugin's,
+ * valid until the next row_results, forget or destroy. */
 LLGTRT_EXPORT llgtrt_trtllm_status llgtrt_trtllm_row_results(llgtrt_trtllm_engine* engine, uint64_t request_id,
                                                              size_t token_count, llgtrt_trtllm_row_result* result);
 
 /* Drops what is kept for a request. */
 LLGTRT_EXPORT void llgtrt_trtllm_forget(llgtrt_trtllm_engine* engine, uint64_t request_id);
 
+/* Copies the statistics into `stats`. */
 LLGTRT_EXPORT llgtrt_trtllm_status llgtrt_trtllm_get_stats(llgtrt_trtllm_engine* engine, llgtrt_trtllm_stats* stats);
 
-/* TensorRT-LLM's own statistics of the last iteration seen by llgtrt_trtllm_get_stats, as JSON. Valid until the
- * next call. */
+/* TensorRT-LLM's own statistics of the last iteration seen by llgtrt_trtllm_get_stats, as JSON. Valid until the next
+ * llgtrt_trtllm_get_stats or destroy. */
 LLGTRT_EXPORT const char* llgtrt_trtllm_stats_json(llgtrt_trtllm_engine* engine);
 
 #ifdef __cplusplus

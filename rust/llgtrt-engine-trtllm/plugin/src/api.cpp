@@ -84,11 +84,18 @@ llgtrt_trtllm_status llgtrt_trtllm_await(llgtrt_trtllm_engine* engine, int64_t t
   });
 }
 
+llgtrt_trtllm_status llgtrt_trtllm_health(llgtrt_trtllm_engine* engine) {
+  return guard(LLGTRT_FATAL, [&] {
+    engine_of(engine).check_health();
+    return LLGTRT_OK;
+  });
+}
+
 llgtrt_trtllm_status llgtrt_trtllm_row_results(llgtrt_trtllm_engine* engine, uint64_t request_id,
                                                size_t token_count, llgtrt_trtllm_row_result* result) {
   return guard(LLGTRT_FATAL, [&] {
     auto& target = out(result);
-    if (engine_of(engine).row_results().take(request_id, token_count, target)) return LLGTRT_OK;
+    if (engine_of(engine).row_result(request_id, token_count, target)) return LLGTRT_OK;
     llgtrt::set_last_error("nothing was measured of that row");
     return LLGTRT_REFUSED;
   });
@@ -96,7 +103,7 @@ llgtrt_trtllm_status llgtrt_trtllm_row_results(llgtrt_trtllm_engine* engine, uin
 
 void llgtrt_trtllm_forget(llgtrt_trtllm_engine* engine, uint64_t request_id) {
   guard(LLGTRT_FATAL, [&] {
-    engine_of(engine).row_results().forget(request_id);
+    engine_of(engine).forget(request_id);
     return LLGTRT_OK;
   });
 }

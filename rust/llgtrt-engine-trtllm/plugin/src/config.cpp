@@ -1,116 +1,165 @@
 #include "config.h"
 
-#include "optional_setters.h"
+#include "json.h"
 
 namespace llgtrt {
 namespace {
 
-te::SchedulerConfig scheduler(llgtrt_trtllm_config const& config) {
+constexpr size_t kMegabyte = 1024 * 1024;
+
+/// The value of an option that may be null.
+template <class Read>
+auto optional(JsonObject& object, char const* name, Read read) -> std::optional<decltype((object.*read)(name))> {
+  if (!object.has(name)) return std::nullopt;
+  return (object.*read)(name);
+}
+
+/// One of a few names.
+template <class T>
+T one_of(std::string const& option, std::string const& value, std::initializer_list<std::pair<char const*, T>> known) {
+  for (auto const& [name, result] : known)
+    if (value == name) return result;
+  throw InvalidArgument(option + " is not known to this plugin: " + value);
+}
+
+/// Options of both sections, as they are asked for in more than one place.
+struct Sections {
+  JsonObject runtime;
+  JsonObject trtllm;
+};
+
+te::SchedulerConfig scheduler(Sections& sections) {
+  auto& [runtime, trtllm] = sections;
   std::optional<te::ContextChunkingPolicy> chunking;
-  if (auto policy = given(config.chunking_policy)) chunking = static_cast<te::ContextChunkingPolicy>(*policy);
+  if (trtllm.has("context_chunking_policy")) {
+    chunking = one_of<te::ContextChunkingPolicy>(
+        "context_chunking_policy", trtllm.text("context_chunking_policy"),
+        {{"first_come_first_served", te::ContextChunkingPolicy::kFIRST_COME_FIRST_SERVED},
+         {"equal_progress", te::ContextChunkingPolicy::kEQUAL_PROGRESS}});
+  }
+  bool const batch = runtime.boolean("enable_batch_size_tuning");
+  bool const tokens = runtime.boolean("enable_max_num_tokens_tuning");
+  auto const window = optional(trtllm, "tuning_window", &JsonObject::integer);
   std::optional<te::DynamicBatchConfig> dynamic;
-  if (config.enable_batch_size_tuning != 0 || config.enable_max_num_tokens_tuning != 0) {
-    bool const batch = config.enable_batch_size_tuning != 0;
-    bool const tokens = config.enable_max_num_tokens_tuning != 0;
-    auto const window = given(config.tuning_window);
+  if (batch || tokens)
     dynamic = window ? te::DynamicBatchConfig(batch, tokens, *window) : te::DynamicBatchConfig(batch, tokens);
-  }
-  return te::SchedulerConfig(static_cast<te::CapacitySchedulerPolicy>(config.scheduler_policy), chunking, dynamic);
+  auto const policy = runtime.boolean("guaranteed_no_evict") ? te::CapacitySchedulerPolicy::kGUARANTEED_NO_EVICT
+                                                             : te::CapacitySchedulerPolicy::kMAX_UTILIZATION;
+  return te::SchedulerConfig(policy, chunking, dynamic);
 }
 
-te::KvCacheConfig kv_cache(llgtrt_trtllm_config const& config) {
-  std::optional<std::vector<te::SizeType32>> windows;
-  if (config.kv_attention_window_count > 0)
-    windows = to_vector(config.kv_attention_windows, config.kv_attention_window_count);
+te::KvCacheConfig kv_cache(Sections& sections) {
+  auto& [runtime, trtllm] = sections;
+  auto const windows = trtllm.integers("max_attention_window");
+  auto const megabytes = runtime.long_integer("kv_cache_host_memory_megabytes");
   std::optional<size_t> host;
-  if (auto bytes = given_count(config.kv_host_cache_bytes)) host = static_cast<size_t>(*bytes);
-  auto const events = given_count(config.kv_event_buffer_max_size).value_or(0);
-  return te::KvCacheConfig(config.kv_enable_reuse != 0, given(config.kv_max_tokens), windows,
-                           given(config.kv_sink_token_length), given(config.kv_free_gpu_mem_fraction), host,
-                           config.kv_onboard_blocks != 0, given(config.kv_cross_fraction),
-                           given(config.kv_secondary_offload_min_priority), static_cast<size_t>(events));
+  if (megabytes > 0) host = static_cast<size_t>(megabytes) * kMegabyte;
+  auto const events = optional(runtime, "event_buffer_max_size", &JsonObject::long_integer).value_or(0);
+  return te::KvCacheConfig(runtime.boolean("enable_kv_cache_reuse"),
+                           optional(trtllm, "kv_cache_max_tokens", &JsonObject::integer),
+                           windows.empty() ? std::nullopt : std::make_optional(windows),
+                           optional(trtllm, "sink_token_length", &JsonObject::integer),
+                           runtime.number("kv_cache_free_gpu_mem_fraction"), host,
+                           runtime.boolean("kv_cache_onboard_blocks"),
+                           optional(runtime, "cross_kv_cache_fraction", &JsonObject::number),
+                           optional(runtime, "secondary_offload_min_priority", &JsonObject::integer),
+                           static_cast<size_t>(events));
 }
 
-std::optional<te::PeftCacheConfig> peft_cache(llgtrt_trtllm_config const& config) {
-  auto const optimal = given(config.lora_optimal_adapter_size);
-  auto const largest = given(config.lora_max_adapter_size);
-  auto const device = given(config.lora_device_cache_fraction);
-  auto const prefetch = given(config.lora_prefetch_dir);
+/// TensorRT-LLM lays its pages out for ranks up to 64 unless it is told, also where the engine takes larger ones.
+te::PeftCacheConfig peft_cache(JsonObject& trtllm, int32_t max_lora_rank) {
+  auto const optimal = optional(trtllm, "lora_optimal_adapter_size", &JsonObject::integer);
+  auto const largest = optional(trtllm, "lora_max_adapter_size", &JsonObject::integer);
+  auto const device = optional(trtllm, "lora_cache_gpu_memory_fraction", &JsonObject::number);
+  auto const megabytes = optional(trtllm, "lora_cache_host_memory_megabytes", &JsonObject::long_integer);
   std::optional<size_t> host;
-  if (auto bytes = given_count(config.lora_host_cache_bytes)) host = static_cast<size_t>(*bytes);
-  if (!optimal && !largest && !device && !prefetch && !host) return std::nullopt;
+  if (megabytes) host = static_cast<size_t>(*megabytes) * kMegabyte;
   return te::PeftCacheConfig(0, 0, optimal.value_or(te::PeftCacheConfig::kDefaultOptimalAdapterSize),
-                             largest.value_or(te::PeftCacheConfig::kDefaultMaxAdapterSize), 1, 1, 1,
+                             largest.value_or(max_lora_rank), 1, 1, 1,
                              te::PeftCacheConfig::kDefaultMaxPagesPerBlockHost,
-                             te::PeftCacheConfig::kDefaultMaxPagesPerBlockDevice, device, host, prefetch);
+                             te::PeftCacheConfig::kDefaultMaxPagesPerBlockDevice, device, host);
 }
 
-std::optional<te::DecodingMode> decoding_mode(int32_t mode) {
-  switch (mode) {
-    case LLGTRT_DECODING_DEFAULT: return std::nullopt;
-    case LLGTRT_DECODING_AUTO: return te::DecodingMode::Auto();
-    case LLGTRT_DECODING_TOP_K: return te::DecodingMode::TopK();
-    case LLGTRT_DECODING_TOP_P: return te::DecodingMode::TopP();
-    case LLGTRT_DECODING_TOP_K_TOP_P: return te::DecodingMode::TopKTopP();
-    case LLGTRT_DECODING_BEAM_SEARCH: return te::DecodingMode::BeamSearch();
-    case LLGTRT_DECODING_MEDUSA: return te::DecodingMode::Medusa();
-    case LLGTRT_DECODING_REDRAFTER: return te::DecodingMode::ExplicitDraftTokens();
-    case LLGTRT_DECODING_LOOKAHEAD: return te::DecodingMode::Lookahead();
-    case LLGTRT_DECODING_EAGLE: return te::DecodingMode::Eagle();
-    default: throw InvalidArgument("unknown decoding mode " + std::to_string(mode));
-  }
-}
-
-std::optional<te::DecodingConfig> decoding(llgtrt_trtllm_config const& config) {
-  auto const mode = decoding_mode(config.decoding_mode);
-  if (!mode) return std::nullopt;
+std::optional<te::DecodingConfig> decoding(JsonObject& trtllm) {
+  auto const window = trtllm.has("lookahead") ? trtllm.integers("lookahead") : std::vector<int32_t>{};
+  auto const medusa = trtllm.integer_lists("medusa_choices");
+  auto const eagle = trtllm.integer_lists("eagle_choices");
+  bool const greedy = trtllm.boolean("eagle_greedy_sampling");
+  auto const threshold = optional(trtllm, "eagle_posterior_threshold", &JsonObject::number);
+  auto const top_k = optional(trtllm, "eagle_dynamic_tree_top_k", &JsonObject::integer);
+  if (!trtllm.has("decoding_mode")) return std::nullopt;
+  auto const name = trtllm.text("decoding_mode");
+  auto const mode = one_of<te::DecodingMode>("decoding_mode", name,
+                                             {{"auto", te::DecodingMode::Auto()},
+                                              {"top_k", te::DecodingMode::TopK()},
+                                              {"top_p", te::DecodingMode::TopP()},
+                                              {"top_k_top_p", te::DecodingMode::TopKTopP()},
+                                              {"beam_search", te::DecodingMode::BeamSearch()},
+                                              {"medusa", te::DecodingMode::Medusa()},
+                                              {"redrafter", te::DecodingMode::ExplicitDraftTokens()},
+                                              {"lookahead", te::DecodingMode::Lookahead()},
+                                              {"eagle", te::DecodingMode::Eagle()}});
   std::optional<te::LookaheadDecodingConfig> lookahead;
-  if (config.decoding_mode == LLGTRT_DECODING_LOOKAHEAD) {
-    lookahead = given(config.lookahead_window)
-                    ? te::LookaheadDecodingConfig(config.lookahead_window, config.lookahead_ngram,
-                                                  config.lookahead_verification_set)
-                    : te::LookaheadDecodingConfig();
+  if (name == "lookahead") {
+    if (!window.empty() && window.size() != 3) throw InvalidArgument("trtllm.lookahead has not 3 numbers");
+    lookahead = window.empty() ? te::LookaheadDecodingConfig()
+                               : te::LookaheadDecodingConfig(window[0], window[1], window[2]);
   }
-  std::optional<te::MedusaChoices> medusa;
-  if (config.medusa_choices.count > 0) medusa = to_lists(config.medusa_choices);
-  std::optional<te::EagleConfig> eagle;
-  if (config.decoding_mode == LLGTRT_DECODING_EAGLE) {
-    std::optional<te::EagleChoices> choices;
-    if (config.eagle_choices.count > 0) choices = to_lists(config.eagle_choices);
-    eagle = te::EagleConfig(choices, config.eagle_greedy_sampling != 0, given(config.eagle_posterior_threshold),
-                            config.eagle_use_dynamic_tree != 0, given(config.eagle_dynamic_tree_max_top_k));
-  }
-  return te::DecodingConfig(mode, lookahead, medusa, eagle);
+  std::optional<te::EagleConfig> eagle_config;
+  if (name == "eagle")
+    eagle_config = te::EagleConfig(eagle.empty() ? std::nullopt : std::make_optional(eagle), greedy, threshold,
+                                   top_k.has_value(), top_k);
+  return te::DecodingConfig(mode, lookahead, medusa.empty() ? std::nullopt : std::make_optional(medusa), eagle_config);
+}
+
+te::ExecutorConfig executor(Sections& sections, int32_t max_lora_rank) {
+  auto& [runtime, trtllm] = sections;
+  te::ExecutorConfig result(trtllm.integer("max_beam_width"));
+  result.setSchedulerConfig(scheduler(sections));
+  result.setKvCacheConfig(kv_cache(sections));
+  result.setEnableChunkedContext(runtime.boolean("enable_chunked_context"));
+  result.setNormalizeLogProbs(trtllm.boolean("normalize_log_probs"));
+  result.setIterStatsMaxIterations(trtllm.integer("iter_stats_max_iterations"));
+  if (auto size = optional(runtime, "max_batch_size", &JsonObject::integer)) result.setMaxBatchSize(*size);
+  if (auto tokens = optional(runtime, "max_num_tokens", &JsonObject::integer)) result.setMaxNumTokens(*tokens);
+  result.setGpuWeightsPercent(trtllm.number("gpu_weights_percent"));
+  result.setExtendedRuntimePerfKnobConfig(te::ExtendedRuntimePerfKnobConfig(
+      trtllm.boolean("multi_block_mode"), trtllm.boolean("enable_context_fmha_fp32_acc"),
+      trtllm.boolean("cuda_graph_mode"), trtllm.integer("cuda_graph_cache_size")));
+  // Read in any case, so that no option is left over.
+  auto const peft = peft_cache(trtllm, max_lora_rank);
+  if (max_lora_rank > 0) result.setPeftCacheConfig(peft);
+  if (auto mode = decoding(trtllm)) result.setDecodingConfig(*mode);
+  // A KV cache that cannot hold one window is an error at the start, not a hang at the first request.
+  result.setFailFastOnAttentionWindowTooLarge(true);
+  // Leader mode: every rank is started by mpirun or Slurm and makes its own executor.
+  te::ParallelConfig parallel(te::CommunicationType::kMPI, te::CommunicationMode::kLEADER);
+  if (auto const devices = trtllm.integers("gpu_device_ids"); !devices.empty()) parallel.setDeviceIds(devices);
+  result.setParallelConfig(parallel);
+  return result;
 }
 
 }  // namespace
 
-te::ExecutorConfig to_executor_config(llgtrt_trtllm_config const& config) {
-  te::ExecutorConfig result(config.max_beam_width);
-  result.setSchedulerConfig(scheduler(config));
-  result.setKvCacheConfig(kv_cache(config));
-  result.setEnableChunkedContext(config.enable_chunked_context != 0);
-  result.setNormalizeLogProbs(config.normalize_log_probs != 0);
-  result.setIterStatsMaxIterations(config.iter_stats_max_iterations);
-  if (auto size = given(config.max_batch_size)) result.setMaxBatchSize(*size);
-  if (auto tokens = given(config.max_num_tokens)) result.setMaxNumTokens(*tokens);
-  if (auto size = given(config.max_queue_size)) result.setMaxQueueSize(size);
-  result.setGpuWeightsPercent(config.gpu_weights_percent);
-  result.setExtendedRuntimePerfKnobConfig(
-      te::ExtendedRuntimePerfKnobConfig(config.multi_block_mode != 0, config.context_fmha_fp32_acc != 0,
-                                        config.cuda_graph_mode != 0, config.cuda_graph_cache_size));
-  if (auto peft = peft_cache(config)) result.setPeftCacheConfig(*peft);
-  if (auto modes = decoding(config)) result.setDecodingConfig(*modes);
-
-  te::ParallelConfig parallel(te::CommunicationType::kMPI, te::CommunicationMode::kLEADER);
-  if (config.device_id_count > 0) parallel.setDeviceIds(to_vector(config.device_ids, config.device_id_count));
-  result.setParallelConfig(parallel);
-
-  if (config.gather_generation_logits != 0)
-    require(try_set_gather_generation_logits(result, true), "gather_generation_logits");
-  // Otherwise a cache that is too small for one sequence shows as requests that never start.
-  try_set_fail_fast(result, true);
-  return result;
+Settings read_settings(char const* json) {
+  if (json == nullptr) throw InvalidArgument("there are no settings");
+  Json const document = Json::parse(json);
+  JsonObject all(document, "settings");
+  Sections sections{JsonObject(all.member("runtime"), "runtime"), JsonObject(all.member("trtllm"), "trtllm")};
+  Settings settings{
+      all.text("engine_dir"),
+      sections.trtllm.has("encoder_dir") ? sections.trtllm.text("encoder_dir") : std::string(),
+      all.integer("vocab_size"),
+      one_of<te::DataType>("logits_dtype", all.text("logits_dtype"),
+                           {{"float32", te::DataType::kFP32},
+                            {"float16", te::DataType::kFP16},
+                            {"bfloat16", te::DataType::kBF16}}),
+      executor(sections, all.integer("max_lora_rank"))};
+  if (settings.vocab_size <= 0) throw InvalidArgument("vocab_size is not positive");
+  all.end();
+  sections.runtime.end();
+  sections.trtllm.end();
+  return settings;
 }
 
 }  // namespace llgtrt

@@ -1,11 +1,22 @@
-// From llgtrt_trtllm_config to an ExecutorConfig.
+// From the settings' JSON document to an ExecutorConfig.
 #pragma once
+
+#include <string>
 
 #include "plain.h"
 
 namespace llgtrt {
 
-/// Everything but the logits post-processor.
-te::ExecutorConfig to_executor_config(llgtrt_trtllm_config const& config);
+struct Settings {
+  std::string engine_dir;
+  /// Of an encoder-decoder model; empty otherwise.
+  std::string encoder_dir;
+  int32_t vocab_size;
+  te::DataType logits_dtype;
+  te::ExecutorConfig executor;
+};
+
+/// Throws InvalidArgument with the option's name if one is missing, unknown or of a wrong type.
+Settings read_settings(char const* json);
 
 }  // namespace llgtrt

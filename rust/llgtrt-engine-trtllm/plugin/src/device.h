@@ -1,24 +1,30 @@
-// Memory and the order of work on the device that holds the logits: CUDA, or the host in the tests.
+// Memory, events and copies of the device that the logits are on: CUDA's, or the host's own for the stand-in.
+//
+// Nothing here but Buffer::reserve, when it grows, and Marker::wait waits for the device.
 #pragma once
 
-#include <cstddef>
-#include <memory>
+#include "tensorrt_llm/executor/executor.h"
 
-#include "tensorrt_llm/executor/types.h"
+#include <cstddef>
 
 namespace llgtrt {
 
-/// The device's queue behind the executor's stream; null on a host.
+/// The queue of work behind a stream of the executor.
 void* raw_stream(tensorrt_llm::executor::StreamPtr const& stream);
 
-enum class Place {
-  /// The device's own memory.
-  kDevice,
-  /// Host memory that the device copies from and to without help.
-  kPinned,
-};
+/// The calling thread's device. The executor's constructor sets it, and the executor's own thread has the same one.
+int current_device();
 
-/// Memory that only grows, freed with the object.
+/// Makes it the calling thread's. A thread that works with device 0 because nobody told it otherwise would take memory there.
+void use_device(int device);
+
+/// Throws with the reason if the calling thread's device is lost: after an error such as an illegal memory access every
+/// call to it fails for as long as the process lives.
+void check_device();
+
+enum class Place { kDevice, kPinned };
+
+/// Memory that only grows. Freed by a thread that uses the same device.
 class Buffer {
  public:
   explicit Buffer(Place place) : place_(place) {}
@@ -39,22 +45,25 @@ class Buffer {
   size_t size_ = 0;
 };
 
-/// A point in the queue of work that can be waited for.
+/// A point in the queue of work that can be waited for. It belongs to the device of the thread that records it first:
+/// whoever makes a Marker need not know the device yet.
 class Marker {
  public:
-  Marker();
+  Marker() = default;
   ~Marker();
   Marker(Marker const&) = delete;
   Marker& operator=(Marker const&) = delete;
 
   void record(void* stream);
 
-  /// Blocks until the work before the mark is done; at once if nothing was recorded.
-  void wait();
+  /// Whether the work before the mark is done; true if nothing was recorded.
+  bool is_done() const;
+
+  /// Blocks until it is.
+  void wait() const;
 
  private:
   void* event_ = nullptr;
-  bool recorded_ = false;
 };
 
 void copy_to_device(void* target, void const* source, size_t bytes, void* stream);

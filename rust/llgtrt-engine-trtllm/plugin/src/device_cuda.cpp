@@ -22,6 +22,21 @@ void* raw_stream(tensorrt_llm::executor::StreamPtr const& stream) {
   return stream ? static_cast<void*>(stream->get()) : nullptr;
 }
 
+int current_device() {
+  int device = 0;
+  check(cudaGetDevice(&device), "cudaGetDevice");
+  return device;
+}
+
+void use_device(int device) { check(cudaSetDevice(device), "cudaSetDevice"); }
+
+void check_device() {
+  // Of a stream on which there is never any work, so that the answer is about the device: it comes at once, and an error
+  // that stays is everybody's.
+  auto const state = cudaStreamQuery(cudaStreamPerThread);
+  if (state != cudaErrorNotReady) check(state, "the device is lost");
+}
+
 Buffer::~Buffer() { release(); }
 
 void Buffer::release() noexcept {
@@ -50,21 +65,29 @@ void* Buffer::reserve(size_t bytes) {
   return data_;
 }
 
-Marker::Marker() {
-  cudaEvent_t event = nullptr;
-  check(cudaEventCreateWithFlags(&event, cudaEventDisableTiming | cudaEventBlockingSync), "cudaEventCreate");
-  event_ = event;
+Marker::~Marker() {
+  if (event_ != nullptr) (void)cudaEventDestroy(static_cast<cudaEvent_t>(event_));
 }
-
-Marker::~Marker() { (void)cudaEventDestroy(static_cast<cudaEvent_t>(event_)); }
 
 void Marker::record(void* stream) {
+  if (event_ == nullptr) {
+    cudaEvent_t event = nullptr;
+    check(cudaEventCreateWithFlags(&event, cudaEventDisableTiming | cudaEventBlockingSync), "cudaEventCreate");
+    event_ = event;
+  }
   check(cudaEventRecord(static_cast<cudaEvent_t>(event_), static_cast<cudaStream_t>(stream)), "cudaEventRecord");
-  recorded_ = true;
 }
 
-void Marker::wait() {
-  if (recorded_) check(cudaEventSynchronize(static_cast<cudaEvent_t>(event_)), "cudaEventSynchronize");
+bool Marker::is_done() const {
+  if (event_ == nullptr) return true;
+  auto const state = cudaEventQuery(static_cast<cudaEvent_t>(event_));
+  if (state == cudaErrorNotReady) return false;
+  check(state, "cudaEventQuery");
+  return true;
+}
+
+void Marker::wait() const {
+  if (event_ != nullptr) check(cudaEventSynchronize(static_cast<cudaEvent_t>(event_)), "cudaEventSynchronize");
 }
 
 void copy_to_device(void* target, void const* source, size_t bytes, void* stream) {

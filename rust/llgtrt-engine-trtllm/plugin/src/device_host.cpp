@@ -2,17 +2,29 @@
 #include <algorithm>
 #include <cstring>
 #include <new>
+#include <stdexcept>
 
 #include "device.h"
 #include "mask_kernel.h"
+#include "standin/device.h"
+#include "tensorrt_llm/runtime/cudaStream.h"
 
 namespace llgtrt {
 
-void* raw_stream(tensorrt_llm::executor::StreamPtr const& /*stream*/) { return nullptr; }
+void* raw_stream(tensorrt_llm::executor::StreamPtr const& stream) { return stream->get(); }
+
+int current_device() { return standin::current_device(); }
+void use_device(int device) { standin::set_device(device); }
+
+void check_device() {
+  if (auto const error = standin::device_error(standin::current_device()); !error.empty())
+    throw std::runtime_error(error);
+}
 
 Buffer::~Buffer() { release(); }
 
 void Buffer::release() noexcept {
+  if (data_ != nullptr) standin::current_device();
   ::operator delete(data_);
   data_ = nullptr;
   size_ = 0;
@@ -20,6 +32,8 @@ void Buffer::release() noexcept {
 
 void* Buffer::reserve(size_t bytes) {
   if (bytes <= size_) return data_;
+  // An allocation is made on the thread's device, and gives it a context.
+  standin::current_device();
   size_t const size = std::max(bytes, size_ * 2);
   release();
   data_ = ::operator new(size);
@@ -28,10 +42,17 @@ void* Buffer::reserve(size_t bytes) {
   return data_;
 }
 
-Marker::Marker() = default;
-Marker::~Marker() = default;
-void Marker::record(void* /*stream*/) { recorded_ = true; }
-void Marker::wait() {}
+Marker::~Marker() { delete static_cast<int*>(event_); }
+
+void Marker::record(void* stream) {
+  if (event_ == nullptr) event_ = new int(standin::current_device());
+  // As cudaEventRecord: the event has to be of the stream's device.
+  if (*static_cast<int*>(event_) != *static_cast<int*>(stream))
+    throw std::runtime_error("cudaEventRecord: invalid resource handle");
+}
+
+bool Marker::is_done() const { return true; }
+void Marker::wait() const {}
 
 void copy_to_device(void* target, void const* source, size_t bytes, void* /*stream*/) {
   std::memcpy(target, source, bytes);
@@ -47,3 +68,10 @@ void apply_masks(MaskRow const* rows, uint32_t count, uint32_t /*columns*/, Logi
 }
 
 }  // namespace llgtrt
+
+// For the tests, which have a copy of the stand-in of their own.
+extern "C" __attribute__((visibility("default"))) int llgtrt_standin_calls_without_device() {
+  return standin::calls_without_device();
+}
+
+extern "C" __attribute__((visibility("default"))) void llgtrt_standin_forget_device() { standin::set_device(0); }

@@ -2,13 +2,14 @@
 #pragma once
 
 #include <memory>
+#include <unordered_set>
 
 #include "post_processor.h"
 #include "request.h"
 #include "responses.h"
 #include "stats.h"
 
-/// What a caller holds. Used by one thread; only `post_processor` is also called by the executor's.
+/// What a caller holds: used by one thread at a time. Only `post_processor_` is also called by the executor's.
 struct llgtrt_trtllm_engine {
  public:
   explicit llgtrt_trtllm_engine(llgtrt_trtllm_config const& config);
@@ -20,15 +21,22 @@ struct llgtrt_trtllm_engine {
   uint64_t submit(llgtrt_trtllm_request const& request);
   void cancel(uint64_t request_id) { executor_->cancelRequest(request_id); }
   std::vector<llgtrt_trtllm_response> const& await(int64_t timeout_ms);
-  llgtrt::RowResults& row_results() { return post_processor_->results(); }
+  /// Throws with the reason if the engine cannot go on.
+  void check_health() const;
+  bool row_result(uint64_t request_id, size_t token_count, llgtrt_trtllm_row_result& result);
+  void forget(uint64_t request_id) { post_processor_->results().forget(request_id); }
   llgtrt::Stats const& stats();
   std::string const& stats_json() const { return stats_.json(); }
 
  private:
-  llgtrt::EngineShape shape_;
+  llgtrt::EngineShape shape_{};
   llgtrt::Responses responses_;
   llgtrt::Stats stats_;
+  /// Requests whose last response has not come.
+  std::unordered_set<uint64_t> live_;
   // Destroyed after the executor, whose thread calls it.
   std::shared_ptr<llgtrt::PostProcessor> post_processor_;
   std::unique_ptr<llgtrt::te::Executor> executor_;
+  /// That the executor took.
+  int device_ = 0;
 };

@@ -2,7 +2,6 @@
 
 #include <algorithm>
 #include <cmath>
-#include <cstring>
 
 namespace llgtrt {
 namespace {
@@ -58,14 +57,31 @@ void PostProcessor::operator()(std::vector<te::IdType> const& request_ids, std::
 void PostProcessor::run(std::vector<te::IdType> const& request_ids, std::vector<te::Tensor>& logits,
                         std::vector<std::reference_wrapper<te::BeamTokens const>> const& tokens, void* stream,
                         std::vector<std::optional<te::IdType>> const& client_ids) {
+  if (request_ids.empty()) return;
+  collect(request_ids, logits, tokens, client_ids);
+  auto& stage = free_stage();
+  // A failure is the callback's to remember: it ends the sequences of this call.
+  if (!plan(stage)) return;
+  keep_logits(stream);
+  describe(stage);
+  if (stage.work > 0) {
+    upload(stage, stream);
+    launch(stage, stream);
+  }
+  results(stage, stream);
+}
+
+void PostProcessor::collect(std::vector<te::IdType> const& request_ids, std::vector<te::Tensor>& logits,
+                            std::vector<std::reference_wrapper<te::BeamTokens const>> const& tokens,
+                            std::vector<std::optional<te::IdType>> const& client_ids) {
   size_t const count = request_ids.size();
-  if (count == 0) return;
   if (logits.size() != count || tokens.size() != count || client_ids.size() != count)
     throw std::runtime_error("the executor called the logits post-processor with lists of different lengths");
-
   rows_.clear();
+  asked_.clear();
   for (size_t i = 0; i < count; ++i) {
     auto const& beams = tokens[i].get();
+    rows_.push_back({&logits[i], columns_of(logits[i]), 0, nullptr});
     llgtrt_trtllm_row row{};
     row.struct_size = sizeof(row);
     row.request_id = request_ids[i];
@@ -73,94 +89,130 @@ void PostProcessor::run(std::vector<te::IdType> const& request_ids, std::vector<
     row.tokens = beams.empty() ? nullptr : beams.front().data();
     row.token_count = beams.empty() ? 0 : beams.front().size();
     row.beam_width = static_cast<int32_t>(beams.size());
-    row.columns = static_cast<int32_t>(columns_of(logits[i]));
-    rows_.push_back(row);
+    row.columns = static_cast<int32_t>(rows_[i].columns);
+    asked_.push_back(row);
   }
-  llgtrt_trtllm_row_plan no_plan{};
-  no_plan.struct_size = sizeof(no_plan);
-  plans_.assign(count, no_plan);
-
-  auto& slot = slots_[next_slot_];
-  next_slot_ = (next_slot_ + 1) % slots_.size();
-  slot.marker.wait();
-  size_t const masks_offset = align(count * sizeof(MaskRow));
-  size_t const bytes = masks_offset + count * words_per_row_ * sizeof(uint32_t);
-  auto* const staged = static_cast<char*>(slot.pinned.reserve(bytes));
-  auto* const masks = reinterpret_cast<uint32_t*>(staged + masks_offset);
-  // A failure is the callback's to remember: it ends the sequences of this call.
-  if (callbacks_.fill(callbacks_.user, rows_.data(), count, masks, words_per_row_, plans_.data()) != 0) return;
-  keep_logits(logits, stream);
-  apply(logits, slot, masks_offset, bytes, stream);
 }
 
-void PostProcessor::keep_logits(std::vector<te::Tensor>& logits, void* stream) {
-  kept_.assign(plans_.size(), nullptr);
-  for (size_t i = 0; i < plans_.size(); ++i) {
+/// False: the callback failed, and nothing is to be done.
+bool PostProcessor::plan(Stage& stage) {
+  size_t const count = rows_.size();
+  llgtrt_trtllm_row_plan nothing{};
+  nothing.struct_size = sizeof(nothing);
+  plans_.assign(count, nothing);
+  stage.masks_offset = align(count * sizeof(MaskRow));
+  stage.host.reserve(stage.masks_offset + count * words_per_row_ * sizeof(uint32_t));
+  return callbacks_.fill(callbacks_.user, asked_.data(), count, stage.masks(), words_per_row_, plans_.data()) == 0;
+}
+
+/// Before the kernel changes them.
+void PostProcessor::keep_logits(void* stream) {
+  for (size_t i = 0; i < rows_.size(); ++i) {
     if (plans_[i].keep_logits == 0) continue;
-    size_t const bytes = columns_of(logits[i]) * logit_size(type_of(logits[i]));
-    kept_[i] = std::make_shared<Buffer>(Place::kPinned);
-    copy_to_host(kept_[i]->reserve(bytes), logits[i].getData(), bytes, stream);
+    size_t const bytes = rows_[i].columns * logit_size(type_of(*rows_[i].logits));
+    rows_[i].kept = pool_->take(bytes);
+    copy_to_host(rows_[i].kept->data(), rows_[i].logits->getData(), bytes, stream);
   }
 }
 
-void PostProcessor::apply(std::vector<te::Tensor>& logits, Slot& slot, size_t masks_offset, size_t bytes,
-                          void* stream) {
-  size_t const count = plans_.size();
-  auto* const rows = static_cast<MaskRow*>(slot.pinned.data());
-  uint32_t columns = 0;
-  bool any_flag = false;
-  bool any_report = false;
-  bool any_kept = false;
-  LogitsType const type = type_of(logits.front());
-  for (size_t i = 0; i < count; ++i) {
+/// Describes to the kernel the rows that it has to look at, and only those.
+void PostProcessor::describe(Stage& stage) {
+  stage.work = 0;
+  widest_ = 0;
+  for (size_t i = 0; i < rows_.size(); ++i) {
+    auto& row = rows_[i];
     auto const& plan = plans_[i];
-    auto& row = rows[i];
-    row.logits = logits[i].getData();
-    row.mask_offset = static_cast<uint32_t>(i) * words_per_row_;
-    row.columns = columns_of(logits[i]);
-    row.vocab = std::min(vocab_size_, row.columns);
     row.flags = flags_of(plan);
-    row.inverse_temperature = plan.temperature > 0.0F ? 1.0F / plan.temperature : 1.0F;
-    row.log_min_p = plan.min_p > 0.0F ? std::log(plan.min_p) : 0.0F;
-    if (row.flags != 0 && type_of(logits[i]) != type)
-      throw std::runtime_error("the rows of a step have logits of different types");
-    if (row.flags != 0) columns = std::max(columns, row.columns);
-    any_flag |= row.flags != 0;
-    any_report |= plan.report_removed_mass != 0;
-    any_kept |= kept_[i] != nullptr;
+    if (row.flags == 0) continue;
+    if (stage.work == 0) type_ = type_of(*row.logits);
+    if (type_of(*row.logits) != type_) throw std::runtime_error("the rows of a step have logits of different types");
+    widest_ = std::max(widest_, row.columns);
+    stage.descriptions()[stage.work++] = {row.logits->getData(),
+                                          static_cast<uint32_t>(i) * words_per_row_,
+                                          row.columns,
+                                          std::min(vocab_size_, row.columns),
+                                          row.flags,
+                                          plan.temperature > 0.0F ? 1.0F / plan.temperature : 1.0F,
+                                          plan.min_p > 0.0F ? std::log(plan.min_p) : 0.0F};
   }
+}
 
-  std::shared_ptr<StepResults> step;
-  if (any_report || any_kept) step = std::make_shared<StepResults>();
-  if (any_flag) {
-    // One copy: the rows' descriptions and their masks lie together.
-    auto* const device = static_cast<char*>(slot.device.reserve(bytes));
-    copy_to_device(device, slot.pinned.data(), bytes, stream);
-    size_t const chunks = (columns + kChunk - 1) / kChunk;
-    MaskWorkspace const workspace{
-        static_cast<MaskPartial*>(partials_.reserve(count * chunks * sizeof(MaskPartial))),
-        static_cast<uint32_t*>(tickets_.reserve(count * sizeof(uint32_t))),
-        static_cast<float*>(removed_.reserve(count * sizeof(float)))};
-    apply_masks(reinterpret_cast<MaskRow const*>(device), static_cast<uint32_t>(count), columns, type,
-                reinterpret_cast<uint32_t const*>(device + masks_offset), workspace, stream);
-    if (any_report)
-      copy_to_host(step->removed.reserve(count * sizeof(float)), workspace.removed, count * sizeof(float), stream);
-    slot.marker.record(stream);
+/// Descriptions and masks, without the masks of rows that have none: one copy for each run of rows with masks.
+void PostProcessor::upload(Stage& stage, void* stream) {
+  size_t const row_bytes = words_per_row_ * sizeof(uint32_t);
+  auto* const host = static_cast<char*>(stage.host.data());
+  auto* const device = static_cast<char*>(stage.device.reserve(stage.masks_offset + rows_.size() * row_bytes));
+  // The descriptions lie before the first mask, and usually go with it.
+  size_t begin = 0;
+  size_t end = stage.work * sizeof(MaskRow);
+  for (size_t i = 0; i < rows_.size(); ++i) {
+    if ((rows_[i].flags & kApplyMask) == 0) continue;
+    size_t const mask = stage.masks_offset + i * row_bytes;
+    bool const adjoins = mask == end || (begin == 0 && i == 0);
+    if (!adjoins) {
+      copy_to_device(device + begin, host + begin, end - begin, stream);
+      begin = mask;
+    }
+    end = mask + row_bytes;
   }
-  if (!step) return;
+  copy_to_device(device + begin, host + begin, end - begin, stream);
+}
+
+void PostProcessor::launch(Stage& stage, void* stream) {
+  auto* const device = static_cast<char*>(stage.device.data());
+  size_t const chunks = (widest_ + kChunk - 1) / kChunk;
+  MaskWorkspace const workspace{
+      static_cast<MaskPartial*>(partials_.reserve(stage.work * chunks * sizeof(MaskPartial))),
+      static_cast<uint32_t*>(tickets_.reserve(stage.work * sizeof(uint32_t))),
+      static_cast<float*>(removed_.reserve(stage.work * sizeof(float)))};
+  apply_masks(reinterpret_cast<MaskRow const*>(device), stage.work, widest_, type_,
+              reinterpret_cast<uint32_t const*>(device + stage.masks_offset), workspace, stream);
+  stage.read.record(stream);
+}
+
+/// What was asked of the rows, on its way to the host.
+void PostProcessor::results(Stage const& stage, void* stream) {
+  auto const reports = [](Row const& row) { return (row.flags & kReportRemovedMass) != 0; };
+  bool const any_report = std::any_of(rows_.begin(), rows_.end(), reports);
+  bool const any_kept = std::any_of(rows_.begin(), rows_.end(), [](Row const& row) { return row.kept != nullptr; });
+  if (!any_report && !any_kept) return;
+  auto step = std::make_shared<StepResults>();
+  if (any_report) {
+    size_t const bytes = stage.work * sizeof(float);
+    step->removed = pool_->take(bytes);
+    copy_to_host(step->removed->data(), removed_.data(), bytes, stream);
+  }
   step->marker.record(stream);
-  for (size_t i = 0; i < count; ++i) {
-    bool const reported = plans_[i].report_removed_mass != 0;
-    if (!reported && !kept_[i]) continue;
+  int64_t described = 0;
+  for (size_t i = 0; i < rows_.size(); ++i) {
+    auto& row = rows_[i];
+    int64_t const index = row.flags != 0 ? described++ : -1;
+    if (!reports(row) && row.kept == nullptr) continue;
     RowResults::Entry entry;
-    entry.token_count = rows_[i].token_count;
+    entry.token_count = asked_[i].token_count;
     entry.step = step;
-    entry.index = reported ? static_cast<int64_t>(i) : -1;
-    entry.logits = std::move(kept_[i]);
-    entry.dtype = static_cast<int32_t>(logits[i].getDataType());
-    entry.columns = rows_[i].columns;
-    results_.put(rows_[i].request_id, std::move(entry));
+    entry.index = reports(row) ? index : -1;
+    entry.logits = std::move(row.kept);
+    entry.dtype = static_cast<int32_t>(row.logits->getDataType());
+    entry.columns = asked_[i].columns;
+    results_.put(asked_[i].request_id, std::move(entry));
   }
+}
+
+/// One that the device has read; usually there are two. Waits only where the device is sixteen steps behind, where there is
+/// nothing to be won by going on.
+PostProcessor::Stage& PostProcessor::free_stage() {
+  constexpr size_t kMost = 16;
+  for (auto stage = stages_.begin(); stage != stages_.end(); ++stage) {
+    if (!stage->read.is_done()) continue;
+    // The least recently used are in front.
+    stages_.splice(stages_.end(), stages_, stage);
+    return stages_.back();
+  }
+  if (stages_.size() < kMost) return stages_.emplace_back();
+  stages_.splice(stages_.end(), stages_, stages_.begin());
+  stages_.back().read.wait();
+  return stages_.back();
 }
 
 void PostProcessor::fail(std::string text) noexcept {

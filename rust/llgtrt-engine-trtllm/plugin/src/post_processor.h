@@ -1,11 +1,13 @@
 // The batched logits post-processor: asks for masks and applies them, on the executor's thread.
+//
+// collect -> plan (the callback) -> upload -> launch -> results. Everything is enqueued on the executor's stream; the device
+// still computes the logits meanwhile.
 #pragma once
 
-#include <array>
+#include <list>
 #include <mutex>
 #include <string>
 
-#include "device.h"
 #include "mask_kernel.h"
 #include "plain.h"
 #include "row_results.h"
@@ -16,7 +18,8 @@ class PostProcessor {
  public:
   PostProcessor(llgtrt_trtllm_callbacks const& callbacks, int32_t vocab_size);
 
-  /// The signature of te::LogitsPostProcessorBatched. Nothing escapes: the executor catches nothing around it.
+  /// The signature of te::LogitsPostProcessorBatched. The executor would answer all its requests with whatever escapes and is
+  /// a std::exception, and end the process with anything else.
   void operator()(std::vector<te::IdType> const& request_ids, std::vector<te::Tensor>& logits,
                   std::vector<std::reference_wrapper<te::BeamTokens const>> const& tokens,
                   te::StreamPtr const& stream, std::vector<std::optional<te::IdType>> const& client_ids) noexcept;
@@ -27,33 +30,62 @@ class PostProcessor {
   RowResults& results() { return results_; }
 
  private:
-  /// Host and device memory of one step. A ring of them, because the device still copies from the last.
-  struct Slot {
-    Buffer pinned{Place::kPinned};
+  /// One row of a step, from what the executor passes to what the kernel gets.
+  struct Row {
+    te::Tensor* logits;
+    uint32_t columns;
+    uint32_t flags;
+    /// The row as the model made it; null if nobody wants it.
+    std::shared_ptr<Buffer> kept;
+  };
+
+  /// Memory of one step: on the host where the callback writes, on the device where the kernel reads. First the descriptions
+  /// of the rows, then their masks.
+  struct Stage {
+    Buffer host{Place::kPinned};
     Buffer device{Place::kDevice};
-    Marker marker;
+    /// The device has read it.
+    Marker read;
+    size_t masks_offset = 0;
+    /// Rows that the kernel has to look at.
+    uint32_t work = 0;
+
+    uint32_t* masks() { return reinterpret_cast<uint32_t*>(static_cast<char*>(host.data()) + masks_offset); }
+    MaskRow* descriptions() { return static_cast<MaskRow*>(host.data()); }
   };
 
   void run(std::vector<te::IdType> const& request_ids, std::vector<te::Tensor>& logits,
            std::vector<std::reference_wrapper<te::BeamTokens const>> const& tokens, void* stream,
            std::vector<std::optional<te::IdType>> const& client_ids);
-  void apply(std::vector<te::Tensor>& logits, Slot& slot, size_t masks_offset, size_t bytes, void* stream);
-  void keep_logits(std::vector<te::Tensor>& logits, void* stream);
+  void collect(std::vector<te::IdType> const& request_ids, std::vector<te::Tensor>& logits,
+               std::vector<std::reference_wrapper<te::BeamTokens const>> const& tokens,
+               std::vector<std::optional<te::IdType>> const& client_ids);
+  bool plan(Stage& stage);
+  void keep_logits(void* stream);
+  void describe(Stage& stage);
+  void upload(Stage& stage, void* stream);
+  void launch(Stage& stage, void* stream);
+  void results(Stage const& stage, void* stream);
+  Stage& free_stage();
   void fail(std::string text) noexcept;
 
   llgtrt_trtllm_callbacks callbacks_;
   uint32_t vocab_size_;
   uint32_t words_per_row_;
-  std::array<Slot, 3> slots_;
-  size_t next_slot_ = 0;
+  // Of the running step; members so that their memory is kept.
+  std::vector<Row> rows_;
+  std::vector<llgtrt_trtllm_row> asked_;
+  std::vector<llgtrt_trtllm_row_plan> plans_;
+  uint32_t widest_ = 0;
+  LogitsType type_ = LogitsType::kFP32;
+  // As many as there are steps of which the device has not read the masks yet.
+  std::list<Stage> stages_;
   // Apart, because tickets stay zero between steps and must not share memory with anything.
   Buffer tickets_{Place::kDevice};
   Buffer removed_{Place::kDevice};
   Buffer partials_{Place::kDevice};
+  std::shared_ptr<PinnedPool> pool_ = std::make_shared<PinnedPool>();
   RowResults results_;
-  std::vector<llgtrt_trtllm_row> rows_;
-  std::vector<llgtrt_trtllm_row_plan> plans_;
-  std::vector<std::shared_ptr<Buffer>> kept_;
   mutable std::mutex failure_mutex_;
   std::string failure_;
 };

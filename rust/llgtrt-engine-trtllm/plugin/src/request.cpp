@@ -4,7 +4,6 @@
 
 #include "float16.h"
 #include "lora.h"
-#include "optional_setters.h"
 
 namespace llgtrt {
 namespace {
@@ -18,20 +17,12 @@ te::SamplingConfig sampling(llgtrt_trtllm_sampling const& plain) {
   if (auto value = given(plain.top_p_decay)) config.setTopPDecay(value);
   if (auto value = given(plain.top_p_reset_id)) config.setTopPResetIds(value);
   if (auto value = given(plain.temperature)) config.setTemperature(value);
-  if (auto value = given(plain.min_p)) require(try_set_min_p(config, value), "min_p");
-  if (auto value = given(plain.min_tokens)) config.setMinTokens(value);
+  if (auto value = given(plain.min_p)) config.setMinP(value);
   if (auto value = given(plain.repetition_penalty)) config.setRepetitionPenalty(value);
   if (auto value = given(plain.presence_penalty)) config.setPresencePenalty(value);
   if (auto value = given(plain.frequency_penalty)) config.setFrequencyPenalty(value);
-  if (auto value = given(plain.length_penalty)) config.setLengthPenalty(value);
-  if (auto value = given(plain.beam_diversity_rate)) config.setBeamSearchDiversityRate(value);
-  if (auto value = given(plain.early_stopping)) config.setEarlyStopping(value);
   if (auto value = given(plain.no_repeat_ngram_size)) config.setNoRepeatNgramSize(value);
   if (plain.has_seed != 0) config.setSeed(std::optional<te::RandomSeedType>(plain.seed));
-  if (plain.num_return_sequences != 1) {
-    std::optional<te::SizeType32> const count = plain.num_return_sequences;
-    require(try_set_num_return_sequences(config, count), "num_return_sequences");
-  }
   return config;
 }
 
@@ -42,7 +33,7 @@ te::Tensor bias_row(llgtrt_trtllm_request const& request, EngineShape const& sha
     if (token < 0 || token >= shape.vocab_size) throw InvalidArgument("a bias is for a token that does not exist");
     row[static_cast<size_t>(token)] += bias;
   }
-  auto const dtype = static_cast<te::DataType>(shape.logits_dtype);
+  auto const dtype = shape.logits_dtype;
   auto tensor = te::Tensor::cpu(dtype, te::Shape{shape.vocab_size});
   if (dtype == te::DataType::kFP32) {
     std::copy(row.begin(), row.end(), static_cast<float*>(tensor.getData()));
@@ -70,7 +61,7 @@ void set_retention(te::Request& target, llgtrt_trtllm_request const& request) {
   te::KvCacheRetentionConfig const config(
       ranges, decode.value_or(te::KvCacheRetentionConfig::kDefaultRetentionPriority),
       milliseconds(request.decode_retention_ms));
-  require(try_set_retention(target, config), "KV cache retention");
+  target.setKvCacheRetentionConfig(config);
 }
 
 void set_encoder(te::Request& target, llgtrt_trtllm_request const& request) {
@@ -78,23 +69,22 @@ void set_encoder(te::Request& target, llgtrt_trtllm_request const& request) {
     target.setEncoderInputTokenIds(to_vector(request.encoder_tokens, request.encoder_token_count));
   if (auto features = to_tensor(request.encoder_features)) target.setEncoderInputFeatures(*features);
   if (auto length = given(request.encoder_output_length)) target.setEncoderOutputLength(*length);
-  if (auto mask = to_tensor(request.cross_attention_mask))
-    require(try_set_cross_attention_mask(target, *mask), "a cross attention mask");
-  if (auto skip = to_tensor(request.skip_cross_attention))
-    require(try_set_skip_cross_attention(target, *skip), "skipped cross attention");
+  if (auto mask = to_tensor(request.cross_attention_mask)) target.setCrossAttentionMask(*mask);
+  if (auto skip = to_tensor(request.skip_cross_attention)) target.setSkipCrossAttnBlocks(*skip);
 }
 
 }  // namespace
 
 te::Request to_request(llgtrt_trtllm_request const& request, EngineShape const& shape) {
   te::OutputConfig output;
-  output.returnLogProbs = request.return_log_probs != 0;
   output.returnContextLogits = request.return_context_logits != 0;
-  output.returnGenerationLogits = request.return_generation_logits != 0;
-  output.returnPerfMetrics = request.return_perf_metrics != 0;
+  // They tell how much of the prompt was in the cache.
+  output.returnPerfMetrics = true;
   output.excludeInputFromOutput = true;
 
-  te::Request target(to_vector(request.tokens, request.token_count), request.max_tokens, request.streaming != 0,
+  // With several beams a streaming response is the whole answer so far, because beams change what they said before.
+  bool const streaming = request.sampling.beam_width <= 1;
+  te::Request target(to_vector(request.tokens, request.token_count), request.max_tokens, streaming,
                      sampling(request.sampling), output);
   target.setClientId(request.client_id);
   if (auto id = given(request.end_id)) target.setEndId(*id);
@@ -104,9 +94,8 @@ te::Request to_request(llgtrt_trtllm_request const& request, EngineShape const& 
   if (request.bias_count > 0) target.setEmbeddingBias(bias_row(request, shape));
   if (request.post_process != 0) target.setLogitsPostProcessorName(te::Request::kBatchedPostProcessorName);
   if (auto priority = given(request.priority)) target.setPriority(*priority);
-  if (auto time = milliseconds(request.allotted_time_ms))
-    require(try_set_allotted_time(target, *time), "a time limit");
-  if (request.has_cache_salt != 0) require(try_set_cache_salt(target, request.cache_salt), "a cache salt");
+  if (auto time = milliseconds(request.allotted_time_ms)) target.setAllottedTimeMs(*time);
+  if (request.has_cache_salt != 0) target.setCacheSaltID(request.cache_salt);
   if (auto lora = to_lora(request)) target.setLoraConfig(*lora);
   if (auto table = to_tensor(request.prompt_table)) {
     std::optional<te::VecTokenExtraIds> extra;
@@ -117,7 +106,7 @@ te::Request to_request(llgtrt_trtllm_request const& request, EngineShape const& 
   if (request.position_id_count > 0)
     target.setPositionIds(to_vector(request.position_ids, request.position_id_count));
   if (auto rotary = to_tensor(request.mrope_cos_sin))
-    require(try_set_mrope(target, te::MropeConfig(*rotary, request.mrope_position_deltas)), "mrope");
+    target.setMropeConfig(te::MropeConfig(*rotary, request.mrope_position_deltas));
   set_encoder(target, request);
   set_retention(target, request);
   if (given(request.lookahead_window)) {

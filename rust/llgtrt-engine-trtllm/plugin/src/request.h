@@ -8,7 +8,7 @@ namespace llgtrt {
 /// What a request needs to know of the engine.
 struct EngineShape {
   int32_t vocab_size;
-  int32_t logits_dtype;
+  te::DataType logits_dtype;
 };
 
 te::Request to_request(llgtrt_trtllm_request const& request, EngineShape const& shape);

@@ -1,8 +1,6 @@
 #include "responses.h"
 
-#include <limits>
-
-#include "lora.h"
+#include "errors.h"
 
 namespace llgtrt {
 
@@ -21,26 +19,24 @@ llgtrt_trtllm_response Responses::describe(te::Response const& response, Text& t
   plain.request_id = response.getRequestId();
   plain.client_id = response.getClientId().value_or(0);
   plain.tokens.struct_size = sizeof(plain.tokens);
-  plain.cumulative_log_prob = std::numeric_limits<float>::quiet_NaN();
   plain.context_logits = no_tensor();
-  plain.generation_logits = no_tensor();
   plain.reused_blocks = -1;
   if (response.hasError()) {
     text.error = response.getErrorMsg();
     plain.error = text.error.c_str();
-    plain.lora_missing = is_lora_miss(text.error) ? 1 : 0;
+    plain.error_kind = kind_of(text.error);
     plain.is_final = 1;
-    plain.is_sequence_final = 1;
   } else {
     describe(response.getResult(), text, plain);
+    if (plain.context_logits.data != nullptr && !context_given_.insert(plain.request_id).second)
+      plain.context_logits = no_tensor();
   }
+  if (plain.is_final != 0) context_given_.erase(plain.request_id);
   return plain;
 }
 
 void Responses::describe(te::Result const& result, Text& text, llgtrt_trtllm_response& plain) {
   plain.is_final = result.isFinal ? 1 : 0;
-  plain.is_sequence_final = result.isSequenceFinal ? 1 : 0;
-  plain.sequence_index = result.sequenceIndex;
   if (!result.finishReasons.empty()) plain.finish_reason = static_cast<int32_t>(result.finishReasons.front());
   for (auto const& beam : result.outputTokenIds) {
     text.ids.insert(text.ids.end(), beam.begin(), beam.end());
@@ -49,19 +45,9 @@ void Responses::describe(te::Result const& result, Text& text, llgtrt_trtllm_res
   plain.tokens.ids = text.ids.data();
   plain.tokens.ends = text.ends.data();
   plain.tokens.count = text.ends.size();
-  if (result.logProbs && !result.logProbs->empty()) {
-    text.log_probs = result.logProbs->front();
-    plain.log_probs = text.log_probs.data();
-    plain.log_prob_count = text.log_probs.size();
-  }
-  if (result.cumLogProbs && !result.cumLogProbs->empty()) plain.cumulative_log_prob = result.cumLogProbs->front();
   if (result.contextLogits) {
     text.context_logits = result.contextLogits;
     plain.context_logits = to_plain(*text.context_logits);
-  }
-  if (result.generationLogits) {
-    text.generation_logits = result.generationLogits;
-    plain.generation_logits = to_plain(*text.generation_logits);
   }
   if (result.requestPerfMetrics) plain.reused_blocks = result.requestPerfMetrics->kvCacheMetrics.numReusedBlocks;
 }

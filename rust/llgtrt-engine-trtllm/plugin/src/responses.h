@@ -1,6 +1,7 @@
 // From Response to llgtrt_trtllm_response.
 #pragma once
 
+#include <unordered_set>
 #include <vector>
 
 #include "plain.h"
@@ -19,16 +20,16 @@ class Responses {
     std::string error;
     std::vector<int32_t> ids;
     std::vector<size_t> ends;
-    std::vector<float> log_probs;
     std::optional<te::Tensor> context_logits;
-    std::optional<te::Tensor> generation_logits;
   };
 
-  static llgtrt_trtllm_response describe(te::Response const& response, Text& text);
-  static void describe(te::Result const& result, Text& text, llgtrt_trtllm_response& plain);
+  llgtrt_trtllm_response describe(te::Response const& response, Text& text);
+  void describe(te::Result const& result, Text& text, llgtrt_trtllm_response& plain);
 
   std::vector<Text> texts_;
   std::vector<llgtrt_trtllm_response> plain_;
+  /// Requests of which the logits of the prompt were handed out.
+  std::unordered_set<uint64_t> context_given_;
 };
 
 }  // namespace llgtrt

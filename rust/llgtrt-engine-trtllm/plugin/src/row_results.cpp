@@ -31,7 +31,7 @@ bool RowResults::take(uint64_t request_id, size_t token_count, llgtrt_trtllm_row
   result = {};
   result.struct_size = sizeof(result);
   result.removed_mass = taken_.index < 0 ? std::numeric_limits<float>::quiet_NaN()
-                                         : static_cast<float const*>(taken_.step->removed.data())[taken_.index];
+                                         : static_cast<float const*>(taken_.step->removed->data())[taken_.index];
   result.logits = no_tensor();
   if (taken_.logits) {
     result.logits.data = taken_.logits->data();

@@ -6,24 +6,25 @@
 #include <mutex>
 #include <unordered_map>
 
-#include "device.h"
 #include "llgtrt_trtllm.h"
+#include "pool.h"
 
 namespace llgtrt {
 
 /// Results of one step, written by the device.
 struct StepResults {
-  Buffer removed{Place::kPinned};
+  /// The mass removed from each of the step's rows; null if nobody asked.
+  std::shared_ptr<Buffer> removed;
   Marker marker;
 };
 
-/// Written by the executor's thread, read by the engine's.
+/// Written by the executor's thread, read by whoever holds the engine.
 class RowResults {
  public:
   struct Entry {
     size_t token_count = 0;
     std::shared_ptr<StepResults> step;
-    /// Of the row in its step; negative: no mass was asked for.
+    /// Of the row in `step->removed`; negative: no mass was asked for.
     int64_t index = -1;
     /// The row as the model made it; null if it was not asked for.
     std::shared_ptr<Buffer> logits;
@@ -31,7 +32,7 @@ class RowResults {
     int32_t columns = 0;
   };
 
-  /// A prompt that is evaluated in pieces comes again with the same count: the last one counts.
+  /// A second entry of the same count replaces the first.
   void put(uint64_t request_id, Entry entry);
 
   /// Takes the entry for a token and drops the earlier ones. False: there is none. What the result points to is

@@ -13,8 +13,9 @@ void Stats::update(te::Executor& executor) {
 }
 
 void Stats::add(te::IterationStats const& iteration) {
-  // The executor's own counter: iterations that it had to forget are counted too.
-  plain_.iterations = std::max(plain_.iterations + 1, static_cast<uint64_t>(iteration.iter));
+  // The executor's own counter: iterations that it had to forget are counted too, and what it says once more when the last
+  // request has ended is not.
+  plain_.iterations = std::max(plain_.iterations, static_cast<uint64_t>(iteration.iter));
   plain_.iteration_ms = iteration.iterLatencyMS;
   plain_.active_requests = iteration.numActiveRequests;
   plain_.queued_requests = iteration.numQueuedRequests;

@@ -14,3 +14,4 @@
 
 void float16_test();
 void mask_kernel_test();
+void as_the_real_one();

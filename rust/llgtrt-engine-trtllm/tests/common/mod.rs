@@ -63,24 +63,34 @@ impl EngineDir {
         let name = format!("llgtrt-trtllm-{}-{}", std::process::id(), NEXT.fetch_add(1, Ordering::Relaxed));
         let folder = std::env::temp_dir().join(name);
         std::fs::create_dir_all(&folder).unwrap();
-        let mut config = serde_json::json!({
-            "version": "1.2.1",
-            "pretrained_config": {
-                "architecture": "LlamaForCausalLM", "dtype": "float16", "logits_dtype": "float32",
-                "vocab_size": 257, "mapping": {"world_size": 1, "tp_size": 1, "pp_size": 1},
-            },
-            "build_config": {
-                "max_batch_size": 4, "max_seq_len": 512, "max_input_len": 511, "max_num_tokens": 256,
-                "max_beam_width": 2, "kv_cache_type": "PAGED", "gather_context_logits": true,
-                "speculative_decoding_mode": 1,
-                "plugin_config": {"lora_plugin": "auto", "use_paged_context_fmha": true, "tokens_per_block": 16},
-            },
-        });
+        let mut config = Self::built();
+        let model = &mut config["pretrained_config"];
+        model["vocab_size"] = 257.into();
+        model["num_hidden_layers"] = 4.into();
+        model["dtype"] = "float16".into();
+        let build = &mut config["build_config"];
+        build["max_batch_size"] = 4.into();
+        build["max_seq_len"] = 512.into();
+        build["max_num_tokens"] = 256.into();
+        build["max_beam_width"] = 2.into();
+        build["lora_config"]["max_lora_rank"] = 128.into();
+        build["plugin_config"]["lora_plugin"] = "float16".into();
+        build["plugin_config"]["tokens_per_block"] = 16.into();
         change(&mut config);
         std::fs::write(folder.join("config.json"), config.to_string()).unwrap();
         std::fs::write(folder.join("rank0.engine"), b"").unwrap();
         std::fs::write(folder.join("standin.conf"), switches).unwrap();
         Self(folder)
+    }
+
+    /// `config.json` as trtllm-build writes it without a flag.
+    pub fn built() -> serde_json::Value {
+        serde_json::from_str(include_str!("../engines/defaults.json")).unwrap()
+    }
+
+    /// An engine that returns the logits of prompts, for which TensorRT-LLM gives up reusing prefixes.
+    pub fn with_context_logits(switches: &str) -> Self {
+        Self::with(switches, |config| config["build_config"]["gather_context_logits"] = true.into())
     }
 
     pub fn path(&self) -> &Path {

@@ -49,6 +49,7 @@ pub fn request(prompt: &str, output: OutputFormat) -> GenerateRequest {
         parse_special: true,
         n: 1,
         max_tokens: Some(64),
+        clamp_max_tokens: false,
         sampling: SamplingParams::default(),
         seed: Some(7),
         prompt_logprobs: false,

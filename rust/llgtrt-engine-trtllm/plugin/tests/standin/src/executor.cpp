@@ -9,6 +9,7 @@
 #include <stdexcept>
 
 #include "loop.h"
+#include "standin/device.h"
 
 extern "C" bool initTrtLlmPlugins(void* logger, char const* name_space);
 
@@ -17,9 +18,37 @@ bool initTrtLlmPlugins(void* /*logger*/, char const* /*name_space*/) { return tr
 namespace tensorrt_llm::executor {
 namespace {
 
-bool is_worker() {
-  char const* const rank = std::getenv("OMPI_COMM_WORLD_RANK");
-  return rank != nullptr && std::atoi(rank) > 0;
+int rank() {
+  char const* const text = std::getenv("OMPI_COMM_WORLD_RANK");
+  return text == nullptr ? 0 : std::atoi(text);
+}
+
+bool is_worker() { return rank() > 0; }
+
+/// WorldConfig::getDevice (cpp/tensorrt_llm/runtime/worldConfig.cpp): by rank, or as the list says.
+int device_of(ExecutorConfig const& config) {
+  auto const parallel = config.getParallelConfig();
+  auto const ids = parallel ? parallel->getDeviceIds() : std::nullopt;
+  return ids ? ids->at(static_cast<size_t>(rank())) : rank();
+}
+
+/// What TrtGptModelInflightBatching's constructor checks (batch_manager/trtGptModelInflightBatching.cpp, 00825c4).
+void check(ExecutorConfig const& config, standin::Settings const& settings, bool has_encoder) {
+  auto const assert_that = [](bool holds, std::string const& what) {
+    if (!holds) throw std::runtime_error("[TensorRT-LLM][ERROR] Assertion failed: " + what);
+  };
+  auto const& cache = config.getKvCacheConfig();
+  assert_that(cache.getOnboardBlocks() || !settings.paged_context_fmha,
+              "KV cache blocks need to be onboarded if context FMHA.");
+  assert_that(!has_encoder || cache.getCrossKvCacheFraction().has_value(),
+              "Must set crossKvCacheFraction for encoder-decoder model");
+  assert_that(has_encoder || !cache.getCrossKvCacheFraction().has_value(),
+              "Do not set crossKvCacheFraction for decoder-only model");
+  // batch_manager/trtGptModel.h (2e2327b)
+  assert_that(config.getMaxBeamWidth() <= settings.max_beam_width,
+              "Runtime configured max beam width must not exceed engine max beam width");
+  assert_that(config.getMaxBatchSize().value_or(1) <= settings.max_batch_size,
+              "Runtime configured max batch size must not exceed engine max batch size");
 }
 
 }  // namespace
@@ -28,10 +57,12 @@ char const* version() noexcept { return "1.2.1-standin"; }
 
 class Executor::Impl {
  public:
-  Impl(std::filesystem::path const& path, ExecutorConfig const& config) : settings_(path) {
+  Impl(std::filesystem::path const& path, ExecutorConfig const& config, bool has_encoder) : settings_(path) {
     if (settings_.broken) throw std::runtime_error("the stand-in was told not to start");
-    if (config.getMaxBeamWidth() > settings_.max_beam_width)
-      throw std::runtime_error("maxBeamWidth exceeds the engine's");
+    // runtime::utils::initDevice in the model's constructor, on the thread that makes the executor.
+    standin::set_device(standin::new_device(device_of(config)));
+    check(config, settings_, has_encoder);
+    settings_.has_encoder = has_encoder;
     if (settings_.group) {
       lock_ = ::open((path / "standin.lock").c_str(), O_RDWR | O_CREAT | O_CLOEXEC, 0600);
       if (lock_ < 0) throw std::runtime_error("standin.lock cannot be opened");
@@ -65,11 +96,11 @@ class Executor::Impl {
 };
 
 Executor::Executor(std::filesystem::path const& modelPath, ModelType /*modelType*/, ExecutorConfig const& config)
-    : impl_(std::make_unique<Impl>(modelPath, config)) {}
+    : impl_(std::make_unique<Impl>(modelPath, config, false)) {}
 
 Executor::Executor(std::filesystem::path const& /*encoderModelPath*/, std::filesystem::path const& decoderModelPath,
                    ModelType /*modelType*/, ExecutorConfig const& config)
-    : impl_(std::make_unique<Impl>(decoderModelPath, config)) {}
+    : impl_(std::make_unique<Impl>(decoderModelPath, config, true)) {}
 
 Executor::~Executor() = default;
 

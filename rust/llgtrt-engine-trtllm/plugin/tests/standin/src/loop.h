@@ -1,4 +1,5 @@
-// The executor's loop: admits, evaluates prompts in chunks, calls the logits post-processor, samples, answers.
+// The executor's loop, in the order of Executor::Impl::executionLoop (cpp/tensorrt_llm/executor/executorImpl.cpp, 036a60f):
+// what the last forward pass gave, timeouts, cancellations, answers; then new requests; then the next forward pass.
 #pragma once
 
 #include <condition_variable>
@@ -21,31 +22,40 @@ class Loop {
   uint64_t enqueue(te::Request const& request);
   std::vector<te::Response> await(std::optional<std::chrono::milliseconds> const& timeout);
   void cancel(uint64_t id);
+  /// Serves all requests to their ends first.
   void stop();
   std::deque<te::IterationStats> take_stats();
 
  private:
-  // On the caller's threads, under the mutex.
-  void check_alive() const;
+  using Sequences = std::list<Sequence>;
 
-  // On the loop's thread.
+  // loop.cpp, on the caller's threads under the mutex.
+  void check_open() const;
+
+  // loop.cpp, on the loop's thread.
   void run();
-  bool iterate();
-  void take_new();
-  void take_cancelled();
-  bool lora_is_ready(Sequence& sequence);
-  void admit();
-  void look_up_prefix(Sequence& sequence);
-  void schedule();
+  void wait_for_reader();
+  void finish_timed_out();
+  void finish_cancelled();
+  void answer();
+  std::optional<te::Response> answer_of(Sequence& sequence);
+  void fetch();
+  void validate(te::Request const& request) const;
+  void add(std::shared_ptr<Shared> const& shared);
+  void fail_all(std::string const& error);
+  void push(te::Response response);
+  void note_stats(bool idle);
+
+  // step.cpp, on the loop's thread: one forward pass.
   void forward();
+  void check_adapter(te::Request const& request);
+  void schedule();
+  void look_up_prefix(Sequence& sequence);
+  void compute(Sequence& sequence);
+  void set_up_decoder(Sequence& sequence);
   void post_process();
-  void sample();
   void sample(Sequence& sequence);
   void end_if_due(Sequence& sequence);
-  void answer();
-  void answer(Sequence& sequence);
-  void note_stats();
-  void push(te::Response response);
   int64_t blocks(size_t tokens) const;
 
   Settings settings_;
@@ -53,21 +63,24 @@ class Loop {
   std::optional<te::LogitsPostProcessorBatched> post_processor_;
   int32_t max_batch_size_;
   int32_t max_num_tokens_;
+  int32_t max_input_len_;
   int64_t max_blocks_;
+  bool reuses_blocks_;
+  int device_;
 
   std::mutex mutex_;
   std::condition_variable work_;
   std::condition_variable answered_;
-  std::deque<std::shared_ptr<Shared>> incoming_;
+  std::deque<std::shared_ptr<Shared>> queued_;
   std::set<uint64_t> cancelled_;
   std::vector<te::Response> responses_;
   std::deque<te::IterationStats> stats_;
-  std::string death_;
-  bool stopping_ = false;
+  bool stop_called_ = false;
   uint64_t next_id_ = 1;
-  size_t waiting_ = 0;
 
-  std::list<Sequence> sequences_;
+  /// Taken from the queue and not ended, by priority.
+  Sequences active_;
+  int32_t operating_beam_width_;
   std::deque<uint64_t> lora_cached_;
   std::set<uint64_t> cached_blocks_;
   int64_t iteration_ = 0;
@@ -75,7 +88,7 @@ class Loop {
   int32_t context_tokens_ = 0;
   int32_t reused_blocks_ = 0;
   int32_t missed_blocks_ = 0;
-  te::StreamPtr stream_ = std::make_shared<tensorrt_llm::runtime::CudaStream>();
+  te::StreamPtr stream_;
   std::thread thread_;
 };
 

@@ -17,10 +17,21 @@ struct Settings {
 
   // config.json
   int32_t vocab_size = 257;
-  int32_t padded_vocab_size = 320;
+  /// As many as divide evenly over the processes (runtime/modelConfig.h, getVocabSizePadded): with one process there is
+  /// no padding. standin.conf may set it, as an engine for several processes has it.
+  int32_t padded_vocab_size = 0;
+  int32_t world_size = 1;
   int32_t max_batch_size = 8;
   int32_t max_num_tokens = 2048;
   int32_t max_seq_len = 2048;
+  int32_t max_input_len = 1024;
+  int32_t max_lora_rank = 64;
+  int32_t layers = 1;
+  bool context_fmha = true;
+  bool packed_input = true;
+  bool paged_context_fmha = false;
+  bool gather_context_logits = false;
+  te::DataType weights_type = te::DataType::kFP16;
   int32_t max_beam_width = 1;
   int32_t tokens_per_block = 16;
   te::DataType logits_type = te::DataType::kFP32;
@@ -32,7 +43,9 @@ struct Settings {
   int32_t chunk_tokens = 0;
   /// Adapters that fit the cache.
   int32_t lora_cache = 2;
-  /// The iteration in which the loop throws; 0: none.
+  /// The iteration whose forward pass fails, once: the device stays sound; 0: none.
+  int64_t fail_iteration = 0;
+  /// The iteration from which on the device is broken, and every forward pass fails; 0: none.
   int64_t fatal_iteration = 0;
   /// The iteration from which on the loop does nothing; 0: none.
   int64_t hang_iteration = 0;
@@ -59,6 +72,8 @@ struct Settings {
   bool group = false;
 
   std::filesystem::path folder;
+  /// Of an encoder-decoder model.
+  bool has_encoder = false;
 };
 
 }  // namespace standin

@@ -1,5 +1,6 @@
 // Stand-in for TensorRT-LLM's executor API: as much of it as llgtrt uses, written for llgtrt's tests. Names, argument
-// orders and defaults are those of the 1.2 line; the code behind them is in ../../../src.
+// orders and defaults are those of the 1.2 line (cpp/include/tensorrt_llm/executor/executor.h); the code behind them is
+// in ../../../src.
 #pragma once
 
 #include <chrono>
@@ -295,6 +296,7 @@ class SchedulerConfig {
   std::optional<DynamicBatchConfig> dynamic_;
 };
 
+// The checks are those of cpp/tensorrt_llm/executor/kvCacheConfig.cpp (05843b0), TLLM_CHECK each: bare assertions.
 class KvCacheConfig {
  public:
   explicit KvCacheConfig(bool enableBlockReuse = true, std::optional<SizeType32> const& maxTokens = std::nullopt,
@@ -304,17 +306,7 @@ class KvCacheConfig {
                          std::optional<size_t> const& hostCacheSize = std::nullopt, bool onboardBlocks = true,
                          std::optional<FloatType> const& crossKvCacheFraction = std::nullopt,
                          std::optional<RetentionPriority> secondaryOffloadMinPriority = std::nullopt,
-                         size_t eventBufferMaxSize = 0)
-      : mEnableBlockReuse(enableBlockReuse),
-        mMaxTokens(maxTokens),
-        mMaxAttentionWindowVec(maxAttentionWindowVec),
-        mSinkTokenLength(sinkTokenLength),
-        mFreeGpuMemoryFraction(freeGpuMemoryFraction),
-        mHostCacheSize(hostCacheSize),
-        mOnboardBlocks(onboardBlocks),
-        mCrossKvCacheFraction(crossKvCacheFraction),
-        mSecondaryOffloadMinPriority(secondaryOffloadMinPriority),
-        mEventBufferMaxSize(eventBufferMaxSize) {}
+                         size_t eventBufferMaxSize = 0);
 
   STANDIN_VALUE(bool, EnableBlockReuse, true);
   STANDIN_OPTIONAL(SizeType32, MaxTokens);

@@ -1,0 +1,89 @@
+"""``llgtrt doctor``: looks at all that a server needs, and says what to do about what is wrong."""
+
+from __future__ import annotations
+
+import dataclasses
+import json
+import sys
+from pathlib import Path
+from typing import Any
+
+import click
+
+from llgtrt.config import FLAGS, Arguments, ConfigError, load_settings
+
+from .health import Finding, check_model, check_system, check_trtllm
+from .health.trtllm import process_count
+from .options import option
+
+NAME = "doctor"
+
+_HELP = """Look for what would keep a server from working on this machine, without loading the model.
+
+ENGINE is a GGUF file, a folder with one, or a TensorRT-LLM engine folder; without it, the demo model. The
+options are those of `llgtrt serve`. What cannot be looked at here, such as a GPU that is not there, is said
+and passed over.
+
+The exit code is 1 if something has to be mended, else 0.
+"""
+
+_MARKS = {"ok": "ok", "warning": "WARNING", "failure": "FAILURE", "skipped": "skipped"}
+_OPTIONS = ("host", "port", "tokenizer", "backend", "config", "chat_template", "lora_root")
+
+
+def command() -> click.Command:
+    """The command with its options."""
+    return click.Command(
+        NAME,
+        callback=_run,
+        params=[
+            click.Argument(["engine"], metavar="[ENGINE]", required=False, type=click.Path(path_type=Path)),
+            *(option(name, FLAGS[name]) for name in _OPTIONS),
+            click.Option(["--json", "as_json"], is_flag=True, help="Print the findings as JSON."),
+        ],
+        help=_HELP,
+    )
+
+
+def examine(arguments: Arguments) -> list[Finding]:
+    """All findings about a server with these arguments."""
+    try:
+        settings = load_settings(arguments)
+    except ConfigError as error:
+        return [Finding("configuration", "failure", " ".join(str(error).split()), "mend it first")]
+    files = ", ".join(map(str, settings.config_files)) or "defaults"
+    findings = [Finding("configuration", "ok", f"{settings.backend}, {files}")]
+    processes = 1
+    if settings.backend == "trtllm" and settings.model_path is not None:
+        processes = process_count(settings.model_path)
+    findings += check_model(settings)
+    if settings.backend == "trtllm":
+        findings += check_trtllm(settings)
+    return findings + check_system(settings, processes)
+
+
+def _run(engine: Path | None, as_json: bool, **values: Any) -> int:
+    findings = examine(Arguments(engine=engine, **values))
+    if as_json:
+        text = json.dumps([dataclasses.asdict(finding) for finding in findings], indent=2, ensure_ascii=False)
+        click.echo(text)
+    else:
+        _print_table(findings)
+    return int(any(finding.state == "failure" for finding in findings))
+
+
+def _print_table(findings: list[Finding]) -> None:
+    from rich import box
+    from rich.console import Console
+    from rich.table import Table
+    from rich.text import Text
+
+    table = Table(box=box.SIMPLE)
+    for title in ("", "what", "found", "what to do"):
+        table.add_column(title, overflow="fold")
+    styles = {"ok": "green", "warning": "yellow", "failure": "bold red", "skipped": "dim"}
+    for finding in findings:
+        mark = Text(_MARKS[finding.state], styles[finding.state])
+        table.add_row(mark, finding.check, Text(finding.found), Text(finding.advice))
+    # As wide as a terminal is, and wide enough for a file.
+    Console(file=sys.stdout, width=None if sys.stdout.isatty() else 160).print(table)

@@ -1,0 +1,91 @@
+"""The machine: memory, shared memory, the port."""
+
+from __future__ import annotations
+
+import os
+import shutil
+import socket
+from pathlib import Path
+
+from llgtrt.config import Settings
+
+from .finding import Finding, gigabytes
+
+SHARED_MEMORY = Path("/dev/shm")
+LEAST_SHARED_MEMORY = 2**30
+"""Docker gives 64 MB unless told otherwise; NCCL and MPI want more for each pair of processes."""
+
+
+def check_system(settings: Settings, processes: int) -> list[Finding]:
+    """Port and memory, for a model that is run by a number of processes."""
+    return [_port(settings), *_memory(settings), _shared_memory(processes)]
+
+
+def available_memory() -> int | None:
+    """Bytes that can be used without swapping; ``None`` where nobody says."""
+    try:
+        lines = Path("/proc/meminfo").read_text(encoding="ascii").splitlines()
+    except OSError:
+        return None
+    for line in lines:
+        name, _, rest = line.partition(":")
+        if name == "MemAvailable":
+            return int(rest.split()[0]) * 1024
+    return None
+
+
+def _port(settings: Settings) -> Finding:
+    server = settings.config.server
+    if server.uds is not None:
+        folder = Path(server.uds).absolute().parent
+        if os.access(folder, os.W_OK):
+            return Finding("port", "ok", f"socket file {server.uds}")
+        return Finding("port", "failure", f"{folder} cannot be written to", "choose another server.uds")
+    where = f"{server.host}:{server.port}"
+    try:
+        family, kind, protocol, _, address = socket.getaddrinfo(
+            server.host or None, server.port, type=socket.SOCK_STREAM, flags=socket.AI_PASSIVE
+        )[0]
+        with socket.socket(family, kind, protocol) as listener:
+            listener.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+            listener.bind(address)
+    except OSError as error:
+        reason = error.strerror or str(error)
+        return Finding(
+            "port", "failure", f"{where}: {reason}", "end who has it, or choose another with --port"
+        )
+    return Finding("port", "ok", f"{where} is free")
+
+
+def _memory(settings: Settings) -> list[Finding]:
+    free = available_memory()
+    if free is None:
+        return [Finding("memory", "skipped", "this system does not say how much there is")]
+    if settings.backend != "llamacpp" or settings.model_path is None:
+        return [Finding("memory", "ok", f"{gigabytes(free)} available")]
+    needed = sum(part.stat().st_size for part in model_parts(settings.model_path))
+    found = f"{gigabytes(free)} available, the model's file has {gigabytes(needed)}"
+    if needed > free:
+        return [Finding("memory", "failure", found, "a smaller quantization, or a machine with more memory")]
+    if needed * 1.2 > free:
+        return [Finding("memory", "warning", found, "the KV cache comes on top: lower runtime.max_seq_len")]
+    return [Finding("memory", "ok", found)]
+
+
+def model_parts(first: Path) -> list[Path]:
+    """All files of a model that may be split."""
+    stem, mark, rest = first.name.rpartition("-00001-of-")
+    return sorted(first.parent.glob(f"{stem}-*-of-{rest}")) if mark else [first]
+
+
+def _shared_memory(processes: int) -> Finding:
+    if processes < 2:
+        return Finding("shared memory", "ok", "not needed by one process")
+    if not SHARED_MEMORY.is_dir():
+        return Finding("shared memory", "skipped", f"there is no {SHARED_MEMORY}")
+    free = shutil.disk_usage(SHARED_MEMORY).free
+    found = f"{gigabytes(free)} free in {SHARED_MEMORY} for {processes} processes"
+    if free < LEAST_SHARED_MEMORY:
+        advice = "docker run --ipc=host or --shm-size=8g; in Kubernetes an emptyDir of medium Memory there"
+        return Finding("shared memory", "failure", found, advice)
+    return Finding("shared memory", "ok", found)

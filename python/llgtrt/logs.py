@@ -1,0 +1,96 @@
+"""The log on standard error: lines of text or of JSON, like the core's (``rust/llgtrt-py/src/log.rs``).
+
+A line holds when, how severe, who, and what; then the fields of ``extra={"fields": {...}}``, and the id of
+the HTTP request that it belongs to. Imports nothing else of this package.
+"""
+
+from __future__ import annotations
+
+import json
+import logging
+import sys
+from contextvars import ContextVar
+from datetime import datetime, timezone
+from logging.handlers import MemoryHandler
+from typing import Any, Literal
+
+MOST_HELD = 10_000
+
+LogFormat = Literal["text", "json"]
+
+REQUEST_ID: ContextVar[str | None] = ContextVar("request_id", default=None)
+"""Id of the HTTP request that is being worked on, also in the threads that its task waits for."""
+
+
+def set_up(level: int, form: LogFormat = "text") -> None:
+    """Sends log lines from ``level`` up to standard error; standard output is for what is asked for."""
+    held = [
+        record
+        for handler in logging.getLogger().handlers
+        if isinstance(handler, MemoryHandler)
+        for record in handler.buffer
+    ]
+    handler = logging.StreamHandler(sys.stderr)
+    handler.setFormatter(JsonFormatter() if form == "json" else TextFormatter())
+    logging.basicConfig(level=level, handlers=[handler], force=True)
+    for record in held:
+        handler.handle(record)
+
+
+def hold(level: int) -> None:
+    """Keeps log lines until :meth:`set_up`: what is configured says in which form they are written."""
+    handler = MemoryHandler(capacity=MOST_HELD, flushLevel=logging.CRITICAL + 1)
+    logging.basicConfig(level=level, handlers=[handler], force=True)
+
+
+class TextFormatter(logging.Formatter):
+    """``TIME LEVEL LOGGER: MESSAGE name=value ...``, and a traceback on lines of its own."""
+
+    def formatMessage(self, record: logging.LogRecord) -> str:  # noqa: N802 (logging's name)
+        """The line without a traceback."""
+        fields = "".join(f" {name}={_text(value)}" for name, value in _fields(record).items())
+        return f"{_time(record)} {record.levelname} {record.name}: {_line(record.message)}{fields}"
+
+
+class JsonFormatter(logging.Formatter):
+    """An object per line."""
+
+    def format(self, record: logging.LogRecord) -> str:
+        """The line."""
+        members: dict[str, Any] = {
+            "time": _time(record),
+            "level": record.levelname,
+            "logger": record.name,
+            "message": record.getMessage(),
+            **_fields(record),
+        }
+        if record.exc_info:
+            members["exception"] = self.formatException(record.exc_info)
+        return json.dumps(members, ensure_ascii=False, default=str)
+
+
+def _fields(record: logging.LogRecord) -> dict[str, Any]:
+    fields: dict[str, Any] = dict(getattr(record, "fields", {}))
+    request_id = REQUEST_ID.get()
+    if request_id is not None:
+        fields["request_id"] = request_id
+    return fields
+
+
+def _time(record: logging.LogRecord) -> str:
+    moment = datetime.fromtimestamp(record.created, timezone.utc)
+    return moment.isoformat(timespec="microseconds").replace("+00:00", "Z")
+
+
+def _text(value: object) -> str:
+    """A value on the line: in quotes where it would not be one word."""
+    if isinstance(value, float):
+        return f"{value:g}"
+    text = value if isinstance(value, str) else json.dumps(value, default=str)
+    plain = text.isascii() and text.isprintable() and not set(text) & set(" =\"'")
+    return text if plain and text else json.dumps(text)
+
+
+def _line(text: str) -> str:
+    """A message that cannot be taken for two."""
+    return text.replace("\r", "\\r").replace("\n", "\\n")

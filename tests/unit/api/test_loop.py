@@ -1,0 +1,120 @@
+"""No request keeps the event loop from its other work, whichever of its fields is large."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import threading
+from typing import Any
+
+import pytest
+
+from llgtrt.api import body as body_module
+from llgtrt.chat import ChatTemplate
+from llgtrt.serving import chat as chat_module
+from llgtrt.serving.completion import CompletionService
+from llgtrt.serving.offload import INLINE_BYTES
+from support.asgi import AsgiCall
+from support.fake_engine import AppFactory, FakeNativeEngine, settle
+
+CHAT = "/v1/chat/completions"
+COMPLETIONS = "/v1/completions"
+LONG = "x" * (2 * INLINE_BYTES)
+
+
+def messages(**assistant: Any) -> dict[str, Any]:
+    answer = {"role": "assistant", "content": "a", **assistant}
+    return {"messages": [{"role": "user", "content": "q"}, answer, {"role": "user", "content": "r"}]}
+
+
+def call(arguments: str) -> dict[str, Any]:
+    return {"id": "c", "type": "function", "function": {"name": "f", "arguments": arguments}}
+
+
+HOSTILE: dict[str, tuple[str, dict[str, Any]]] = {
+    "content": (CHAT, messages(content=LONG)),
+    "arguments": (CHAT, messages(tool_calls=[call(json.dumps({"a": LONG}))])),
+    "reasoning": (CHAT, messages(reasoning_content=LONG)),
+    "parts": (CHAT, messages(content=[{"type": "text", "text": "x"}] * 2000)),
+    "schema": (CHAT, {**messages(), "guided_json": {"description": LONG}}),
+    "metadata": (CHAT, {**messages(), "metadata": {"a": LONG}}),
+    "text": (COMPLETIONS, {"prompt": LONG}),
+    "tokens": (COMPLETIONS, {"prompt": [[1] * 900] * 20}),
+}
+
+
+@pytest.fixture
+def threads(monkeypatch: pytest.MonkeyPatch) -> dict[str, threading.Thread]:
+    """The thread on which each kind of work on a request was done last."""
+    seen: dict[str, threading.Thread] = {}
+
+    def watch(owner: Any, name: str) -> None:
+        work = getattr(owner, name)
+
+        def watched(*arguments: Any, **options: Any) -> Any:
+            seen[name] = threading.current_thread()
+            return work(*arguments, **options)
+
+        monkeypatch.setattr(owner, name, watched)
+
+    watch(body_module, "parse_request")
+    watch(chat_module, "resolve_constraint")
+    watch(ChatTemplate, "render")
+    watch(CompletionService, "_plan")
+    watch(CompletionService, "_generate_request")
+    return seen
+
+
+WORK = {
+    CHAT: {"parse_request", "resolve_constraint", "render"},
+    COMPLETIONS: {"parse_request", "_plan", "_generate_request"},
+}
+
+
+async def submitted(native: FakeNativeEngine, task: asyncio.Task[Any]) -> int:
+    """Turns of the loop until the request has reached the core."""
+    turns = 0
+    while not native.handles:
+        assert not task.done()
+        turns += 1
+        await asyncio.sleep(0)
+    return turns
+
+
+@pytest.mark.parametrize("name", HOSTILE)
+async def test_a_large_request_is_worked_on_elsewhere(
+    make_app: AppFactory, native: FakeNativeEngine, threads: dict[str, threading.Thread], name: str
+) -> None:
+    path, fields = HOSTILE[name]
+    app = make_app()
+    threads.clear()
+    async with AsgiCall(app, path, fields) as request:
+        await submitted(native, request.task)
+        assert set(threads) == WORK[path]
+        assert threading.main_thread() not in threads.values()
+
+
+@pytest.mark.parametrize(("path", "fields"), [(CHAT, messages()), (COMPLETIONS, {"prompt": [1, 2]})])
+async def test_a_small_one_needs_no_thread(
+    make_app: AppFactory,
+    native: FakeNativeEngine,
+    threads: dict[str, threading.Thread],
+    path: str,
+    fields: dict[str, Any],
+) -> None:
+    app = make_app()
+    threads.clear()
+    async with AsgiCall(app, path, fields) as request:
+        await submitted(native, request.task)
+        await settle()
+        assert set(threads) == WORK[path]
+        assert set(threads.values()) == {threading.main_thread()}
+
+
+async def test_the_loop_turns_while_many_values_are_read(
+    make_app: AppFactory, native: FakeNativeEngine
+) -> None:
+    # Far more values than one call of the native parser may read while everybody waits.
+    fields = {"prompt": [[1] * 999] * 128}
+    async with AsgiCall(make_app(), COMPLETIONS, fields) as request:
+        assert await submitted(native, request.task) > 50

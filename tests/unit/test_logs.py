@@ -1,0 +1,80 @@
+"""Lines of the log."""
+
+from __future__ import annotations
+
+import json
+import logging
+import sys
+from typing import Any
+
+import pytest
+
+from llgtrt.logs import REQUEST_ID, JsonFormatter, TextFormatter, hold, set_up
+
+
+def record(message: str, *arguments: Any, failed: bool = False, **fields: Any) -> logging.LogRecord:
+    info: Any = None
+    if failed:
+        try:
+            raise ValueError("why")
+        except ValueError:
+            info = sys.exc_info()
+    one = logging.LogRecord("llgtrt.x", logging.WARNING, __file__, 1, message, arguments, info)
+    one.created = 1_700_000_000.25
+    one.fields = fields
+    return one
+
+
+def test_a_line_of_text() -> None:
+    line = TextFormatter().format(record("hello %s", "you", a=1, b="two words", c=0.5, d="", e="x"))
+    assert line == (
+        '2023-11-14T22:13:20.250000Z WARNING llgtrt.x: hello you a=1 b="two words" c=0.5 d="" e=x'
+    )
+
+
+@pytest.mark.parametrize("value", ["a\nb", "a\r", "a b=c", '"', "\x1b[31m", "é"])
+def test_a_value_cannot_pretend_to_be_more(value: str) -> None:
+    line = TextFormatter().format(record("m", x=value))
+    assert line.endswith(f" x={json.dumps(value)}")
+    assert "\n" not in line
+    assert "\n" not in TextFormatter().format(record("m %s", value))
+
+
+def test_a_line_of_json() -> None:
+    line = JsonFormatter().format(record("hello\n%s", "you", failed=True, status=200))
+    assert "\n" not in line
+    members = json.loads(line)
+    assert members.pop("exception").endswith("ValueError: why")
+    assert members == {
+        "time": "2023-11-14T22:13:20.250000Z",
+        "level": "WARNING",
+        "logger": "llgtrt.x",
+        "message": "hello\nyou",
+        "status": 200,
+    }
+
+
+def test_lines_of_a_request_carry_its_id() -> None:
+    token = REQUEST_ID.set("abc")
+    try:
+        assert TextFormatter().format(record("m")).endswith(" request_id=abc")
+        assert json.loads(JsonFormatter().format(record("m")))["request_id"] == "abc"
+    finally:
+        REQUEST_ID.reset(token)
+    assert "request_id" not in TextFormatter().format(record("m"))
+
+
+def test_lines_are_held_until_their_form_is_known(capsys: pytest.CaptureFixture[str]) -> None:
+    root = logging.getLogger()
+    before = root.handlers[:], root.level
+    root.handlers.clear()
+    try:
+        hold(logging.INFO)
+        logging.getLogger("llgtrt.x").info("early")
+        assert capsys.readouterr().err == ""
+        set_up(logging.INFO, "json")
+        logging.getLogger("llgtrt.x").info("late")
+        lines = [json.loads(line) for line in capsys.readouterr().err.splitlines()]
+        assert [line["message"] for line in lines] == ["early", "late"]
+    finally:
+        root.handlers[:], root.level = before
