@@ -382,8 +382,10 @@ class GrammarChecker:
     ) -> bytes:
         """As ``Engine.report``."""
 
-def explain_schema(schema: str, *, residual: Residual = "verify", standard: bool = False) -> str:
+def explain_schema(schema: str, *, residual: Residual | None = None, standard: bool = False) -> str:
     """The stages that a JSON schema goes through on its way to a grammar, as Markdown for people.
+
+    ``residual`` is ``verify`` if it is left out.
 
     Raises:
         GrammarError: the schema is refused; ``param`` is the path of the keyword.

@@ -247,4 +247,4 @@ def test_test_py_fails_where_the_processor_does(tmp_path: Path, mode: str, messa
 def test_test_py_without_a_processor(tmp_path: Path) -> None:
     process = run_llgtrt(*sim_arguments(tmp_path, {}), "--test-py")
     assert process.returncode == 1
-    assert "no input processor: neither py.input_processor nor <engine>/input_processor.py" in process.stderr
+    assert "no input processor: neither py.input_processor nor input_processor.py" in process.stderr

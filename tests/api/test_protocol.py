@@ -532,7 +532,7 @@ def test_stream_equals_non_stream(http: httpx.Client, fields: dict[str, Any]) ->
     for choice in whole["choices"]:
         assert joined(chunks, choice["index"]) == choice["message"]["content"]
         assert reasons[choice["index"]] == choice["finish_reason"]
-    body = {"prompt": ["Go", "Stop"], "seed": 3, **fields}
+    body = {"prompt": ["Go", "Stop"], "seed": 3, "max_tokens": 60, **fields}
     whole = ok(http.post(COMPLETIONS, json=body))
     chunks = stream_text(http, COMPLETIONS, body)
     assert len(whole["choices"]) == 2 * fields.get("n", 1)

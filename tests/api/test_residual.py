@@ -106,7 +106,9 @@ def test_without_an_answer_the_request_fails_and_says_so(http: httpx.Client, ope
     error = error_of(http.post(CHAT, json=verified(IMPOSSIBLE, seed=1)), 422)
     assert (error["type"], error["code"]) == ("constraint_error", "constraint_not_satisfied")
     events = http.post(CHAT, json=verified(IMPOSSIBLE, seed=1, stream=True)).text.split("\n\n")
-    last = json.loads([event for event in events if event][-1].removeprefix("data: "))
+    *_, last_data, done = (event.removeprefix("data: ") for event in events if event)
+    assert done == "[DONE]"
+    last = json.loads(last_data)
     assert last["error"]["type"] == "constraint_error"
     body = verified(IMPOSSIBLE, seed=1)
     with pytest.raises(UnprocessableEntityError):
@@ -122,7 +124,8 @@ def test_logprobs_belong_to_the_tokens_that_stay(http: httpx.Client) -> None:
 def test_an_answer_cut_off_shows_nothing_uncertain(http: httpx.Client) -> None:
     whole = text_of(ok(http.post(CHAT, json=verified(TAGS, seed=3, temperature=1))))
     for limit in range(1, 40, 3):
-        body = ok(http.post(CHAT, json=verified(TAGS, seed=3, temperature=1, max_tokens=limit)))
+        cut = verified(TAGS, seed=3, temperature=1, max_tokens=limit, at_limit="cut")
+        body = ok(http.post(CHAT, json=cut))
         text = text_of(body)
         if body["choices"][0]["finish_reason"] == "length":
             assert text.endswith('"tags":') or "[" not in text or "]" in text, text

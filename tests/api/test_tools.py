@@ -132,7 +132,8 @@ def test_a_call_is_made(openai: OpenAI, choice: Any) -> None:
         {"tool_choice": "auto"},
         {"tool_choice": "none"},
         {"n": 3, "tool_choice": "required"},
-        {"max_tokens": 60, "tool_choice": "required"},
+        {"max_tokens": 60, "at_limit": "cut", "tool_choice": "required"},
+        {"max_tokens": 80, "tool_choice": "required"},
         {
             "response_format": {
                 "type": "json_schema",
@@ -161,7 +162,9 @@ def test_a_stream_gives_the_same_message(http: httpx.Client, fields: dict[str, A
 
 def test_a_cut_call_is_length_with_its_arguments_so_far(openai: OpenAI) -> None:
     choice: Any = {"type": "function", "function": {"name": "get_weather"}}
-    completion: Any = openai.chat.completions.create(**chat(max_tokens=58), tools=TOOLS, tool_choice=choice)
+    completion: Any = openai.chat.completions.create(
+        **chat(max_tokens=58), tools=TOOLS, tool_choice=choice, extra_body={"at_limit": "cut"}
+    )
     (answer,) = completion.choices
     assert answer.finish_reason == "length"
     assert answer.message.content is None
@@ -340,6 +343,19 @@ def test_a_bad_schema_is_named(http: httpx.Client, parameters: Any, param: str, 
     assert error["param"] == f"tools[2].function.parameters{param}"
     old = {**chat(), "functions": [bad["function"]], "stream": stream}
     assert error_of(http.post(CHAT, json=old))["param"] == f"functions[0].parameters{param}"
+
+
+@pytest.mark.parametrize("own", [{}, {"x-guidance": {"residual": "verify"}}])
+def test_arguments_that_no_grammar_holds_are_refused(http: httpx.Client, own: Any) -> None:
+    """The check of whole answers does not follow the arguments of calls."""
+    unique = {"type": "array", "items": {"type": "string"}, "uniqueItems": True}
+    parameters = {"type": "object", "properties": {"a": unique}, "required": ["a"], **own}
+    tool = {"type": "function", "function": {"name": "f", "parameters": parameters}}
+    for choice in ("auto", "required"):
+        error = error_of(http.post(CHAT, json={**chat(), "tools": [tool], "tool_choice": choice}))
+        assert error["code"] == "invalid_grammar"
+        assert error["param"] == "tools[0].function.parameters.properties.a.uniqueItems"
+        assert "uniqueItems" in error["message"]
 
 
 def test_a_grammar_beside_tools_that_could_write_calls_is_refused(openai: OpenAI) -> None:

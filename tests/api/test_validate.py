@@ -224,4 +224,4 @@ def test_a_refused_schema_of_a_request_says_where_why_and_what_else(
     assert f"`{keyword}`" in error["message"]
     report = ok(http.post(VALIDATE, json={"json_schema": schema}))["errors"][0]
     assert report["hint"]
-    assert error["message"] == f"{report['message']}; {report['hint']}"
+    assert error["message"] == f"{error['param']}: {report['message']}; {report['hint']}"

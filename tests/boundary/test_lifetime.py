@@ -63,7 +63,9 @@ def test_python_runs_while_a_grammar_compiles(core: Core) -> None:
     grammar = _native.GrammarSpec.json_schema(json.dumps({"type": "object", "properties": properties}))
     answers: list[_native.Delta] = []
     rounds = other_threads_progress(
-        lambda: answers.extend(core.finish(core.submit(grammar=grammar, output="final", max_tokens=1)))
+        lambda: answers.extend(
+            core.finish(core.submit(grammar=grammar, output="final", max_tokens=1, close_at_limit=False))
+        )
     )
     assert answers[-1].error is None
     assert rounds > 1000

@@ -85,7 +85,9 @@ def test_a_stream_shows_nothing_that_is_taken_back(client: OpenAI) -> None:
 
 
 def test_a_limit_below_the_shortest_answer_is_refused(client: OpenAI) -> None:
-    with pytest.raises(openai.BadRequestError, match="needs at least [0-9]+ tokens; 5 are allowed") as refused:
+    with pytest.raises(
+        openai.BadRequestError, match=r"needs at least [0-9]+ tokens; 5 are allowed"
+    ) as refused:
         client.chat.completions.create(
             model="smollm2", messages=QUESTION, response_format=response_format(TOWN), max_tokens=5
         )

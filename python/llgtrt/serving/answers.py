@@ -5,10 +5,11 @@ from __future__ import annotations
 import json
 from collections.abc import Callable
 from dataclasses import dataclass, field
+from typing import Any
 
 from llgtrt.engine import AsyncEngine, GrammarSpec, LlgtrtError, new_error
 from llgtrt.serving.errors import RequestError
-from llgtrt.serving.protocol.constraint import Constraint, json_text
+from llgtrt.serving.protocol.constraint import Constraint, json_text, with_own_options
 from llgtrt.serving.protocol.tool_use import ToolUse
 from llgtrt.tools import (
     Answer,
@@ -154,7 +155,15 @@ def plan_grammar(plan: AnswerPlan, param: str) -> tuple[GrammarSpec, Callable[[E
                 return new_error(type(error), error.message, place + rest)
         return error
 
-    return GrammarSpec.llguidance(json_text({"grammars": grammar.grammars}, param)), explain
+    grammars = [_without_residual(one) for one in grammar.grammars]
+    return GrammarSpec.llguidance(json_text({"grammars": grammars}, param)), explain
+
+
+def _without_residual(grammar: dict[str, Any]) -> dict[str, Any]:
+    """One grammar of several, whose schema is refused where no grammar holds it: parts are not checked."""
+    if "json_schema" not in grammar:
+        return grammar
+    return {**grammar, "json_schema": with_own_options(grammar["json_schema"], "refuse", strict=False)}
 
 
 def _is_verified(constraint: Constraint | None) -> bool:

@@ -38,6 +38,7 @@ pub(crate) fn unconstrained_because(setup: &TrtllmSetup, info: &EngineInfo) -> O
     })
 }
 
+#[expect(clippy::too_many_lines, reason = "a table: one conflict after the other")]
 fn conflicts(setup: &TrtllmSetup, info: &EngineInfo, ranks: Ranks) -> Vec<Conflict> {
     let mut found = Vec::new();
     let mut add = |param, wrong: bool, message: &dyn Fn() -> String| {

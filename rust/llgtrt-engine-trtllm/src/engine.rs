@@ -112,12 +112,12 @@ impl TrtllmEngine {
         &mut self,
         spec: SequenceSpec,
         options: Arc<RequestOptions>,
-        adapter: Option<AdapterUse>,
+        adapter: Option<&AdapterUse>,
         retried: bool,
     ) -> Result<()> {
         let shape = Shape { vocabulary: self.tokenizer.vocabulary(), vocab_size: self.info.vocab_size };
         let slot = slot(&spec, &options, &shape);
-        let prepared = Prepared::new(&spec, &options, adapter.as_ref(), slot.is_some(), &shape);
+        let prepared = Prepared::new(&spec, &options, adapter, slot.is_some(), &shape);
         // Before the executor knows the request: its thread may ask for the first mask at once.
         let slot = slot.map(|slot| self.native.callback().insert(spec.id.0, slot));
         match self.native.submit(&prepared.plain()) {
@@ -210,7 +210,7 @@ impl TrtllmEngine {
         tracing::info!(adapter = adapter.adapter.name, "LoRA weights are sent again");
         let Some(live) = self.retire(request_id, true) else { return false };
         let id = live.spec.id;
-        if let Err(error) = self.start(live.spec, live.options, Some(adapter), true) {
+        if let Err(error) = self.start(live.spec, live.options, Some(&adapter), true) {
             batch.begin(id);
             batch.finish(Finish::Failed(error));
         }
@@ -288,7 +288,7 @@ impl Engine for TrtllmEngine {
             Some(adapter) => Some(self.adapters.resolve(adapter, false)?),
             None => None,
         };
-        self.start(spec, options, adapter, false)
+        self.start(spec, options, adapter.as_ref(), false)
     }
 
     fn cancel(&mut self, id: SequenceId) {

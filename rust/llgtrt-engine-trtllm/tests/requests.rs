@@ -16,7 +16,7 @@ fn adapter(name: &str, load: LoadWeights) -> RequestOptions {
     RequestOptions { adapter: Some(Adapter { name: name.to_owned(), load }), ..RequestOptions::default() }
 }
 
-/// One row: module 0 (attn_qkv), layer 0, of this rank; halves as the model's weights.
+/// One row: module 0 (`attn_qkv`), layer 0, of this rank; halves as the model's weights.
 fn write_adapter(root: &Path, name: &str, rank: i32) {
     let header = r#"{"weights":{"dtype":"F16","shape":[1,8],"data_offsets":[0,16]},"config":{"dtype":"I32","shape":[1,3],"data_offsets":[16,28]}}"#;
     let row: Vec<u8> = [0, 0, rank].iter().flat_map(|number: &i32| number.to_ne_bytes()).collect();
@@ -123,7 +123,7 @@ fn a_higher_priority_goes_first() {
     let mut poll = |engine: &mut TrtllmEngine| {
         let mut batch = llgtrt_core::StepBatch::default();
         engine.poll(std::time::Duration::from_millis(50), &mut batch).unwrap();
-        order.extend(batch.started().iter().map(|id| id.0));
+        order.extend(batch.started().iter().map(|(id, _)| id.0));
         order.clone()
     };
     while poll(&mut engine).is_empty() {}
@@ -258,7 +258,7 @@ fn what_the_engine_cannot_do_is_refused() {
     assert!(engine.submit(with(constrained, beams)).unwrap_err().message.contains("beam width"));
 }
 
-/// The longest that the engine takes, far beyond the flag --max_input_len that nobody gave.
+/// The longest that the engine takes, far beyond the flag `--max_input_len` that nobody gave.
 #[test]
 fn prompts_may_be_as_long_as_the_engine_can_take_them() {
     let dir = EngineDir::with("", |config| {

@@ -24,6 +24,7 @@ pub use self::limit::TokenLimit;
 /// Forced tokens handed out at once. A long constant text is forced in several runs.
 const MAX_FORCED: usize = 256;
 
+#[expect(clippy::struct_excessive_bools, reason = "each says one thing of the last advance")]
 pub(crate) struct Slot {
     matcher: Matcher,
     /// Tokens that the matcher has consumed.

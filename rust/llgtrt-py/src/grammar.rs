@@ -34,14 +34,14 @@ pub(crate) fn report<'py>(
 
 /// The stages that a schema goes through, as Markdown.
 #[pyfunction]
-#[pyo3(signature = (schema, *, residual="verify", standard=false))]
+#[pyo3(signature = (schema, *, residual=None, standard=false))]
 pub(crate) fn explain_schema(
     py: Python<'_>,
     schema: &str,
-    residual: &str,
+    residual: Option<&str>,
     standard: bool,
 ) -> PyResult<String> {
-    let residual = residual_mode(residual)?;
+    let residual = residual_mode(residual.unwrap_or("verify"))?;
     let limits = NormalizeLimits { residual, standard, compose: true, ..NormalizeLimits::default() };
     py.detach(|| explain(schema, limits)).or_raise(py)
 }

@@ -59,6 +59,7 @@ pub(crate) enum Event {
 }
 
 /// A sequence in the engine.
+#[expect(clippy::struct_excessive_bools, reason = "independent states of a sequence")]
 struct Live {
     request: Arc<RequestState>,
     index: u32,
@@ -210,7 +211,7 @@ impl OutputLoop {
         let Some(live) = self.live.get_mut(&output.id) else { return };
         let (any, mut tokens) = (!tokens.is_empty(), live.held.pass(output, tokens));
         if live.prompt_only {
-            tokens = Default::default();
+            tokens = std::borrow::Cow::default();
         }
         let mut usage = Usage {
             completion_tokens: tokens.len() as u64,

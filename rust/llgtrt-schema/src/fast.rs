@@ -164,7 +164,7 @@ impl Scan {
         let applicators = ["allOf", "anyOf", "$ref"].iter().filter(|key| has(key)).count();
         let members = ["properties", "required", "additionalProperties", "patternProperties"]
             .iter()
-            .any(|key| has(key));
+            .any(&has);
         let parts = object.get("allOf").and_then(Value::as_array).map_or(0, Vec::len);
         self.refers |= has(&"$ref");
         self.objects.patterns |= has(&"patternProperties");

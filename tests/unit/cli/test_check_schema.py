@@ -89,20 +89,6 @@ def test_what_is_verified_is_named(folder: Path, capsys: pytest.CaptureFixture[s
     assert capsys.readouterr().out.endswith("  verified: uniqueItems at (root)\n")
 
 
-@pytest.mark.parametrize(
-    ("text", "names", "code"),
-    [
-        ('{"type": "string"}', ["<stdin>"], 0),
-        ('{\n"type":\n"string"}', ["<stdin>"], 0),
-        ('{"type": "string"}\n{"type": "no"}\n', ["<stdin>:1", "<stdin>:2"], 1),
-        ("{\n[", ["<stdin>"], 1),
-        ("", ["<stdin>"], 1),
-        ("\n\n", ["<stdin>"], 1),
-        ("[" * 100_000, ["<stdin>"], 1),
-        ('{"const": "\\ud800"}', ["<stdin>"], 1),
-        ('{"const": NaN}', ["<stdin>"], 1),
-    ],
-)
 def test_the_stages_of_a_schema(folder: Path, capsys: pytest.CaptureFixture[str]) -> None:
     assert run(["check-schema", "--explain", str(folder / "not.json")]) == 0
     out = capsys.readouterr().out
@@ -122,6 +108,20 @@ def test_the_stages_of_a_schema(folder: Path, capsys: pytest.CaptureFixture[str]
     assert f"# {folder}/inner/broken.json\n\nis not JSON" in out
 
 
+@pytest.mark.parametrize(
+    ("text", "names", "code"),
+    [
+        ('{"type": "string"}', ["<stdin>"], 0),
+        ('{\n"type":\n"string"}', ["<stdin>"], 0),
+        ('{"type": "string"}\n{"type": "no"}\n', ["<stdin>:1", "<stdin>:2"], 1),
+        ("{\n[", ["<stdin>"], 1),
+        ("", ["<stdin>"], 1),
+        ("\n\n", ["<stdin>"], 1),
+        ("[" * 100_000, ["<stdin>"], 1),
+        ('{"const": "\\ud800"}', ["<stdin>"], 1),
+        ('{"const": NaN}', ["<stdin>"], 1),
+    ],
+)
 def test_standard_input(
     text: str,
     names: list[str],

@@ -2,7 +2,7 @@
 
 from typing import Any
 
-from hypothesis import given
+from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from llgtrt.config.merge import merge
@@ -26,6 +26,7 @@ def test_keys_keep_their_order() -> None:
     assert list(merge({"b": 1, "a": 2}, {"c": 3, "a": 4})) == ["b", "a", "c"]
 
 
+@settings(suppress_health_check=[HealthCheck.too_slow])  # it measures the machine
 @given(_objects)
 def test_nothing_changes_with_itself_or_an_empty_object(value: dict[str, Any]) -> None:
     assert merge(value, value) == value

@@ -186,8 +186,8 @@ class GenerationFields(RequestModel):
     ignore_eos: bool | None = Field(default=None, description="Do not end at the end-of-text token.")
     at_limit: Literal["close", "cut"] | None = Field(
         default=None,
-        description="What happens to a constrained answer at max_tokens or the end of the context. close: it is\n"
-        "completed in time and stays valid (the default). cut: it ends wherever it is.",
+        description="What happens to a constrained answer at max_tokens or the end of the context.\n"
+        "close: it is completed in time and stays valid (the default). cut: it ends wherever it is.",
     )
     stream: bool | None = Field(default=None, description="Send server-sent events while generating.")
     stream_options: StreamOptions | None = Field(default=None, description="Only with stream.")

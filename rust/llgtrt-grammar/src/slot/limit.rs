@@ -39,7 +39,7 @@ impl TokenLimit {
 
 /// What a slot knows of its way out.
 pub(super) struct Limit {
-    limit: TokenLimit,
+    bound: TokenLimit,
     /// Completes the answer after its first `at` tokens.
     way_out: Option<Vec<TokenId>>,
     at: usize,
@@ -53,13 +53,13 @@ impl Limit {
     pub(super) fn new(limit: TokenLimit, first: impl FnOnce() -> Option<Vec<TokenId>>) -> Self {
         let way_out = if limit.tokens <= TokenLimit::SHORT { first() } else { None };
         let next = if way_out.is_some() { 0 } else { limit.tokens / 8 };
-        Self { limit, way_out, at: 0, next, following: false }
+        Self { bound: limit, way_out, at: 0, next, following: false }
     }
 
     /// Tokens that have to be left besides the way out.
     fn margin(&self, way_out: usize) -> usize {
         // Without withdrawing, a token may lead to where the way out is longer.
-        if self.limit.retract { 1 } else { 16 + way_out / 2 }
+        if self.bound.retract { 1 } else { 16 + way_out / 2 }
     }
 }
 
@@ -78,7 +78,7 @@ impl Slot {
         match self.state {
             State::Open => {}
             // What the last token forces is more than is left.
-            State::Complete { .. } if len > limit.limit.tokens => {
+            State::Complete { .. } if len > limit.bound.tokens => {
                 let before = limit.way_out.take();
                 return self.without_way_out(limit, before, len, 0);
             }
@@ -94,7 +94,7 @@ impl Slot {
         if len < limit.next {
             return Ok(());
         }
-        let Some(left) = limit.limit.tokens.checked_sub(len) else {
+        let Some(left) = limit.bound.tokens.checked_sub(len) else {
             let before = limit.way_out.take();
             return self.without_way_out(limit, before, len, 0);
         };
@@ -127,7 +127,7 @@ impl Slot {
     ) -> Result<(), Error> {
         let at = limit.at;
         let enough = before.as_ref().is_none_or(|run| left > run.len() + ENOUGH);
-        if (enough && left > 0) || !limit.limit.retract || at >= len || at < self.told {
+        if (enough && left > 0) || !limit.bound.retract || at >= len || at < self.told {
             limit.at = len;
             limit.next = len + RETRY_AFTER;
             return Ok(());

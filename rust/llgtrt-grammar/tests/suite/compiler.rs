@@ -88,7 +88,8 @@ fn refusals_push_out_no_grammar() {
         let refused = GrammarSpec::Llguidance(format!(r#"{{"grammars": [{number}]}}"#));
         assert!(bench.compiler.compile(&refused).is_err());
     }
-    assert_eq!(metric(&bench.registry, "llgtrt_grammar_cache_bytes"), before);
+    let grown = metric(&bench.registry, "llgtrt_grammar_cache_bytes") - before;
+    assert!(grown.abs() < 0.5, "{grown}");
     bench.compile(&GrammarSpec::JsonObject);
     assert_eq!(metric(&bench.registry, "llgtrt_grammar_cache_hits_total") as u32, 1);
 }

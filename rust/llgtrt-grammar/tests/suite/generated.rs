@@ -1,5 +1,5 @@
 //! Schemas that generators of programming languages write, one per line in `data/generated.jsonl`: pydantic
-//! 2.14, zod 4, TypeBox 0.34, and by their documentation schemars, .NET's and Go's libraries.
+//! 2.14, zod 4, `TypeBox` 0.34, and by their documentation schemars, .NET's and Go's libraries.
 //!
 //! All are taken, and what is generated is valid. That pydantic reads it, a test in Python shows.
 

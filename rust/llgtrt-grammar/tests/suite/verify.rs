@@ -239,12 +239,12 @@ fn costly() -> (Value, String) {
 
 #[test]
 fn many_costly_checks_have_one_bound_together_and_all_get_their_turn() {
+    const ANSWERS: u64 = 12;
     let bench = bench();
     let (value, text) = costly();
     let grammar = bench.compile(&schema(&verified(value).to_string()));
     assert!(grammar.is_verified());
     let tokens = bench.encode(&text);
-    const ANSWERS: u64 = 12;
     let ids: Vec<SequenceId> = (500..500 + ANSWERS).map(SequenceId).collect();
     for id in &ids {
         bench.pool.register(*id, &grammar);

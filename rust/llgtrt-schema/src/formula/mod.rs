@@ -398,7 +398,9 @@ impl Distinct {
     }
 
     fn extend(&mut self, list: &[FormulaId]) {
-        list.iter().for_each(|&f| self.push(f));
+        for &f in list {
+            self.push(f);
+        }
     }
 }
 

@@ -264,7 +264,9 @@ fn find_text(exprs: &mut Exprs, start: LanguageId, max_bytes: usize) -> Option<S
         let state = left.swap_remove(at);
         let out = std::mem::take(&mut graph.out[state]);
         let own = star(out.get(&state).map(|edge| &edge.rx));
-        out.keys().for_each(|&to| _ = graph.sources[to].remove(&state));
+        for &to in out.keys() {
+            graph.sources[to].remove(&state);
+        }
         for from in std::mem::take(&mut graph.sources[state]) {
             let Some(into) = graph.out[from].remove(&state) else { continue };
             for (&to, edge) in out.iter().filter(|(to, _)| **to != state) {

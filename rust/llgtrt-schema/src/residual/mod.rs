@@ -214,26 +214,23 @@ impl Normalizer<'_> {
             let places = self.left.places(&sources, root, f, &self.budget);
             self.spend(f, 1)?;
             let at = *known.entry((error.path.clone(), error.keyword.clone())).or_insert(list.len());
-            match list.get_mut(at) {
-                Some(known) => {
-                    let both = known.places.take().zip(places);
-                    known.places = both.map(|(mut all, more)| {
-                        all.extend(more.into_iter().filter(|place| !all.contains(place)).collect::<Vec<_>>());
-                        all
-                    });
-                }
-                None => {
-                    let schema = at_path(schema, &error.path).unwrap_or(&Value::Null);
-                    // A schema inside of another one that is named as well is copied twice.
-                    self.hold(f, 96 * weight(schema) as usize + 400 + 2 * error.path.len())?;
-                    list.push(Residual {
-                        schema: schema.clone(),
-                        path: error.path,
-                        keyword: error.keyword,
-                        message: error.message,
-                        places,
-                    });
-                }
+            if let Some(known) = list.get_mut(at) {
+                let both = known.places.take().zip(places);
+                known.places = both.map(|(mut all, more)| {
+                    all.extend(more.into_iter().filter(|place| !all.contains(place)).collect::<Vec<_>>());
+                    all
+                });
+            } else {
+                let schema = at_path(schema, &error.path).unwrap_or(&Value::Null);
+                // A schema inside of another one that is named as well is copied twice.
+                self.hold(f, 96 * weight(schema) as usize + 400 + 2 * error.path.len())?;
+                list.push(Residual {
+                    schema: schema.clone(),
+                    path: error.path,
+                    keyword: error.keyword,
+                    message: error.message,
+                    places,
+                });
             }
         }
         Ok(list)
