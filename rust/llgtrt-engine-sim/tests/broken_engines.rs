@@ -71,6 +71,9 @@ impl Engine for Broken {
         }
         let mut inner = StepBatch::default();
         self.inner.poll(timeout, &mut inner)?;
+        for (id, _) in inner.started() {
+            batch.start(*id);
+        }
         let mut failing = false;
         for (output, tokens) in inner.iter() {
             let new = batch.begin(output.id);

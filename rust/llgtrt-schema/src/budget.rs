@@ -94,6 +94,9 @@ impl Budget {
 
     /// As [`Budget::spend`], for functions that have no error to return.
     pub(crate) fn charge(&self, steps: u64) {
+        if self.is_spent() {
+            return;
+        }
         let total = self.steps.get().saturating_add(steps.max(1));
         if total > self.until.get() {
             self.end(Spent::Steps);
@@ -110,6 +113,9 @@ impl Budget {
 
     /// As [`Budget::hold`], for functions that have no error to return.
     pub(crate) fn charge_bytes(&self, bytes: usize) {
+        if self.is_spent() {
+            return;
+        }
         let total = self.bytes.get().saturating_add(bytes as u64);
         if total > self.max_bytes {
             self.end(Spent::Bytes);

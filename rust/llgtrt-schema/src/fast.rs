@@ -162,9 +162,8 @@ impl Scan {
     fn close(&mut self, object: &mut Map<String, Value>) -> bool {
         let has = |key: &&str| object.contains_key(*key);
         let applicators = ["allOf", "anyOf", "$ref"].iter().filter(|key| has(key)).count();
-        let members = ["properties", "required", "additionalProperties", "patternProperties"]
-            .iter()
-            .any(&has);
+        let members =
+            ["properties", "required", "additionalProperties", "patternProperties"].iter().any(&has);
         let parts = object.get("allOf").and_then(Value::as_array).map_or(0, Vec::len);
         self.refers |= has(&"$ref");
         self.objects.patterns |= has(&"patternProperties");
