@@ -73,7 +73,7 @@ fn constrained_answers_parse_and_count_forced_tokens() {
 fn constrained_answers_are_complete_at_every_limit() {
     let runtime = start(sim("{}"), 64);
     let mut reached = 0;
-    for limit in 45..90 {
+    for limit in 29..60 {
         let mut request = request("a person", OutputFormat::Final);
         request.grammar = Some(schema(PERSON));
         request.max_tokens = Some(limit);

@@ -33,6 +33,11 @@ fn all_are_taken_and_answers_are_valid() {
             }
             continue;
         };
+        if grammar.is_verified() {
+            // Its walks take tokens back; `verify` has tests of its own.
+            open += 1;
+            continue;
+        }
         let validator = jsonschema::options().should_validate_formats(true).build(&value).unwrap();
         for seed in 0..3_u16 {
             bench.pool.register(SequenceId(1), &grammar);
