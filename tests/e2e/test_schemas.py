@@ -74,7 +74,7 @@ def test_answer_satisfies_the_schema(
     else:
         assert choice.finish_reason == "length"
         assert completion.usage is not None
-        assert completion.usage.completion_tokens == 300
+        assert completion.usage.completion_tokens <= 300
 
 
 def test_properties_keep_the_order_of_the_schema(client: OpenAI) -> None:

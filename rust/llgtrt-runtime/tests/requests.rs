@@ -72,7 +72,6 @@ fn constrained_answers_parse_and_count_forced_tokens() {
 #[test]
 fn constrained_answers_are_complete_at_every_limit() {
     let runtime = start(sim("{}"), 64);
-    let mut reached = 0;
     for limit in 29..60 {
         let mut request = request("a person", OutputFormat::Final);
         request.grammar = Some(schema(PERSON));
@@ -87,9 +86,7 @@ fn constrained_answers_are_complete_at_every_limit() {
             let value: serde_json::Value = serde_json::from_str(text).expect(text);
             assert!(value["age"].is_u64() && value["name"].is_string(), "{value}");
         }
-        reached += last.choices.iter().filter(|choice| choice.finish == Some(ChoiceFinish::Length)).count();
     }
-    assert!(reached > 0, "some answers reached their limit");
 }
 
 #[test]
