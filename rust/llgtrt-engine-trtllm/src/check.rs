@@ -220,6 +220,7 @@ mod tests {
     }
 
     #[test]
+    #[expect(clippy::too_many_lines, reason = "a table: one conflict after the other")]
     fn every_conflict_is_named() {
         let setup = |config: TrtllmConfig, batching: Batching| TrtllmSetup {
             batching,
