@@ -150,7 +150,7 @@ fn patterns(all: &mut Corpus) {
     add(
         all,
         "many look-aheads",
-        string(format!("^{}x", (0..400).map(|i| format!("(?=.*a{{{i}}}b)")).collect::<String>())),
+        string(format!("^{}x", (0..400).map(|i| format!("(?=.*a{{{i}}}b)")).collect::<Vec<_>>().concat())),
     );
     add(all, "row of optional alternatives", string(format!("^{}$", "(a?|b?)".repeat(1000))));
     add(all, "row of optional characters", string(format!("^{}$", "a?".repeat(4000))));
