@@ -10,6 +10,7 @@ import logging
 import os
 import resource
 import socket
+import ssl
 import sys
 
 import uvloop
@@ -18,7 +19,7 @@ from llgtrt.api import HttpMetrics, Services, create_app
 from llgtrt.api.listen import bind, is_open_to_all
 from llgtrt.api.server import HttpServer, Signals, exit_now
 from llgtrt.chat import ChatTemplate, load_chat_template
-from llgtrt.config import ANY_NAME, ConfigError, ServerConfig, Settings, native_config
+from llgtrt.config import ConfigError, ServerConfig, Settings, native_config, tls_context
 from llgtrt.engine import (
     AsyncEngine,
     LlgtrtError,
@@ -71,13 +72,14 @@ def run(settings: Settings) -> int:
     _raise_file_limit()
     # Threads that prepare large requests must let the event loop have its turn.
     sys.setswitchinterval(SWITCH_INTERVAL_S)
+    tls = tls_context(server)
     with contextlib.ExitStack() as bound:
         listeners = bind(server)
         for listener in listeners:
             bound.enter_context(listener)
         _warn_of_open_port(server, listeners)
         try:
-            return uvloop.run(_serve(settings, listeners))
+            return uvloop.run(_serve(settings, listeners, tls))
         except LlgtrtError as error:
             raise ConfigError(str(error)) from error
 
@@ -100,7 +102,9 @@ def build_services(
         settings.served_model_name,
         info.max_sequence_tokens,
         info.adapters,
-        any_name=server.served_model_name == ANY_NAME,
+        any_name=server.any_model_name,
+        other_names=server.model_names[1:],
+        aliases=server.model_aliases,
     )
     metrics = HttpMetrics()
     if processor is not None:
@@ -131,7 +135,7 @@ def build_services(
     )
 
 
-async def _serve(settings: Settings, listeners: list[socket.socket]) -> int:
+async def _serve(settings: Settings, listeners: list[socket.socket], tls: ssl.SSLContext | None) -> int:
     signals = Signals()
     # The file is run before the model is loaded: what is wrong with it shows at once.
     file = settings.input_processor
@@ -148,7 +152,7 @@ async def _serve(settings: Settings, listeners: list[socket.socket]) -> int:
         # What was loaded so far stays for good: the garbage collector need not look at it again.
         gc.collect()
         gc.freeze()
-        server = HttpServer(create_app(services), settings.config.server, listeners)
+        server = HttpServer(create_app(services), settings.config.server, listeners, tls)
         code = await server.run(engine, signals)
         return code
     finally:
@@ -185,7 +189,7 @@ def _say_what_is_served(settings: Settings, services: Services) -> None:
 
 
 def _warn_of_open_port(server: ServerConfig, listeners: list[socket.socket]) -> None:
-    if server.api_key is None and any(map(is_open_to_all, listeners)):
+    if not server.keys and any(map(is_open_to_all, listeners)):
         logger.warning(
             "every machine that reaches this one may use the server: listen on 127.0.0.1 (--host), or set a "
             "key (LLGTRT_API_KEY)"

@@ -47,7 +47,7 @@ def create_app(services: Services) -> FastAPI:
 
     def openapi() -> dict[str, Any]:
         if application.openapi_schema is None:
-            application.openapi_schema = _openapi(application, services.server.api_key is not None)
+            application.openapi_schema = _openapi(application, bool(services.server.keys))
         return application.openapi_schema
 
     application.openapi = openapi  # type: ignore[method-assign]
@@ -57,6 +57,7 @@ def create_app(services: Services) -> FastAPI:
 def _middleware(services: Services) -> list[Middleware]:
     """From the outside in. CORS is outside the key check: a browser's preflight carries no key."""
     server = services.server
+    keys = server.keys
     layers = [
         Middleware(RequestContextMiddleware, metrics=services.metrics, log_requests=server.log_requests)
     ]
@@ -76,11 +77,13 @@ def _middleware(services: Services) -> list[Middleware]:
             BrowserMiddleware,
             allowed_hosts=server.allowed_hosts,
             origins=server.cors_origins,
-            has_key=server.api_key is not None,
+            has_key=bool(keys),
         )
     )
-    if server.api_key is not None:
-        layers.append(Middleware(ApiKeyMiddleware, api_key=server.api_key, root_path=server.root_path))
+    if keys:
+        layers.append(
+            Middleware(ApiKeyMiddleware, keys=keys, metrics=services.metrics, root_path=server.root_path)
+        )
     return layers
 
 
@@ -98,6 +101,9 @@ def _openapi(application: FastAPI, with_key: bool) -> dict[str, Any]:
     components = document.setdefault("components", {})
     components.setdefault("schemas", {}).update(schemas["$defs"])
     if with_key:
-        components["securitySchemes"] = {"apiKey": {"type": "http", "scheme": "bearer"}}
-        document["security"] = [{"apiKey": []}]
+        components["securitySchemes"] = {
+            "apiKey": {"type": "http", "scheme": "bearer"},
+            "apiKeyHeader": {"type": "apiKey", "in": "header", "name": "x-api-key"},
+        }
+        document["security"] = [{"apiKey": []}, {"apiKeyHeader": []}]
     return document

@@ -27,12 +27,12 @@ def bind(server: ServerConfig) -> list[socket.socket]:
         raise ConfigError(f"cannot listen on {where}: {error.strerror or error}") from error
 
 
-def address(listener: socket.socket) -> str:
+def address(listener: socket.socket, scheme: str = "http") -> str:
     """Where a socket listens, for people to read."""
     if listener.family == socket.AF_UNIX:
         return f"unix:{listener.getsockname()}"
     host, port = listener.getsockname()[:2]
-    return f"http://[{host}]:{port}" if ":" in host else f"http://{host}:{port}"
+    return f"{scheme}://[{host}]:{port}" if ":" in host else f"{scheme}://{host}:{port}"
 
 
 def is_open_to_all(listener: socket.socket) -> bool:

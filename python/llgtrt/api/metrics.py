@@ -41,6 +41,12 @@ class HttpMetrics:
             ["reason"],
             registry=self.registry,
         )
+        self._key_requests = Counter(
+            "llgtrt_key_requests",
+            "POST requests by the name of their API key: admitted, or limited with status 429.",
+            ["key", "result"],
+            registry=self.registry,
+        )
         for reason in ("disconnected", "slow"):
             self._disconnects.labels(reason)
 
@@ -51,6 +57,11 @@ class HttpMetrics:
     def disconnect(self, reason: str) -> None:
         """Counts a request that was cancelled for its client's sake."""
         self._disconnects.labels(reason).inc()
+
+    def key_request(self, key: str | None, result: str) -> None:
+        """Counts a request that its key's limits let in (admitted) or not (limited)."""
+        if key is not None:
+            self._key_requests.labels(key, result).inc()
 
     def gauge(self, name: str, text: str, value: Callable[[], float]) -> None:
         """Adds a gauge that is read when it is asked for."""

@@ -89,9 +89,8 @@ async def get_model(request: Request) -> Response:
     """One model; a name that is not served is 404."""
     model = services_of(request).model
     name = request.path_params["name"]
-    if name not in (one["id"] for one in model.objects()):
-        name = model.name if model.any_name else model.resolve(name)
-    return JSONResponse(next(one for one in model.objects() if one["id"] == name))
+    listed = {one["id"]: one for one in model.objects()}
+    return JSONResponse(listed.get(name) or listed.get(model.resolve(name)) or model.object())
 
 
 def _deliver(services: Services, generation: Generation, spent_s: float = 0.0) -> GenerationResponse:

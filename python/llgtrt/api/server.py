@@ -9,6 +9,7 @@ import logging
 import os
 import signal
 import socket
+import ssl
 import sys
 from collections.abc import Iterator, Sequence
 from typing import NoReturn
@@ -74,12 +75,17 @@ class HttpServer:
     """Serves an application on bound sockets until a signal comes or the engine fails."""
 
     def __init__(
-        self, application: ASGIApp, config: ServerConfig, listeners: Sequence[socket.socket]
+        self,
+        application: ASGIApp,
+        config: ServerConfig,
+        listeners: Sequence[socket.socket],
+        tls: ssl.SSLContext | None = None,
     ) -> None:
         # uvicorn warns of every connection that does not speak HTTP; the metrics are the place for those.
         logging.getLogger("uvicorn.error").setLevel(logging.ERROR)
         self._config = config
         self._listeners = list(listeners)
+        self._addresses = [address(listener, "http" if tls is None else "https") for listener in listeners]
         self._uvicorn = _Uvicorn(
             uvicorn.Config(
                 application,
@@ -96,6 +102,7 @@ class HttpServer:
                 server_header=False,
                 timeout_keep_alive=config.keep_alive_s,  # type: ignore[arg-type]
                 timeout_graceful_shutdown=LAST_WORDS_S,
+                ssl_context_factory=None if tls is None else lambda _config, _default: tls,
             )
         )
 
@@ -110,7 +117,7 @@ class HttpServer:
         failed = asyncio.ensure_future(_failure(engine, self._config.exit_after_stall_s))
         stop = asyncio.ensure_future(signals.stop.wait())
         signals.can_drain = True
-        logger.info("listening on %s", ", ".join(map(address, self._listeners)))
+        logger.info("listening on %s", ", ".join(self._addresses))
         try:
             await asyncio.wait({serving, failed, stop}, return_when=asyncio.FIRST_COMPLETED)
             if not serving.done() and not failed.done():
@@ -126,13 +133,11 @@ class HttpServer:
 
     def _listen(self) -> None:
         # uvicorn listens as well, but ends the process itself when it cannot.
-        for listener in self._listeners:
+        for listener, where in zip(self._listeners, self._addresses, strict=True):
             try:
                 listener.listen(2048)
             except OSError as error:  # noqa: PERF203 (one or two sockets)
-                raise ConfigError(
-                    f"cannot listen on {address(listener)}: {error.strerror or error}"
-                ) from error
+                raise ConfigError(f"cannot listen on {where}: {error.strerror or error}") from error
 
     async def _drain(self, engine: AsyncEngine, failed: asyncio.Future[str]) -> None:
         """Refuses what is new, lets what runs finish, and cancels what takes too long."""

@@ -101,7 +101,7 @@ def _test_py(arguments: Arguments) -> int:
 def _printed_config(arguments: Arguments) -> Config:
     # A key from the command line or the environment is a secret that does not belong in a file.
     complete = arguments.print_complete_config
-    config, files = load_config(replace(arguments, api_key=None), with_tokenizer=complete)
+    config, files = load_config(replace(arguments, api_key=()), with_tokenizer=complete)
     for file in files:
         logger.info("configuration file %s", file)
     if not complete:

@@ -28,7 +28,12 @@ The exit code is 1 if something has to be mended, else 0.
 """
 
 _MARKS = {"ok": "ok", "warning": "WARNING", "failure": "FAILURE", "skipped": "skipped"}
-_OPTIONS = ("host", "port", "tokenizer", "backend", "config", "chat_template", "lora_root")
+_NOT_OPTIONS = frozenset(
+    {"engine", "print_config", "print_complete_config", "print_chat_template", "test_py"}
+)
+"""What of the command line asks for something else than a server, or is an argument here."""
+
+_OPTIONS = tuple(name for name in FLAGS if name not in _NOT_OPTIONS)
 
 
 def command() -> click.Command:

@@ -28,8 +28,20 @@ def option(name: str, flag: Flag) -> click.Option:
             return click.Option(
                 declaration, type=click.Path(path_type=Path), metavar="FILE", multiple=True, **common
             )
+        case "number":
+            return click.Option(declaration, type=int, metavar="N", **common)
+        case "texts":
+            return click.Option(declaration, type=_LineOfText(), metavar="TEXT", multiple=True, **common)
         case "text":
             return click.Option(declaration, metavar="TEXT", **common)
+
+
+class _LineOfText(click.types.StringParamType):
+    """One of several texts. In a variable each is a line: values may hold blanks, commas and colons."""
+
+    def split_envvar_value(self, rv: str) -> list[str]:
+        """The lines of a variable that say something."""
+        return [line.strip() for line in rv.splitlines() if line.strip()]
 
 
 class _PortOption(click.Option):

@@ -6,6 +6,7 @@ Imports nothing else of this package.
 from .arguments import FLAGS, Arguments, Flag, environment_variable
 from .engine import Backend, BackendChoice, ModelLocation, locate_model
 from .errors import ConfigError
+from .keys import ApiKey
 from .llamacpp import LlamaCppConfig
 from .llguidance import LimitsConfig, LlguidanceConfig
 from .native import native_config
@@ -16,12 +17,14 @@ from .runtime import RuntimeConfig
 from .server import ANY_NAME, ServerConfig
 from .settings import Settings, chat_template, load_config, load_settings, tokenizer_template
 from .sim import SimConfig, SimFault
+from .tls import tls_context
 from .tokenizer import TokenizerConfig
 from .trtllm import TrtllmConfig
 
 __all__ = [
     "ANY_NAME",
     "FLAGS",
+    "ApiKey",
     "Arguments",
     "Backend",
     "BackendChoice",
@@ -47,5 +50,6 @@ __all__ = [
     "locate_model",
     "native_config",
     "print_config",
+    "tls_context",
     "tokenizer_template",
 ]

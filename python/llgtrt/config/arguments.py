@@ -7,7 +7,7 @@ from typing import Literal
 
 from .engine import BackendChoice
 
-Kind = Literal["text", "port", "path", "paths", "choice", "switch"]
+Kind = Literal["text", "texts", "port", "number", "path", "paths", "choice", "switch"]
 
 
 @dataclass(frozen=True)
@@ -21,11 +21,19 @@ class Flag:
     default: str | None = None
     """As shown; what an absent flag means is decided where it is used."""
 
+    option: str | None = None
+    """The option of the configuration that the flag sets, as ``section.option``."""
+
 
 def _flag(
-    *names: str, kind: Kind, help: str, choices: tuple[str, ...] = (), default: str | None = None
+    *names: str,
+    kind: Kind,
+    help: str,
+    choices: tuple[str, ...] = (),
+    default: str | None = None,
+    option: str | None = None,
 ) -> dict[str, Flag]:
-    return {"flag": Flag(names, kind, help, choices, default)}
+    return {"flag": Flag(names, kind, help, choices, default, option)}
 
 
 @dataclass(frozen=True)
@@ -34,18 +42,27 @@ class Arguments:
 
     host: str | None = field(
         default=None,
-        metadata=_flag("-H", "--host", kind="text", default="0.0.0.0", help="Address to listen on."),
+        metadata=_flag(
+            "-H", "--host", kind="text", default="0.0.0.0", option="server.host", help="Address to listen on."
+        ),
     )
     port: int | None = field(
         default=None,
         metadata=_flag(
-            "-p", "--port", kind="port", default="3000", help="Port to listen on; 0 picks a free one."
+            "-p",
+            "--port",
+            kind="port",
+            default="3000",
+            option="server.port",
+            help="Port to listen on; 0 picks a free one.",
         ),
     )
     engine: Path | None = field(
         default=None,
         metadata=_flag(
             "-E",
+            "-m",
+            "--model",
             "--engine",
             kind="path",
             help="The model, as ENGINE: a GGUF file, a folder with one, or a TensorRT-LLM engine folder.",
@@ -70,14 +87,149 @@ class Arguments:
             help="The engine that runs the model; sim needs no model.",
         ),
     )
-    served_model_name: str | None = field(
-        default=None,
+    served_model_name: tuple[str, ...] = field(
+        default=(),
         metadata=_flag(
-            "--served-model-name", kind="text", help="Name of the model in the API, instead of its file name."
+            "-a",
+            "--alias",
+            "--served-model-name",
+            kind="texts",
+            option="server.served_model_name",
+            help="Name of the model in the API, instead of its file name; may be repeated.",
         ),
     )
-    api_key: str | None = field(
-        default=None, metadata=_flag("--api-key", kind="text", help="Key that clients must send.")
+    api_key: tuple[str, ...] = field(
+        default=(),
+        metadata=_flag(
+            "--api-key",
+            kind="texts",
+            option="server.api_key",
+            help="Key that clients must send; may be repeated.",
+        ),
+    )
+    api_key_file: Path | None = field(
+        default=None,
+        metadata=_flag(
+            "--api-key-file",
+            kind="path",
+            option="server.api_key_file",
+            help="File with a key per line: KEY, or NAME KEY and limits.",
+        ),
+    )
+    ssl_keyfile: Path | None = field(
+        default=None,
+        metadata=_flag(
+            "--ssl-key-file",
+            "--ssl-keyfile",
+            kind="path",
+            option="server.ssl_keyfile",
+            help="Private key (PEM): serve HTTPS.",
+        ),
+    )
+    ssl_certfile: Path | None = field(
+        default=None,
+        metadata=_flag(
+            "--ssl-cert-file",
+            "--ssl-certfile",
+            kind="path",
+            option="server.ssl_certfile",
+            help="Certificate (PEM): serve HTTPS.",
+        ),
+    )
+    ssl_ca_certs: Path | None = field(
+        default=None,
+        metadata=_flag(
+            "--ssl-ca-certs",
+            kind="path",
+            option="server.ssl_ca_certs",
+            help="Authorities (PEM) whose certificates clients must show.",
+        ),
+    )
+    root_path: str | None = field(
+        default=None,
+        metadata=_flag(
+            "--root-path",
+            kind="text",
+            option="server.root_path",
+            help="Path prefix that a proxy in front of the server strips.",
+        ),
+    )
+    max_seq_len: int | None = field(
+        default=None,
+        metadata=_flag(
+            "-c",
+            "--ctx-size",
+            "--max-model-len",
+            "--max-seq-len",
+            kind="number",
+            option="runtime.max_seq_len",
+            help="Most tokens of one sequence, prompt and answer together.",
+        ),
+    )
+    max_batch_size: int | None = field(
+        default=None,
+        metadata=_flag(
+            "-np",
+            "--parallel",
+            "--max-num-seqs",
+            "--max-batch-size",
+            kind="number",
+            option="runtime.max_batch_size",
+            help="Most sequences that generate at the same time, each with the whole context.",
+        ),
+    )
+    max_num_tokens: int | None = field(
+        default=None,
+        metadata=_flag(
+            "-b",
+            "--batch-size",
+            "--max-num-batched-tokens",
+            "--max-num-tokens",
+            kind="number",
+            option="runtime.max_num_tokens",
+            help="Most tokens in one forward pass, prompts and answers together.",
+        ),
+    )
+    gpu_layers: int | None = field(
+        default=None,
+        metadata=_flag(
+            "-ngl",
+            "--n-gpu-layers",
+            "--gpu-layers",
+            kind="number",
+            option="llamacpp.gpu_layers",
+            help="Layers to keep on the GPU; all, where the build has a GPU backend.",
+        ),
+    )
+    threads: int | None = field(
+        default=None,
+        metadata=_flag(
+            "-t",
+            "--threads",
+            kind="number",
+            option="llamacpp.threads",
+            help="Threads of a forward pass; one per physical core.",
+        ),
+    )
+    batch_threads: int | None = field(
+        default=None,
+        metadata=_flag(
+            "-tb",
+            "--threads-batch",
+            "--batch-threads",
+            kind="number",
+            option="llamacpp.batch_threads",
+            help="Threads of a forward pass over prompts; as many as --threads.",
+        ),
+    )
+    set: tuple[str, ...] = field(
+        default=(),
+        metadata=_flag(
+            "--set",
+            kind="texts",
+            help="section.key=value: any option of the configuration, with its value in JSON5; may be "
+            "repeated. Wins over other flags.",
+        ),
     )
     config: tuple[Path, ...] = field(
         default=(),

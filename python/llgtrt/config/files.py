@@ -17,7 +17,7 @@ from .tokenizer import TokenizerConfig
 
 PATH_OPTIONS = {
     "py": ("input_processor", "hf_model_dir", "visual_engine_dir"),
-    "server": ("uds",),
+    "server": ("uds", "api_key_file", "ssl_keyfile", "ssl_certfile", "ssl_ca_certs"),
     "trtllm": ("plugin_path", "encoder_dir"),
 }
 """Options that hold a path, by section; a relative one counts from the folder of the file that names it."""
@@ -37,12 +37,12 @@ def read_config_file(path: Path) -> dict[str, Any]:
     if not isinstance(content, dict):
         raise ConfigError(f"{path}: a configuration file holds one object")
     validate(Config, content, str(path))
-    _resolve_paths(content, path.parent.absolute())
+    resolve_paths(content, path.parent.absolute())
     return content
 
 
-def _resolve_paths(content: dict[str, Any], folder: Path) -> None:
-    """Makes the relative paths in a checked file absolute, in place."""
+def resolve_paths(content: dict[str, Any], folder: Path) -> None:
+    """Makes the relative paths in checked content absolute, in place."""
     for section, options in PATH_OPTIONS.items():
         values = content.get(section, {})
         for option in options:
@@ -158,18 +158,27 @@ def _parse(path: Path) -> Any:
     text = read_text(path)
     if not text.strip():
         raise ConfigError(f"{path}: the file is empty")
+    return parse_json5(text, str(path))
+
+
+def parse_json5(text: str, where: str) -> Any:
+    """The value of a JSON5 text.
+
+    Raises:
+        ConfigError: it is not JSON5; the message starts with ``where`` and tells the place.
+    """
     try:
         return _joined(json5.loads(text, allow_duplicate_keys=False))
     except RecursionError as error:
-        raise ConfigError(f"{path}: nested too deeply") from error
+        raise ConfigError(f"{where}: nested too deeply") from error
     except UnicodeError as error:
-        raise ConfigError(f"{path}: a \\u escape is half of a surrogate pair") from error
+        raise ConfigError(f"{where}: a \\u escape is half of a surrogate pair") from error
     except ValueError as error:
         match = _SYNTAX_ERROR.fullmatch(str(error))
         if match is None:
-            raise ConfigError(f"{path}: {error}") from error
+            raise ConfigError(f"{where}: {error}") from error
         line, message, column = match.groups()
-        place = f"{path}:{line}" + (f":{column}" if column else "")
+        place = f"{where}:{line}" + (f":{column}" if column else "")
         raise ConfigError(f"{place}: {message[:1].lower()}{message[1:]}") from error
 
 

@@ -33,7 +33,13 @@ the defaults.
 ## Command line
 
 `ENGINE` is a GGUF file, a folder with one, or a TensorRT-LLM engine folder. Without it the demo model is
-served, if it is installed. `LLGTRT_CONFIG` holds several files separated by colons; `1` turns a switch on.
+served, if it is installed. `LLGTRT_CONFIG` holds several files separated by colons; the variables of other
+flags that may be repeated hold a value per line; `1` turns a switch on.
+"""
+
+_SET = """
+`--set` takes every option below, such as `--set llguidance.max_depth=50`, `--set 'server.uds="/run/l.sock"'`
+or `--set 'server.cors_origins=["https://example.com"]'`.
 """
 
 _FILES = """
@@ -62,7 +68,7 @@ processor: the folder of a download holds anything. Name the folder as ENGINE wh
 
 def reference() -> str:
     """The page."""
-    lines = [_INTRODUCTION, *_flag_table(), _FILES]
+    lines = [_INTRODUCTION, *_flag_table(), _SET.rstrip(), _FILES]
     for name, kind in sections(Config):
         lines += [f"## `{name}`", "", description(kind), "", *_option_table(kind), ""]
     return "\n".join(lines).rstrip() + "\n"

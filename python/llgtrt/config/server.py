@@ -1,11 +1,12 @@
 """Section ``server``: the HTTP server and what requests may ask for."""
 
-from typing import Literal
+from typing import Any, Literal
 
-from pydantic import Field
+from pydantic import Field, field_validator
 
 from llgtrt.logs import LogFormat
 
+from .keys import ApiKey
 from .section import Section
 
 ANY_NAME = "*"
@@ -21,16 +22,45 @@ class ServerConfig(Section):
         default=None, description="Unix domain socket to listen on instead of host and port."
     )
     root_path: str = Field(default="", description="Path prefix that a proxy in front of the server strips.")
-    served_model_name: str | None = Field(
+    ssl_keyfile: str | None = Field(
+        default=None, description="Private key of the certificate, as a PEM file: serve HTTPS."
+    )
+    ssl_certfile: str | None = Field(
+        default=None, description="Certificate, as a PEM file, and those of its issuers: serve HTTPS."
+    )
+    ssl_ca_certs: str | None = Field(
+        default=None,
+        description="Certificates of authorities, as a PEM file: only clients whose own certificate one of\n"
+        "them has signed may connect.",
+    )
+    served_model_name: str | list[str] | None = Field(
         default=None,
         description="Name of the model in the API. null: the name of the model file or engine folder.\n"
+        "A list: names that requests may use; answers give the first.\n"
         '"*": that name, and requests may call the model whatever they like.',
     )
-    api_key: str | None = Field(
+    model_aliases: dict[str, str] = Field(
+        default_factory=dict,
+        description="Other names that requests may use, each for the model or an adapter:\n"
+        '{"gpt-4o": "NAME"}. '
+        "They are not in the list of models.",
+    )
+    api_key: str | list[str] | None = Field(
         default=None,
-        min_length=1,
         repr=False,
-        description="Key that clients must send. null: none. Better set with LLGTRT_API_KEY than in a file.",
+        description="Key that clients must send, or several. null: none but those of the next two options.\n"
+        "Better set with LLGTRT_API_KEY than in a file.",
+    )
+    api_keys: list[ApiKey] = Field(
+        default_factory=list,
+        repr=False,
+        description="Keys with a name and limits: objects with `key`, `name`, `max_concurrent` (requests at\n"
+        "the same time) and `requests_per_minute`. Requests beyond a limit get status 429.",
+    )
+    api_key_file: str | None = Field(
+        default=None,
+        description="File with a key per line: KEY, or NAME KEY, and then max_concurrent=N,\n"
+        "requests_per_minute=N. It is read once, at the start.",
     )
     cors_origins: list[str] = Field(
         default_factory=list, description='Web origins that browsers may call from; ["*"] is any.'
@@ -99,3 +129,46 @@ class ServerConfig(Section):
     log_format: LogFormat = Field(
         default="text", description="Lines of text, or a JSON object per line; the core's lines as well."
     )
+
+    @field_validator("api_key", "served_model_name", mode="before")
+    @classmethod
+    def _one_or_several_texts(cls, value: Any) -> Any:
+        # The union's own message speaks of both of its types.
+        one_or_several = value if isinstance(value, list) else [value]
+        if value is not None and not all(isinstance(text, str) for text in one_or_several):
+            raise ValueError("should be a text or a list of texts")
+        return value
+
+    @field_validator("api_key", "served_model_name")
+    @classmethod
+    def _no_empty_text(cls, value: str | list[str] | None) -> str | list[str] | None:
+        if value is not None and "" in _texts(value):
+            raise ValueError("should not be empty")
+        return value
+
+    @field_validator("served_model_name")
+    @classmethod
+    def _any_name_alone(cls, value: str | list[str] | None) -> str | list[str] | None:
+        if isinstance(value, list) and ANY_NAME in value[:1]:
+            raise ValueError(f'"{ANY_NAME}" should not be the first name: answers give that one')
+        return value
+
+    @property
+    def model_names(self) -> tuple[str, ...]:
+        """What the model may be called, without the sign for any name."""
+        return tuple(name for name in _texts(self.served_model_name) if name != ANY_NAME)
+
+    @property
+    def any_model_name(self) -> bool:
+        """Whether a request may call the model whatever it likes."""
+        return ANY_NAME in _texts(self.served_model_name)
+
+    @property
+    def keys(self) -> tuple[ApiKey, ...]:
+        """Every key that opens the server; empty: everybody may use it."""
+        return (*self.api_keys, *(ApiKey(key=key) for key in _texts(self.api_key)))
+
+
+def _texts(value: str | list[str] | None) -> list[str]:
+    """A value that is a text or several, as a list."""
+    return [] if value is None else [value] if isinstance(value, str) else value

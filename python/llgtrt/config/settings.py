@@ -7,15 +7,16 @@ from typing import Any, Literal
 
 from pydantic import Field
 
-from .arguments import Arguments
+from .arguments import FLAGS, Arguments
+from .assignments import assigned
 from .engine import Backend, ModelLocation, locate_model, model_folder
 from .errors import ConfigError
 from .files import read_config_file, read_text, read_tokenizer_config, validate
+from .key_file import read_key_file
 from .merge import merge
 from .py import input_processor_file
 from .root import Config
 from .section import Section
-from .server import ANY_NAME
 
 logger = logging.getLogger("llgtrt")
 
@@ -46,9 +47,8 @@ class Settings(Section):
     @property
     def served_model_name(self) -> str:
         """Name of the model in the API."""
-        name = self.config.server.served_model_name
-        if name is not None and name != ANY_NAME:
-            return name
+        if names := self.config.server.model_names:
+            return names[0]
         if self.model_path is None:
             return self.backend
         return self.model_path.stem if self.model_path.is_file() else self.model_path.resolve().name
@@ -70,7 +70,7 @@ def load_settings(arguments: Arguments) -> Settings:
     if template is None:
         template, source = tokenizer_template(arguments)
     return Settings(
-        config=config,
+        config=_with_key_file(config),
         backend=location.backend,
         model_path=location.model_path,
         model_folder=location.folder,
@@ -162,16 +162,41 @@ def tokenizer_template(arguments: Arguments) -> tuple[str | None, str | None]:
 
 def _overrides(arguments: Arguments) -> dict[str, Any]:
     """What the command line says about options that files may set too."""
-    server = {
-        "host": arguments.host,
-        "port": arguments.port,
-        "served_model_name": arguments.served_model_name,
-        "api_key": arguments.api_key,
-    }
-    given: dict[str, Any] = {"server": {key: value for key, value in server.items() if value is not None}}
+    given: dict[str, Any] = {}
+    for name, flag in FLAGS.items():
+        value = getattr(arguments, name)
+        if flag.option is not None and value is not None and value != ():
+            section, option = flag.option.split(".")
+            given.setdefault(section, {})[option] = _raw(value)
     if arguments.debug_llg:
         given["llguidance"] = {"log_level": 2}
-    return {section: options for section, options in given.items() if options}
+    merged: dict[str, Any] = merge(given, assigned(arguments.set))
+    return merged
+
+
+def _raw(value: Any) -> Any:
+    """A flag's value as JSON has it; a path counts from the current folder."""
+    if isinstance(value, Path):
+        return str(value.absolute())
+    if isinstance(value, tuple):
+        return value[0] if len(value) == 1 else list(value)
+    return value
+
+
+def _with_key_file(config: Config) -> Config:
+    """The configuration with the keys of ``server.api_key_file`` among the others.
+
+    Raises:
+        ConfigError: the file is wrong, or a key has two entries, whose limits might differ.
+    """
+    server = config.server
+    keys = list(server.api_keys)
+    if server.api_key_file is not None:
+        keys += read_key_file(Path(server.api_key_file))
+    if len({key.key for key in keys}) < len(keys):
+        raise ConfigError("the same key is in server.api_keys or server.api_key_file twice")
+    server = server.model_copy(update={"api_keys": keys})
+    return config.model_copy(update={"server": server})
 
 
 def _config_files(arguments: Arguments) -> Iterator[Path]:

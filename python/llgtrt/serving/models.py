@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 import json
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
-from llgtrt.serving.errors import ModelNotFoundError, RequestError
+from llgtrt.config import ConfigError
+from llgtrt.serving.errors import ModelNotFoundError, RequestError, quote
 from llgtrt.serving.sampling import now
 
 
@@ -20,6 +22,8 @@ class ServedModel:
         adapters: names of LoRA adapters, each of which can be asked for as a model too.
         any_name: whatever a request calls the model, it means this one.
         created: when it was loaded, in seconds since the epoch.
+        other_names: names that requests may use instead; answers give ``name``.
+        aliases: names that are not listed, each with the name or the adapter that it stands for.
     """
 
     name: str
@@ -27,14 +31,32 @@ class ServedModel:
     adapters: tuple[str, ...] = ()
     created: int = field(default_factory=now)
     any_name: bool = False
+    other_names: tuple[str, ...] = ()
+    aliases: Mapping[str, str] = field(default_factory=dict)
+
+    def __post_init__(self) -> None:
+        """Checks the aliases.
+
+        Raises:
+            ConfigError: an alias stands for nothing that is served.
+        """
+        names = (self.name, *self.other_names, *self.adapters)
+        for alias, meant in self.aliases.items():
+            if alias in names:
+                raise ConfigError(f"server.model_aliases: {alias} is the name of a model or adapter already")
+            if meant not in names:
+                raise ConfigError(
+                    f"server.model_aliases: {alias}: no model or adapter is called {quote(meant)} here"
+                )
 
     def resolve(self, name: str | None) -> str:
-        """The name to answer with. No name, or an empty one, is the served model.
+        """The name to answer with: the model's first, or an adapter's. No name is the model.
 
         Raises:
             ModelNotFoundError: another model was asked for.
         """
-        if not name:
+        name = self.aliases.get(name, name) if name else self.name
+        if name in self.other_names:
             return self.name
         if name != self.name and name not in self.adapters and not self.any_name:
             raise ModelNotFoundError(name, self.name)
@@ -54,9 +76,9 @@ class ServedModel:
         return lora_model
 
     def objects(self) -> list[dict[str, Any]]:
-        """The model, then its adapters."""
-        adapters = [{**self.object(name), "parent": self.name} for name in self.adapters]
-        return [self.object(), *adapters]
+        """The model under each of its names, then its adapters."""
+        models = [self.object(name) for name in (self.name, *self.other_names)]
+        return models + [{**self.object(name), "parent": self.name} for name in self.adapters]
 
     def object(self, name: str | None = None) -> dict[str, Any]:
         """OpenAI's model object; ``max_model_len`` is what vLLM calls the context length."""
@@ -65,6 +87,7 @@ class ServedModel:
             "object": "model",
             "created": self.created,
             "owned_by": "llgtrt",
+            "root": self.name,
             "max_model_len": self.max_sequence_tokens,
         }
 

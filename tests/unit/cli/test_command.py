@@ -3,6 +3,7 @@
 import subprocess
 import sys
 from collections.abc import Callable
+from dataclasses import replace
 from pathlib import Path
 
 import json5
@@ -61,10 +62,18 @@ def test_no_engine(parse: Perform) -> None:
 
 
 def test_every_flag(parse: Perform) -> None:
-    short = "-H h -p 1 -E e -T t -C a -C b -d -D -q"
+    short = (
+        "-H h -p 1 -E e -T t -C a -C b -d -D -q -a m -a n -c 1 -np 2 -b 3 -ngl 4 -t 5 -tb 6"
+        " --ssl-key-file sk --ssl-cert-file sc"
+    )
+    like_vllm = "--model e --max-model-len 1 --max-num-seqs 2 --max-num-batched-tokens 3 --alias m --alias n"
+    like_llama_server = "-m e --ctx-size 1 --parallel 2 --batch-size 3 --n-gpu-layers 4 --threads-batch 6"
     long = (
         "--host h --port 1 --engine e --tokenizer t --config a --config b --debug --debug-llg --quiet"
         " --backend sim --served-model-name m --api-key k --chat-template c --lora-root l"
+        " --api-key l --api-key-file kf --ssl-keyfile sk --ssl-certfile sc --ssl-ca-certs ca --root-path /r"
+        " --served-model-name n --max-seq-len 1 --max-batch-size 2 --max-num-tokens 3 --gpu-layers 4"
+        " --threads 5 --batch-threads 6 --set a.b=1 --set c.d=[1,2]"
         " --print-config --print-complete-config --print-chat-template --test-py"
     )
     expected = Arguments(
@@ -76,8 +85,20 @@ def test_every_flag(parse: Perform) -> None:
         debug=True,
         debug_llg=True,
         quiet=True,
+        served_model_name=("m", "n"),
+        ssl_keyfile=Path("sk"),
+        ssl_certfile=Path("sc"),
+        max_seq_len=1,
+        max_batch_size=2,
+        max_num_tokens=3,
+        gpu_layers=4,
+        threads=5,
+        batch_threads=6,
     )
     assert parse(short.split()) == expected
+    known = Arguments(engine=Path("e"), max_seq_len=1, max_batch_size=2, max_num_tokens=3)
+    assert parse(like_vllm.split()) == replace(known, served_model_name=("m", "n"))
+    assert parse(like_llama_server.split()) == replace(known, gpu_layers=4, batch_threads=6)
     everything = parse(long.split())
     assert everything == Arguments(
         host="h",
@@ -89,8 +110,20 @@ def test_every_flag(parse: Perform) -> None:
         debug_llg=True,
         quiet=True,
         backend="sim",
-        served_model_name="m",
-        api_key="k",
+        served_model_name=("m", "n"),
+        api_key=("k", "l"),
+        api_key_file=Path("kf"),
+        ssl_keyfile=Path("sk"),
+        ssl_certfile=Path("sc"),
+        ssl_ca_certs=Path("ca"),
+        root_path="/r",
+        max_seq_len=1,
+        max_batch_size=2,
+        max_num_tokens=3,
+        gpu_layers=4,
+        threads=5,
+        batch_threads=6,
+        set=("a.b=1", "c.d=[1,2]"),
         chat_template=Path("c"),
         lora_root=Path("l"),
         print_config=True,
@@ -103,13 +136,24 @@ def test_every_flag(parse: Perform) -> None:
 def test_every_flag_has_a_variable_and_the_command_line_wins(
     parse: Perform, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    values = {"text": "x", "path": "x", "port": "1", "paths": "a:b", "choice": "sim", "switch": "1"}
+    values = {
+        "text": "x",
+        "texts": "one, two\n\n  server.host='a b'\n",
+        "number": "1",
+        "path": "x",
+        "port": "1",
+        "paths": "a:b",
+        "choice": "sim",
+        "switch": "1",
+    }
     for name, flag in FLAGS.items():
         monkeypatch.setenv(environment_variable(name), values[flag.kind])
     arguments = parse([])
     assert all(getattr(arguments, name) != getattr(Arguments(), name) for name in FLAGS)
     assert (arguments.config, arguments.port) == ((Path("a"), Path("b")), 1)
+    assert arguments.set == arguments.api_key == ("one, two", "server.host='a b'")
     assert parse(["-p", "2"]).port == 2
+    assert parse(["--api-key", "x"]).api_key == ("x",)
     assert parse(["other"]).engine == Path("other")
 
 

@@ -43,6 +43,9 @@ def _value(kind: Any, field: FieldInfo) -> st.SearchStrategy[Any]:
         sizes = [getattr(constraint, "min_length", 0) for constraint in field.metadata]
         items = _value(arguments[0], FieldInfo(annotation=arguments[0]))
         return st.lists(items, min_size=max(sizes, default=0), max_size=3)
+    if origin is dict:
+        items = _value(arguments[1], FieldInfo(annotation=arguments[1]))
+        return st.dictionaries(_TEXT, items, max_size=3)
     if isinstance(kind, type) and issubclass(kind, Section):
         return raw_section(kind)
     low, high = _bounds(field)

@@ -35,7 +35,7 @@ def test_defaults() -> None:
 
 def test_the_command_line_wins_over_files(engine: Path, tmp_path: Path) -> None:
     file = write(tmp_path / "a.json5", {"server": {"port": 1, "host": "h", "api_key": "k", "max_n": 5}})
-    settings = load_settings(Arguments(engine=engine, config=(file,), port=2, served_model_name="m"))
+    settings = load_settings(Arguments(engine=engine, config=(file,), port=2, served_model_name=("m",)))
     server = settings.config.server
     assert (server.port, server.host, server.api_key) == (2, "h", "k")
     assert settings.served_model_name == "m"
@@ -111,7 +111,7 @@ def test_log_level() -> None:
 
 
 def test_the_key_is_in_no_representation() -> None:
-    assert "secret" not in repr(load_settings(Arguments(backend="sim", api_key="secret")))
+    assert "secret" not in repr(load_settings(Arguments(backend="sim", api_key=("secret",))))
 
 
 def test_native_config_has_exactly_what_rust_reads(
