@@ -278,7 +278,7 @@ def test_the_removed_probability_is_reported(trtllm: ServerProcess) -> None:
     request = {
         "messages": [{"role": "user", "content": "A color"}],
         "response_format": schema,
-        "max_tokens": 30,
+        "max_tokens": 60,
         "logprobs": True,
         "return_removed_mass": True,
     }

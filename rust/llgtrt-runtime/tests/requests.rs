@@ -71,22 +71,32 @@ fn constrained_answers_parse_and_count_forced_tokens() {
 
 #[test]
 fn constrained_answers_are_complete_at_every_limit() {
-    let runtime = start(sim("{}"), 64);
-    for limit in 29..60 {
-        let mut request = request("a person", OutputFormat::Final);
-        request.grammar = Some(schema(PERSON));
+    // A model that would go on for longer than any of the limits.
+    let script =
+        serde_json::json!({"text": "script", "script": format!(r#"{{"name":"{}"#, "no ".repeat(100))});
+    let runtime = start(sim(&script.to_string()), 64);
+    let mut request = request("a person", OutputFormat::Final);
+    request.grammar = Some(schema(&PERSON.replace(r#""maxLength":8"#, r#""maxLength":300"#)));
+    request.n = 2;
+    let mut shortest = None;
+    for limit in 1..80 {
         request.max_tokens = Some(limit);
-        request.n = 2;
-        let handle = submit(&runtime, request);
+        let handle = submit(&runtime, request.clone());
         let payloads = read_all(&runtime, &handle);
         let (texts, last) = collect(payloads);
-        assert_eq!(last.error, None);
+        if let Some(error) = last.error {
+            assert_eq!((error.param.as_deref(), shortest), (Some("max_tokens"), None));
+            continue;
+        }
+        shortest.get_or_insert(limit);
         assert!(last.usage.expect("usage").completion_tokens <= 2 * u64::from(limit));
-        for text in &texts {
+        for (text, choice) in texts.iter().zip(&last.choices) {
+            assert_eq!(choice.finish, Some(ChoiceFinish::Length));
             let value: serde_json::Value = serde_json::from_str(text).expect(text);
             assert!(value["age"].is_u64() && value["name"].is_string(), "{value}");
         }
     }
+    assert!(shortest.is_some_and(|limit| limit < 24), "{shortest:?}");
 }
 
 #[test]
