@@ -37,6 +37,7 @@ from llgtrt.serving import (
     CompletionService,
     ServedModel,
     TokenLimits,
+    TritonService,
     ValidateService,
 )
 
@@ -118,6 +119,7 @@ def build_services(
         default_max_tokens=server.default_max_tokens,
         clamp_max_tokens=server.max_tokens_beyond_context == "clamp",
     )
+    completions = CompletionService(engine, model, limits=limits)
     return Services(
         engine=engine,
         model=model,
@@ -128,7 +130,8 @@ def build_services(
             formats=AnswerFormats.of_model(engine, template.source, settings.config.tools.parser),
             limits=limits,
         ),
-        completions=CompletionService(engine, model, limits=limits),
+        completions=completions,
+        triton=TritonService(engine, model, completions, server.max_n),
         validate=ValidateService(engine),
         server=server,
         metrics=metrics,
