@@ -25,7 +25,7 @@ BUILD_ENV := build_env="$$($(BIN)/python build_backend/llgtrt_build.py --env)"; 
 UV_LOCK := $(BIN)/uv pip compile --quiet --universal --python-version 3.10 --generate-hashes \
 	--custom-compile-command 'make lock'
 
-.PHONY: help setup demo test lint format bench truth truth-fuzz lock wheel clean
+.PHONY: help setup demo test hostile lint format bench truth truth-fuzz lock wheel clean
 
 help: ## List the commands
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-10s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
@@ -38,6 +38,13 @@ demo: setup ## Start a server, stream an answer under a JSON schema, check it, s
 test: setup ## Run all tests: Rust, then Python
 	$(BUILD_ENV) cargo test --release --locked --workspace --exclude llgtrt-py
 	$(BIN)/python -m pytest
+
+HOSTILE_CORPUS := target/hostile-corpus.jsonl
+$(HOSTILE_CORPUS): rust/llgtrt-schema/tests/corpus/mod.rs rust/llgtrt-schema/examples/hostile_corpus.rs
+	cargo run --release --locked --quiet -p llgtrt-schema --example hostile_corpus > $@
+
+hostile: setup $(HOSTILE_CORPUS) ## Run the whole hostile suite, on a machine that does nothing else (about 15 minutes)
+	LLGTRT_HOSTILE=full $(BIN)/python -m pytest tests/hostile
 
 lint: setup ## Check formatting, lints, types and the native module's stub
 	@scripts/lint.sh

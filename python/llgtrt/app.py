@@ -12,6 +12,7 @@ import resource
 import socket
 import ssl
 import sys
+from concurrent.futures import ThreadPoolExecutor
 
 import uvloop
 
@@ -37,9 +38,12 @@ from llgtrt.serving import (
     CompletionService,
     ServedModel,
     TokenLimits,
-    TritonService,
     ValidateService,
+    started_threads,
 )
+from llgtrt.serving.offload import MOST_THREADS as WORK_THREADS
+from llgtrt.serving.validate import MAX_AT_ONCE as MOST_REPORTS
+from llgtrt.serving.validate import THREAD_NAME as VALIDATE_THREAD_NAME
 
 logger = logging.getLogger("llgtrt")
 
@@ -95,6 +99,7 @@ def build_services(
     engine: AsyncEngine,
     template: ChatTemplate,
     processor: ProcessorPool | None = None,
+    validate_threads: ThreadPoolExecutor | None = None,
 ) -> Services:
     """The use cases on a loaded engine."""
     server = settings.config.server
@@ -119,7 +124,6 @@ def build_services(
         default_max_tokens=server.default_max_tokens,
         clamp_max_tokens=server.max_tokens_beyond_context == "clamp",
     )
-    completions = CompletionService(engine, model, limits=limits)
     return Services(
         engine=engine,
         model=model,
@@ -130,9 +134,8 @@ def build_services(
             formats=AnswerFormats.of_model(engine, template.source, settings.config.tools.parser),
             limits=limits,
         ),
-        completions=completions,
-        triton=TritonService(engine, model, completions, server.max_n),
-        validate=ValidateService(engine),
+        completions=CompletionService(engine, model, limits=limits),
+        validate=ValidateService(engine, validate_threads),
         server=server,
         metrics=metrics,
     )
@@ -140,6 +143,7 @@ def build_services(
 
 async def _serve(settings: Settings, listeners: list[socket.socket], tls: ssl.SSLContext | None) -> int:
     signals = Signals()
+    asyncio.get_running_loop().set_default_executor(_threads("llgtrt-work", WORK_THREADS))
     # The file is run before the model is loaded: what is wrong with it shows at once.
     file = settings.input_processor
     kind = None if file is None else await asyncio.to_thread(load_processor_class, file)
@@ -150,7 +154,8 @@ async def _serve(settings: Settings, listeners: list[socket.socket], tls: ssl.SS
         template = load_chat_template(settings, dataclasses.asdict(engine.model_info))
         if kind is not None and file is not None:
             processor = await start_processor(kind, file, settings, engine, template)
-        services = build_services(settings, engine, template, processor)
+        validate_threads = _threads(VALIDATE_THREAD_NAME, MOST_REPORTS)
+        services = build_services(settings, engine, template, processor, validate_threads)
         _say_what_is_served(settings, services)
         # What was loaded so far stays for good: the garbage collector need not look at it again.
         gc.collect()
@@ -162,6 +167,13 @@ async def _serve(settings: Settings, listeners: list[socket.socket], tls: ssl.SS
         await _stop(engine, code)
         if processor is not None and not await asyncio.to_thread(processor.stop, PROCESSOR_STOP_S):
             exit_now(code, "the input processor does not return; leaving it behind")
+
+
+def _threads(name: str, count: int) -> ThreadPoolExecutor:
+    try:
+        return started_threads(name, count)
+    except RuntimeError as error:
+        raise ConfigError(f"cannot start {count} threads: {error} (ulimit -u and -v)") from error
 
 
 async def _stop(engine: AsyncEngine, code: int) -> None:

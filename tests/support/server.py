@@ -44,8 +44,12 @@ def llgtrt_executable() -> str:
 
 
 def clean_environment() -> dict[str, str]:
-    """The environment without LLGTRT_* variables, which would change the configuration under test."""
-    return {name: value for name, value in os.environ.items() if not name.startswith("LLGTRT_")}
+    """The environment without variables that would change the server under test."""
+    return {
+        name: value
+        for name, value in os.environ.items()
+        if not name.startswith("LLGTRT_") and name != "RUST_BACKTRACE"
+    }
 
 
 def run_llgtrt(

@@ -18,7 +18,7 @@ from starlette.types import Message, Receive, Scope, Send
 from llgtrt.api.errors import RequestTimeoutError, describe, error_event, error_response
 from llgtrt.api.metrics import HttpMetrics
 from llgtrt.api.record import note, note_answer
-from llgtrt.engine import Delta, Sink, StreamCancelledError
+from llgtrt.engine import Sink, StreamCancelledError
 from llgtrt.serving import Generation
 
 PING = b": ping\n\n"
@@ -62,7 +62,6 @@ class GenerationResponse(Response, ABC):
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         """Delivers the generation, or cancels it with its client."""
         self._task = asyncio.current_task()
-        self._metrics.generation()
         note(scope, stream=self._generation.streaming)
         self._abort_connection = scope.get("extensions", {}).get("llgtrt.abort")
         self._active_at = self._loop.time()
@@ -161,10 +160,10 @@ class JsonGenerationResponse(GenerationResponse):
         except Exception as error:
             failure = error_response(self._generation.explain(error))
             note(scope, error=failure.error_code)
-            response: Response = failure.for_route(scope)
+            response: Response = failure
         else:
             note_answer(scope, delta)
-            response = self._answer(delta)
+            response = Response(to_json(self._generation.response(delta)), media_type="application/json")
         start: Message = {
             "type": "http.response.start",
             "status": response.status_code,
@@ -172,10 +171,6 @@ class JsonGenerationResponse(GenerationResponse):
         }
         await self._write(send, start)
         await self._write(send, {"type": "http.response.body", "body": response.body, "more_body": False})
-
-    def _answer(self, delta: Delta) -> Response:
-        """The response for a complete generation."""
-        return Response(to_json(self._generation.response(delta)), media_type="application/json")
 
 
 class SseGenerationResponse(GenerationResponse):
@@ -204,7 +199,7 @@ class SseGenerationResponse(GenerationResponse):
                                 send, {"type": "http.response.body", "body": body, "more_body": True}
                             )
                         raise payload.error
-                    if not body and not stream.finished:
+                    if not body:
                         continue
                 elif payload.error is not None:
                     raise payload.error
@@ -231,6 +226,5 @@ class SseGenerationResponse(GenerationResponse):
             else:
                 note(scope, error=describe(error)[1]["error"]["code"])
                 await self._write(
-                    send,
-                    {"type": "http.response.body", "body": error_event(error, scope), "more_body": False},
+                    send, {"type": "http.response.body", "body": error_event(error), "more_body": False}
                 )

@@ -12,7 +12,6 @@ from starlette.requests import Request
 from starlette.responses import Response
 from starlette.types import Receive, Scope, Send
 
-from llgtrt.api.error_forms import error_form
 from llgtrt.api.record import note
 from llgtrt.engine import LlgtrtError
 from llgtrt.serving import ModelNotFoundError, RequestError
@@ -104,6 +103,9 @@ def describe(error: BaseException) -> tuple[int, dict[str, Any], dict[str, str]]
     if isinstance(error, RequestTimeoutError):
         body = error_object("The request took too long.", SERVER_ERROR, None, "request_timeout")
         return 504, body, dict(DO_NOT_RETRY)
+    if isinstance(error, MemoryError):
+        body = error_object("The server is out of memory.", SERVER_ERROR, None, "out_of_memory")
+        return 503, body, {"retry-after": RETRY_AFTER_S["overloaded"]}
     if isinstance(error, RequestValidationError):
         # Parameters in the path or the query: bodies are read by hand.
         first = error.errors()[0]
@@ -119,23 +121,16 @@ def describe(error: BaseException) -> tuple[int, dict[str, Any], dict[str, str]]
 
 
 class ErrorResponse(Response):
-    """An error object, whose code goes into the log. Its form is that of the protocol of the route."""
+    """An error object, whose code goes into the log."""
 
     def __init__(self, error: BaseException) -> None:
-        status, self._object, headers = describe(error)
-        self.error_code = self._object["error"]["code"] or self._object["error"]["type"]
-        super().__init__(to_json(self._object), status, headers, "application/json")
-
-    def for_route(self, scope: Scope) -> ErrorResponse:
-        """The same error in the form of the route of a request."""
-        self.body = to_json(error_form(scope).body(self._object))
-        self.headers["content-length"] = str(len(self.body))
-        return self
+        status, body, headers = describe(error)
+        self.error_code = body["error"]["code"] or body["error"]["type"]
+        super().__init__(to_json(body), status, headers, "application/json")
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         """Sends it."""
         note(scope, error=self.error_code)
-        self.for_route(scope)
         await super().__call__(scope, receive, send)
 
 
@@ -157,7 +152,6 @@ async def handle_error(request: Request, error: Exception) -> Response:
     return error_response(error)
 
 
-def error_event(error: BaseException, scope: Scope) -> bytes:
-    """Server-sent events for an error after the headers were sent, in the form of the request's route."""
-    form = error_form(scope)
-    return form.event(form.body(describe(error)[1]))
+def error_event(error: BaseException) -> bytes:
+    """A server-sent event for an error after the headers were sent, and the mark that nothing follows."""
+    return b"data: " + to_json(describe(error)[1]) + b"\n\ndata: [DONE]\n\n"

@@ -6,12 +6,10 @@ from llgtrt.serving.completion import CompletionService
 from llgtrt.serving.errors import ModelNotFoundError, RequestError
 from llgtrt.serving.generation import Generation
 from llgtrt.serving.models import ServedModel
-from llgtrt.serving.offload import in_proportion
+from llgtrt.serving.offload import in_proportion, started_threads
 from llgtrt.serving.prompt import ChatPrompts
 from llgtrt.serving.protocol import ChatRequest, CompletionRequest, ValidateRequest, parse_request
-from llgtrt.serving.protocol.triton import TritonRequest
 from llgtrt.serving.sampling import TokenLimits
-from llgtrt.serving.triton import TritonService
 from llgtrt.serving.validate import ValidateService
 
 __all__ = [
@@ -26,10 +24,9 @@ __all__ = [
     "RequestError",
     "ServedModel",
     "TokenLimits",
-    "TritonRequest",
-    "TritonService",
     "ValidateRequest",
     "ValidateService",
     "in_proportion",
     "parse_request",
+    "started_threads",
 ]

@@ -13,13 +13,16 @@ MAX_AT_ONCE = 32
 """Reports in progress. Each holds a thread that only waits; the work is done in the core's compile slots."""
 
 
+THREAD_NAME = "llgtrt-validate"
+
+
 class ValidateService:
     """Reports on grammars with the tokenizer of the served model."""
 
-    def __init__(self, engine: AsyncEngine) -> None:
+    def __init__(self, engine: AsyncEngine, threads: ThreadPoolExecutor | None = None) -> None:
+        """``threads`` are not the loop's own: prompts are rendered there, and must not wait for grammars."""
         self._engine = engine
-        # Not the loop's own threads: prompts are rendered there, and must not wait for grammars.
-        self._threads = ThreadPoolExecutor(MAX_AT_ONCE, thread_name_prefix="llgtrt-validate")
+        self._threads = threads or ThreadPoolExecutor(MAX_AT_ONCE, thread_name_prefix=THREAD_NAME)
         self._running = 0
 
     async def report(self, request: ValidateRequest) -> bytes:

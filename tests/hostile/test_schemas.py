@@ -1,0 +1,94 @@
+"""Schemas that are dear to compile: each is answered, and the next client's schema is as well."""
+
+from __future__ import annotations
+
+import itertools
+import time
+from collections.abc import Iterable
+from concurrent.futures import ThreadPoolExecutor
+from typing import Any
+
+import httpx
+import pytest
+
+from support.api import CHAT, chat, ok
+from support.hostile.figures import record
+from support.hostile.form import FULL
+from support.hostile.schemas import CORPUS, SCHEMAS, Schema, corpus
+from support.hostile.verdict import fault_of
+from support.hostile.watch import watched
+from support.server import ServerProcess
+
+ANSWERED = {200, 400, 422}
+"""Taken, refused, or taken with an answer that could not be made to fit."""
+_fresh = itertools.count()
+
+
+def ask(server: ServerProcess, schema: Any, path: str = CHAT) -> httpx.Response:
+    body = (
+        chat(max_tokens=20, guided_json=schema)
+        if path == CHAT
+        else {"json_schema": schema, "instances": [[1, 2], {"a": 1}, "a"]}
+    )
+    return httpx.post(server.base_url + path, json=body, timeout=110)
+
+
+def simple(server: ServerProcess) -> dict[str, Any]:
+    """Asks under a schema that nobody has asked for before: it must be compiled."""
+    properties = {f"name{next(_fresh)}": {"type": "integer"}}
+    schema = {"type": "object", "properties": properties, "required": list(properties)}
+    return ok(httpx.post(server.base_url + CHAT, json=chat(max_tokens=60, guided_json=schema), timeout=110))
+
+
+def check(name: str, response: httpx.Response) -> None:
+    fault = fault_of(response.status_code, response.headers["content-type"], response.content)
+    assert fault is None, (name, fault)
+    assert response.status_code in ANSWERED, (name, response.text)
+
+
+def one_after_another(server: ServerProcess, case: str, schemas: Iterable[tuple[str, Schema]]) -> None:
+    statuses: list[int] = []
+    longest = (0.0, "")
+    with watched(server, case):
+        for name, schema in schemas:
+            began = time.monotonic()
+            response = ask(server, schema)
+            longest = max(longest, (time.monotonic() - began, name))
+            check(name, response)
+            statuses.append(response.status_code)
+            simple(server)
+    overruns = server.metric("llgtrt_grammar_overruns_total")
+    if FULL:
+        # The budget is counted in steps, and ends each long before its time is over.
+        assert overruns == 0
+    taken = sum(status != 400 for status in statuses)
+    record(
+        case,
+        f"{len(statuses)} answered, {taken} of them taken; longest {longest[0]:.1f} s "
+        f"({longest[1]}); {overruns:.0f} beyond their time",
+    )
+
+
+def test_each_is_answered_and_the_next_one_too(attacked: ServerProcess) -> None:
+    one_after_another(attacked, "hostile schemas", SCHEMAS.items())
+
+
+@pytest.mark.full_form
+@pytest.mark.timeout(1800)
+def test_the_whole_corpus_of_the_compiler(attacked: ServerProcess) -> None:
+    assert CORPUS.is_file(), "`make hostile` writes it"
+    one_after_another(attacked, "hostile schemas, all", corpus())
+
+
+@pytest.mark.parametrize("path", [CHAT, "/v1/grammar/validate"])
+def test_all_at_once_keep_nobody_out(attacked: ServerProcess, path: str) -> None:
+    with watched(attacked, f"hostile schemas at once, {path}"), ThreadPoolExecutor(10) as pool:
+        # Another key makes another schema: nothing comes from the cache.
+        hostile = [
+            pool.submit(ask, attacked, {**schema, "$comment": path}, path) for schema in SCHEMAS.values()
+        ]
+        others = [pool.submit(simple, attacked) for _ in range(6)]
+        for name, response in zip(SCHEMAS, hostile, strict=True):
+            check(name, response.result())
+        for other in others:
+            assert other.result()["choices"][0]["finish_reason"] in ("stop", "length")

@@ -1,0 +1,109 @@
+"""A health probe in a process of its own, as a load balancer's is: each time on a new connection.
+
+``python probe.py PORT`` probes until its standard input ends, and then prints what it saw as JSON.
+"""
+
+from __future__ import annotations
+
+import http.client
+import json
+import select
+import subprocess
+import sys
+import time
+from dataclasses import dataclass
+from types import TracebackType
+
+INTERVAL_S = 0.02
+TIMEOUT_S = 10.0
+"""As long as a patient supervisor waits; a machine that is merely busy stays far below."""
+PATHS = ("/v1/health/live", "/v1/health/ready")
+
+
+@dataclass(frozen=True, slots=True)
+class ProbeReport:
+    """What a probe saw.
+
+    Attributes:
+        count: probes that were sent.
+        failures: what went wrong, as text; at most 20.
+        p99_ms: 99th percentile of the time to the whole answer, in milliseconds.
+        max_ms: the longest.
+    """
+
+    count: int
+    failures: list[str]
+    p99_ms: float
+    max_ms: float
+
+    def __str__(self) -> str:
+        return f"{self.count} probes, p99 {self.p99_ms:.1f} ms, longest {self.max_ms:.1f} ms"
+
+
+class HealthProbe:
+    """Probes a server from another process while the context is open; ``report`` is there afterwards."""
+
+    def __init__(self, port: int) -> None:
+        self.report: ProbeReport
+        self._process = subprocess.Popen(
+            [sys.executable, __file__, str(port)], stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True
+        )
+
+    def __enter__(self) -> HealthProbe:
+        assert self._process.stdout is not None
+        assert self._process.stdout.readline() == "probing\n"
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        output, _ = self._process.communicate(timeout=4 * TIMEOUT_S)
+        self.report = ProbeReport(**json.loads(output))
+
+    def check(self, most_p99_ms: float | None = None) -> None:
+        """Fails if a probe was not answered 200 in time, or the 99th percentile is above a bound."""
+        assert self.report.count > 0
+        assert not self.report.failures, self.report.failures
+        if most_p99_ms is not None:
+            assert self.report.p99_ms < most_p99_ms, str(self.report)
+
+
+def _probe(port: int, path: str) -> str | None:
+    """What is wrong; nothing in most cases."""
+    connection = http.client.HTTPConnection("127.0.0.1", port, timeout=TIMEOUT_S)
+    try:
+        connection.request("GET", path)
+        response = connection.getresponse()
+        body = response.read()
+    except (OSError, http.client.HTTPException) as error:
+        return f"{path}: {type(error).__name__}: {error}"
+    finally:
+        connection.close()
+    return None if response.status == 200 else f"{path}: {response.status}: {body[:200].decode()}"
+
+
+def main(port: int) -> None:
+    """The probing process."""
+    print("probing", flush=True)
+    times: list[float] = []
+    failures: list[str] = []
+    while True:
+        began = time.perf_counter()
+        failure = _probe(port, PATHS[len(times) % len(PATHS)])
+        times.append((time.perf_counter() - began) * 1000)
+        if failure is not None:
+            failures.append(failure)
+        if select.select([sys.stdin], [], [], INTERVAL_S)[0]:
+            break
+    times.sort()
+    report = {
+        "count": len(times),
+        "failures": failures[:20],
+        "p99_ms": times[min(len(times) - 1, len(times) * 99 // 100)],
+        "max_ms": times[-1],
+    }
+    print(json.dumps(report))
+
+
+if __name__ == "__main__":
+    main(int(sys.argv[1]))
