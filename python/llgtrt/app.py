@@ -38,6 +38,7 @@ from llgtrt.serving import (
     CompletionService,
     ServedModel,
     TokenLimits,
+    TritonService,
     ValidateService,
     started_threads,
 )
@@ -124,6 +125,7 @@ def build_services(
         default_max_tokens=server.default_max_tokens,
         clamp_max_tokens=server.max_tokens_beyond_context == "clamp",
     )
+    completions = CompletionService(engine, model, limits=limits)
     return Services(
         engine=engine,
         model=model,
@@ -134,7 +136,8 @@ def build_services(
             formats=AnswerFormats.of_model(engine, template.source, settings.config.tools.parser),
             limits=limits,
         ),
-        completions=CompletionService(engine, model, limits=limits),
+        completions=completions,
+        triton=TritonService(engine, model, completions, server.max_n),
         validate=ValidateService(engine, validate_threads),
         server=server,
         metrics=metrics,

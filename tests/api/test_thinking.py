@@ -63,7 +63,7 @@ def both(http: httpx.Client, **fields: Any) -> tuple[dict[str, Any], dict[str, A
 
 
 @pytest.mark.parametrize("fields", [{}, {"response_format": FORMAT}])
-def test_thinking_is_apart_from_the_answer(thinker: httpx.Client, fields: dict[str, Any]) -> None:
+def test_p16_thinking_is_apart_from_the_answer(thinker: httpx.Client, fields: dict[str, Any]) -> None:
     choice, usage = both(thinker, **fields)
     message = choice["message"]
     assert message["reasoning_content"] == message["reasoning"] == 'First </thin, then {"n": 0}.'

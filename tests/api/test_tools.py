@@ -142,7 +142,7 @@ def test_a_call_is_made(openai: OpenAI, choice: Any) -> None:
         },
     ],
 )
-def test_a_stream_gives_the_same_message(http: httpx.Client, fields: dict[str, Any]) -> None:
+def test_p13_a_stream_gives_the_same_message(http: httpx.Client, fields: dict[str, Any]) -> None:
     for seed in range(4):
         body = {**chat(), "tools": TOOLS, **fields, "seed": seed}
         whole = ok(http.post(CHAT, json=body))
@@ -160,7 +160,7 @@ def test_a_stream_gives_the_same_message(http: httpx.Client, fields: dict[str, A
             assert "tool_call" not in (message["content"] or "")
 
 
-def test_a_cut_call_is_length_with_its_arguments_so_far(openai: OpenAI) -> None:
+def test_p10_a_cut_call_is_length_with_its_arguments_so_far(openai: OpenAI) -> None:
     choice: Any = {"type": "function", "function": {"name": "get_weather"}}
     completion: Any = openai.chat.completions.create(
         **chat(max_tokens=58), tools=TOOLS, tool_choice=choice, extra_body={"at_limit": "cut"}
@@ -190,7 +190,7 @@ def script(tmp_path_factory: pytest.TempPathFactory) -> Any:
         yield process
 
 
-def test_auto_gives_text_and_calls(script: ServerProcess) -> None:
+def test_p9_auto_gives_text_and_calls(script: ServerProcess) -> None:
     with OpenAI(base_url=f"{script.base_url}/v1", api_key="x", max_retries=0) as client:
         completion: Any = client.chat.completions.create(**chat(), tools=TOOLS)
         (answer,) = completion.choices
@@ -250,7 +250,7 @@ def test_answers_are_as_openai_describes_them(script: ServerProcess, shared_data
                 check("CreateChatCompletionStreamResponse", one)
 
 
-def test_one_call_only(script: ServerProcess) -> None:
+def test_p14_one_call_only(script: ServerProcess) -> None:
     with httpx.Client(base_url=script.base_url) as http:
         body = ok(http.post(CHAT, json={**chat(), "tools": TOOLS, "parallel_tool_calls": False}))
     (call,) = body["choices"][0]["message"]["tool_calls"]

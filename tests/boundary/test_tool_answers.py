@@ -175,7 +175,7 @@ def check_calls(events: list[Event]) -> list[tuple[str, str]]:
 
 
 @pytest.mark.parametrize("one", FORMATS, ids=lambda one: one.name)
-def test_required_calls_are_valid_and_nothing_else(core: Core, one: ToolFormat) -> None:
+def test_p12_required_calls_are_valid_and_nothing_else(core: Core, one: ToolFormat) -> None:
     plan = AnswerPlan(CONTROL, one, TOOLS, required=True)
     names: set[str] = set()
     for seed in range(12):
@@ -255,7 +255,7 @@ def test_text_before_a_call(core: Core, one: ToolFormat) -> None:
 
 
 @pytest.mark.parametrize("one", [one for one in FORMATS if one.trigger], ids=lambda one: one.name)
-def test_a_call_or_an_answer_of_a_schema(core: Core, one: ToolFormat) -> None:
+def test_p11_a_call_or_an_answer_of_a_schema(core: Core, one: ToolFormat) -> None:
     plan = AnswerPlan(CONTROL, one, TOOLS, answer=ANSWER)
     kinds = set()
     for seed in range(16):

@@ -7,12 +7,13 @@ from typing import Any
 from fastapi import FastAPI
 from fastapi.exceptions import RequestValidationError
 from fastapi.openapi.utils import get_openapi
+from pydantic import BaseModel
 from pydantic.json_schema import models_json_schema
 from starlette.exceptions import HTTPException
 from starlette.middleware import Middleware
 from starlette.middleware.cors import CORSMiddleware
 
-from llgtrt.api import grammar, health, openai
+from llgtrt.api import grammar, health, openai, triton, triton_model
 from llgtrt.api.auth import ApiKeyMiddleware
 from llgtrt.api.browser import BrowserMiddleware
 from llgtrt.api.context import RequestContextMiddleware, UnhandledErrorMiddleware
@@ -20,8 +21,18 @@ from llgtrt.api.docs_page import docs_page
 from llgtrt.api.errors import HttpError, handle_error
 from llgtrt.api.responses import OF_EVERY_ROUTE
 from llgtrt.api.services import Services
+from llgtrt.api.triton_tensors import InferRequest
 from llgtrt.engine import LlgtrtError, __version__
-from llgtrt.serving import ChatRequest, CompletionRequest, RequestError, ValidateRequest
+from llgtrt.serving import ChatRequest, CompletionRequest, RequestError, TritonRequest, ValidateRequest
+
+BODIES: tuple[type[BaseModel], ...] = (
+    ChatRequest,
+    CompletionRequest,
+    InferRequest,
+    TritonRequest,
+    ValidateRequest,
+)
+"""What the bodies of requests hold."""
 
 
 def create_app(services: Services) -> FastAPI:
@@ -41,6 +52,8 @@ def create_app(services: Services) -> FastAPI:
     application.include_router(openai.router)
     application.include_router(grammar.router)
     application.include_router(health.router)
+    application.include_router(triton.router)
+    application.include_router(triton_model.router)
     application.add_route("/docs", docs_page, methods=["GET", "HEAD"], include_in_schema=False)
     for error_type in (RequestError, LlgtrtError, HttpError, HTTPException, RequestValidationError):
         application.add_exception_handler(error_type, handle_error)
@@ -95,7 +108,7 @@ def _openapi(application: FastAPI, with_key: bool) -> dict[str, Any]:
         routes=application.routes,
     )
     _, schemas = models_json_schema(
-        [(model, "validation") for model in (ChatRequest, CompletionRequest, ValidateRequest)],
+        [(model, "validation") for model in BODIES],
         ref_template="#/components/schemas/{model}",
     )
     components = document.setdefault("components", {})

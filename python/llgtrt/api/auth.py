@@ -14,7 +14,17 @@ from llgtrt.api.metrics import HttpMetrics
 from llgtrt.api.record import note
 from llgtrt.config import ApiKey
 
-OPEN_PATHS = frozenset({"/docs", "/health", "/openapi.json", "/v1/health/live", "/v1/health/ready"})
+OPEN_PATHS = frozenset(
+    {
+        "/docs",
+        "/health",
+        "/openapi.json",
+        "/v1/health/live",
+        "/v1/health/ready",
+        "/v2/health/live",
+        "/v2/health/ready",
+    }
+)
 """Denied is the default: a new route needs the key without anybody remembering to say so."""
 
 MINUTE_S = 60.0

@@ -38,14 +38,22 @@ async def read_request(request: Request, server: ServerConfig, model: type[Model
     return await in_proportion(len(body), parse_request, model, body)
 
 
-async def read_json_body(request: Request, *, most_bytes: int, timeout_s: float) -> bytes:
+async def read_json_body(
+    request: Request, *, most_bytes: int, timeout_s: float, any_type: bool = False
+) -> bytes:
     """The body of a JSON request.
+
+    Args:
+        request: the request.
+        most_bytes: a larger body is refused.
+        timeout_s: how long it may take to begin; see ``LEAST_BYTES_PER_S``.
+        any_type: take it whatever type a program says it has, as Triton does.
 
     Raises:
         HttpError: 415 for another content type or an encoding, 413 if it is too large, 408 if it is too slow.
         ClientDisconnect: the client left.
     """
-    _check_content_type(request)
+    _check_content_type(request, any_type)
     _check_content_length(request, most_bytes)
     loop = asyncio.get_running_loop()
     start = loop.time()
@@ -74,7 +82,7 @@ async def read_json_body(request: Request, *, most_bytes: int, timeout_s: float)
             return chunks[0] if len(chunks) == 1 else b"".join(chunks)
 
 
-def _check_content_type(request: Request) -> None:
+def _check_content_type(request: Request, any_type: bool) -> None:
     encoding = request.headers.get("content-encoding", "identity").strip().lower()
     if encoding not in ("", "identity"):
         raise HttpError(415, "Encoded request bodies are not accepted.", param="content-encoding")
@@ -83,6 +91,8 @@ def _check_content_type(request: Request) -> None:
         # A page can send a body without a type to any server, without asking it first.
         if "origin" in request.headers:
             raise HttpError(415, "The content type must be application/json.", param="content-type")
+        return
+    if any_type and "origin" not in request.headers:
         return
     media_type, _, parameters = content_type.partition(";")
     media_type = media_type.strip().lower()

@@ -18,7 +18,17 @@ from llgtrt.logs import REQUEST_ID
 
 logger = logging.getLogger("llgtrt.requests")
 
-PROBES = frozenset({"/health", "/v1/health/live", "/v1/health/ready", "/v1/health/model", "/metrics"})
+PROBES = frozenset(
+    {
+        "/health",
+        "/metrics",
+        "/v1/health/live",
+        "/v1/health/model",
+        "/v1/health/ready",
+        "/v2/health/live",
+        "/v2/health/ready",
+    }
+)
 """Routes that machines ask every few seconds: they are in the metrics, not in the log."""
 
 CLIENT_CLOSED = 499

@@ -18,7 +18,7 @@ from starlette.types import Message, Receive, Scope, Send
 from llgtrt.api.errors import RequestTimeoutError, describe, error_event, error_response
 from llgtrt.api.metrics import HttpMetrics
 from llgtrt.api.record import note, note_answer
-from llgtrt.engine import Sink, StreamCancelledError
+from llgtrt.engine import Delta, Sink, StreamCancelledError
 from llgtrt.serving import Generation
 
 PING = b": ping\n\n"
@@ -62,6 +62,7 @@ class GenerationResponse(Response, ABC):
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         """Delivers the generation, or cancels it with its client."""
         self._task = asyncio.current_task()
+        self._metrics.generation()
         note(scope, stream=self._generation.streaming)
         self._abort_connection = scope.get("extensions", {}).get("llgtrt.abort")
         self._active_at = self._loop.time()
@@ -160,10 +161,10 @@ class JsonGenerationResponse(GenerationResponse):
         except Exception as error:
             failure = error_response(self._generation.explain(error))
             note(scope, error=failure.error_code)
-            response: Response = failure
+            response: Response = failure.for_route(scope)
         else:
             note_answer(scope, delta)
-            response = Response(to_json(self._generation.response(delta)), media_type="application/json")
+            response = self._answer(delta)
         start: Message = {
             "type": "http.response.start",
             "status": response.status_code,
@@ -171,6 +172,10 @@ class JsonGenerationResponse(GenerationResponse):
         }
         await self._write(send, start)
         await self._write(send, {"type": "http.response.body", "body": response.body, "more_body": False})
+
+    def _answer(self, delta: Delta) -> Response:
+        """The response for a complete generation."""
+        return Response(to_json(self._generation.response(delta)), media_type="application/json")
 
 
 class SseGenerationResponse(GenerationResponse):
@@ -199,7 +204,7 @@ class SseGenerationResponse(GenerationResponse):
                                 send, {"type": "http.response.body", "body": body, "more_body": True}
                             )
                         raise payload.error
-                    if not body:
+                    if not body and not stream.finished:
                         continue
                 elif payload.error is not None:
                     raise payload.error
@@ -226,5 +231,6 @@ class SseGenerationResponse(GenerationResponse):
             else:
                 note(scope, error=describe(error)[1]["error"]["code"])
                 await self._write(
-                    send, {"type": "http.response.body", "body": error_event(error), "more_body": False}
+                    send,
+                    {"type": "http.response.body", "body": error_event(error, scope), "more_body": False},
                 )

@@ -12,6 +12,7 @@ from starlette.requests import Request
 from starlette.responses import Response
 from starlette.types import Receive, Scope, Send
 
+from llgtrt.api.error_forms import error_form
 from llgtrt.api.record import note
 from llgtrt.engine import LlgtrtError
 from llgtrt.serving import ModelNotFoundError, RequestError
@@ -121,16 +122,23 @@ def describe(error: BaseException) -> tuple[int, dict[str, Any], dict[str, str]]
 
 
 class ErrorResponse(Response):
-    """An error object, whose code goes into the log."""
+    """An error object, whose code goes into the log. Its form is that of the protocol of the route."""
 
     def __init__(self, error: BaseException) -> None:
-        status, body, headers = describe(error)
-        self.error_code = body["error"]["code"] or body["error"]["type"]
-        super().__init__(to_json(body), status, headers, "application/json")
+        status, self._object, headers = describe(error)
+        self.error_code = self._object["error"]["code"] or self._object["error"]["type"]
+        super().__init__(to_json(self._object), status, headers, "application/json")
+
+    def for_route(self, scope: Scope) -> ErrorResponse:
+        """The same error in the form of the route of a request."""
+        self.body = to_json(error_form(scope).body(self._object))
+        self.headers["content-length"] = str(len(self.body))
+        return self
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         """Sends it."""
         note(scope, error=self.error_code)
+        self.for_route(scope)
         await super().__call__(scope, receive, send)
 
 
@@ -152,6 +160,7 @@ async def handle_error(request: Request, error: Exception) -> Response:
     return error_response(error)
 
 
-def error_event(error: BaseException) -> bytes:
-    """A server-sent event for an error after the headers were sent, and the mark that nothing follows."""
-    return b"data: " + to_json(describe(error)[1]) + b"\n\ndata: [DONE]\n\n"
+def error_event(error: BaseException, scope: Scope) -> bytes:
+    """Server-sent events for an error after the headers were sent, in the form of the request's route."""
+    form = error_form(scope)
+    return form.event(form.body(describe(error)[1]))

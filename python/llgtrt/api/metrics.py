@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import time
 from collections.abc import Callable
 
 from prometheus_client import (
@@ -25,6 +26,8 @@ class HttpMetrics:
     """Counters of requests and of clients that left."""
 
     def __init__(self) -> None:
+        self.last_generation_ms = 0
+        """When the last generation was begun, in milliseconds since the epoch; 0: none was."""
         self.registry = CollectorRegistry()
         ProcessCollector(registry=self.registry)
         PlatformCollector(registry=self.registry)
@@ -54,6 +57,10 @@ class HttpMetrics:
         """Counts a finished request. Label values are bounded: unknown routes and methods are one each."""
         self._requests.labels(route, method if method in _METHODS else "other", str(status)).inc()
 
+    def generation(self) -> None:
+        """Notes that an answer is begun."""
+        self.last_generation_ms = time.time_ns() // 1_000_000
+
     def disconnect(self, reason: str) -> None:
         """Counts a request that was cancelled for its client's sake."""
         self._disconnects.labels(reason).inc()
@@ -70,3 +77,13 @@ class HttpMetrics:
     def text(self, engine: AsyncEngine) -> bytes:
         """All metrics in Prometheus text format."""
         return engine.metrics().encode() + generate_latest(self.registry)
+
+
+def samples(text: str) -> dict[str, float]:
+    """The samples of a text exposition by name, with the labels as they are written."""
+    values: dict[str, float] = {}
+    for line in text.splitlines():
+        if line and not line.startswith("#"):
+            name, _, value = line.rpartition(" ")
+            values[name] = float(value)
+    return values

@@ -9,7 +9,7 @@ from starlette.requests import Request
 from llgtrt.api.metrics import HttpMetrics
 from llgtrt.config import ServerConfig
 from llgtrt.engine import AsyncEngine
-from llgtrt.serving import ChatService, CompletionService, ServedModel, ValidateService
+from llgtrt.serving import ChatService, CompletionService, ServedModel, TritonService, ValidateService
 
 
 @dataclass(frozen=True, slots=True)
@@ -20,6 +20,7 @@ class Services:
     model: ServedModel
     chat: ChatService
     completions: CompletionService
+    triton: TritonService
     validate: ValidateService
     server: ServerConfig
     metrics: HttpMetrics

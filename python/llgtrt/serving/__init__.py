@@ -9,7 +9,9 @@ from llgtrt.serving.models import ServedModel
 from llgtrt.serving.offload import in_proportion, started_threads
 from llgtrt.serving.prompt import ChatPrompts
 from llgtrt.serving.protocol import ChatRequest, CompletionRequest, ValidateRequest, parse_request
+from llgtrt.serving.protocol.triton import TritonRequest
 from llgtrt.serving.sampling import TokenLimits
+from llgtrt.serving.triton import TritonService
 from llgtrt.serving.validate import ValidateService
 
 __all__ = [
@@ -24,6 +26,8 @@ __all__ = [
     "RequestError",
     "ServedModel",
     "TokenLimits",
+    "TritonRequest",
+    "TritonService",
     "ValidateRequest",
     "ValidateService",
     "in_proportion",

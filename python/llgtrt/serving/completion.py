@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass
 from functools import partial
 from typing import Any
 
-from llgtrt.engine import AsyncEngine, ChoiceDelta, GenerateRequest
+from llgtrt.engine import AsyncEngine, ChoiceDelta, Delta, GenerateRequest
 from llgtrt.serving.errors import RequestError
 from llgtrt.serving.generation import Generation, logprobs_object, response_object
 from llgtrt.serving.models import ServedModel, first_chunk_fields
@@ -45,6 +46,19 @@ class _Plan:
     arguments: dict[str, Any]
 
 
+@dataclass(frozen=True, slots=True)
+class AnswerForm:
+    """How an answer is written, where that is not OpenAI's form.
+
+    Attributes:
+        response: as ``Generation.response``.
+        encode: as ``Generation.encode``.
+    """
+
+    response: Callable[[Delta], dict[str, Any]]
+    encode: Callable[[Delta, bool], bytes]
+
+
 class CompletionService:
     """Starts completions on one model."""
 
@@ -53,20 +67,34 @@ class CompletionService:
         self._model = model
         self._limits = limits
 
-    async def start(self, request: CompletionRequest) -> Generation:
+    async def start(
+        self,
+        request: CompletionRequest,
+        form: AnswerForm | None = None,
+        constraint: Constraint | None = None,
+    ) -> Generation:
         """Checks a request, reserves its place and hands it to the core.
+
+        Args:
+            request: what is asked for.
+            form: how the answer is written; None: as OpenAI does.
+            constraint: one that the request has under names of its own.
 
         Raises:
             RequestError: a field is wrong.
             LlgtrtError: the core refuses: no room, shutting down, dead.
         """
         size = request.body_bytes
-        plan = await in_proportion(size, self._plan, request)
+        plan = await in_proportion(size, self._plan, request, constraint)
         permit = self._engine.reserve(plan.sequences)
         response_id = new_response_id("cmpl")
         created = now()
-        generate = await in_proportion(size, self._generate_request, request, plan, response_id, created)
+        generate = await in_proportion(
+            size, self._generate_request, request, plan, response_id, created, form is None
+        )
         stream = self._engine.submit(generate, permit)
+        if form is not None:
+            return Generation(stream, bool(request.stream), form.response, form.encode)
         build = partial(
             response_object,
             "text_completion",
@@ -78,7 +106,7 @@ class CompletionService:
         )
         return Generation(stream, bool(request.stream), build)
 
-    def _plan(self, request: CompletionRequest) -> _Plan:
+    def _plan(self, request: CompletionRequest, constraint: Constraint | None) -> _Plan:
         """Checks a request. May take long for a long one."""
         name = self._model.resolve(request.model)
         adapter = self._model.adapter(name, request.lora_model)
@@ -89,7 +117,7 @@ class CompletionService:
         sequences = check_choices(arguments["n"], len(prompts), self._limits.max_n)
         default = self._limits.default_max_tokens or DEFAULT_COMPLETION_TOKENS
         asked = asked_tokens(request, default)
-        constraint = resolve_constraint(request)
+        constraint = constraint or resolve_constraint(request)
         engine_options = engine_arguments(request, request.logprobs)
         if asked == 0 and (not request.echo or constraint is not None):
             raise RequestError(
@@ -118,7 +146,12 @@ class CompletionService:
         )
 
     def _generate_request(
-        self, request: CompletionRequest, plan: _Plan, response_id: str, created: int
+        self,
+        request: CompletionRequest,
+        plan: _Plan,
+        response_id: str,
+        created: int,
+        core_writes: bool,
     ) -> GenerateRequest:
         constraint = plan.constraint
         return GenerateRequest(
@@ -128,7 +161,7 @@ class CompletionService:
             echo=bool(request.echo),
             grammar=None if constraint is None else constraint.grammar,
             grammar_param=None if constraint is None else constraint.param,
-            output="completion_sse" if request.stream else "final",
+            output="final" if not request.stream else "completion_sse" if core_writes else "deltas",
             logprobs_form="completion",
             response_id=response_id,
             model=plan.name,

@@ -14,7 +14,7 @@ from fastapi import FastAPI
 from fastapi.routing import APIRoute
 from starlette.routing import Route
 
-from llgtrt.api import grammar, health, openai
+from llgtrt.api import grammar, health, openai, triton, triton_model
 from llgtrt.api.auth import OPEN_PATHS
 from llgtrt.api.errors import RequestTimeoutError, describe, error_event, error_response
 from llgtrt.engine import (
@@ -55,7 +55,8 @@ def assert_error(response: httpx.Response, status: int, code: str | None = None)
 async def test_p24_every_route_needs_the_key_but_the_two_probes(make_app: AppFactory) -> None:
     app = make_app(api_key=KEY)
     # Newer versions of FastAPI keep included routers apart, so the routers are asked as well.
-    candidates = [*app.routes, *openai.router.routes, *grammar.router.routes, *health.router.routes]
+    routers = (app, openai.router, grammar.router, health.router, triton.router, triton_model.router)
+    candidates = [route for router in routers for route in router.routes]
     routes = [route for route in candidates if isinstance(route, APIRoute | Route)]
     assert set(app.openapi()["paths"]) <= {route.path.replace(":path", "") for route in routes}
     assert {"/openapi.json", "/docs", "/metrics", "/health"} <= {route.path for route in routes}
@@ -68,7 +69,8 @@ async def test_p24_every_route_needs_the_key_but_the_two_probes(make_app: AppFac
                     assert response.status_code == 200, path
                 else:
                     assert response.status_code == 401, path
-    assert {"/docs", "/health", "/openapi.json", "/v1/health/live", "/v1/health/ready"} == OPEN_PATHS
+    probes = {f"/{version}/health/{probe}" for version in ("v1", "v2") for probe in ("live", "ready")}
+    assert {"/docs", "/health", "/openapi.json", *probes} == OPEN_PATHS
     assert {route.path for route in routes} >= OPEN_PATHS
 
 
@@ -464,7 +466,7 @@ def test_the_message_about_a_grammar_says_where() -> None:
 
 
 def test_an_error_event_ends_the_stream_as_clients_expect() -> None:
-    assert error_event(RequestTimeoutError()).endswith(b"}\n\ndata: [DONE]\n\n")
+    assert error_event(RequestTimeoutError(), {"path": ROUTE}).endswith(b"}\n\ndata: [DONE]\n\n")
 
 
 def references(value: Any) -> Iterator[str]:
