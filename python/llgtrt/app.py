@@ -16,7 +16,7 @@ from concurrent.futures import ThreadPoolExecutor
 
 import uvloop
 
-from llgtrt.api import HttpMetrics, Services, create_app
+from llgtrt.api import CompatMetrics, HttpMetrics, Services, create_app
 from llgtrt.api.listen import bind, is_open_to_all
 from llgtrt.api.server import HttpServer, Signals, exit_now
 from llgtrt.chat import ChatTemplate, load_chat_template
@@ -113,7 +113,8 @@ def build_services(
         other_names=server.model_names[1:],
         aliases=server.model_aliases,
     )
-    metrics = HttpMetrics()
+    compat = CompatMetrics(settings.config.metrics.compat, model.name, engine)
+    metrics = HttpMetrics(compat.text)
     if processor is not None:
         metrics.gauge(
             "llgtrt_input_processor_requests",

@@ -1,7 +1,8 @@
 """The HTTP interface: OpenAI's routes, probes, metrics, the key, errors."""
 
 from llgtrt.api.application import create_app
+from llgtrt.api.compat_metrics import CompatMetrics
 from llgtrt.api.metrics import HttpMetrics
 from llgtrt.api.services import Services
 
-__all__ = ["HttpMetrics", "Services", "create_app"]
+__all__ = ["CompatMetrics", "HttpMetrics", "Services", "create_app"]

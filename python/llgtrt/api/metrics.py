@@ -23,9 +23,14 @@ _METHODS = frozenset({"GET", "HEAD", "POST", "OPTIONS", "PUT", "PATCH", "DELETE"
 
 
 class HttpMetrics:
-    """Counters of requests and of clients that left."""
+    """Counters of requests and of clients that left.
 
-    def __init__(self) -> None:
+    Args:
+        compat: makes further families of the core's text.
+    """
+
+    def __init__(self, compat: Callable[[str], str] | None = None) -> None:
+        self._compat = compat
         self.last_generation_ms = 0
         """When the last generation was begun, in milliseconds since the epoch; 0: none was."""
         self.registry = CollectorRegistry()
@@ -76,7 +81,9 @@ class HttpMetrics:
 
     def text(self, engine: AsyncEngine) -> bytes:
         """All metrics in Prometheus text format."""
-        return engine.metrics().encode() + generate_latest(self.registry)
+        core = engine.metrics()
+        compat = "" if self._compat is None else self._compat(core)
+        return (core + compat).encode() + generate_latest(self.registry)
 
 
 def samples(text: str) -> dict[str, float]:

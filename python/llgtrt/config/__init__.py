@@ -9,6 +9,7 @@ from .errors import ConfigError
 from .keys import ApiKey
 from .llamacpp import LlamaCppConfig
 from .llguidance import LimitsConfig, LlguidanceConfig
+from .metrics import MetricNames, MetricsConfig
 from .native import native_config
 from .printing import print_config
 from .py import PyConfig
@@ -34,6 +35,8 @@ __all__ = [
     "LimitsConfig",
     "LlamaCppConfig",
     "LlguidanceConfig",
+    "MetricNames",
+    "MetricsConfig",
     "ModelLocation",
     "PyConfig",
     "RuntimeConfig",

@@ -4,6 +4,7 @@ from pydantic import Field
 
 from .llamacpp import LlamaCppConfig
 from .llguidance import LlguidanceConfig
+from .metrics import MetricsConfig
 from .py import PyConfig
 from .runtime import RuntimeConfig
 from .section import Section
@@ -30,4 +31,5 @@ class Config(Section):
     sim: SimConfig = Field(default_factory=SimConfig)
     tools: ToolsConfig = Field(default_factory=ToolsConfig)
     py: PyConfig = Field(default_factory=PyConfig)
+    metrics: MetricsConfig = Field(default_factory=MetricsConfig)
     server: ServerConfig = Field(default_factory=ServerConfig)

@@ -64,6 +64,7 @@ class AsyncEngine:
         self._native = native
         self._loop = asyncio.get_running_loop()
         self._streams: dict[int, Stream] = {}
+        self._adapters: dict[int, str] = {}
         self.model_info = ModelInfo.parse(native.model_info)
         self._event_fd = native.event_fd
         self._unreadable = False
@@ -90,11 +91,23 @@ class AsyncEngine:
             raise new_error(EngineFailedError, UNREADABLE)
         return self._native.reserve(sequences)
 
-    def submit(self, request: GenerateRequest, permit: Permit) -> Stream:
-        """Starts a request; what the tokenizer or the grammar compiler refuse comes as its first payload."""
+    def submit(self, request: GenerateRequest, permit: Permit, adapter: str | None = None) -> Stream:
+        """Starts a request; what the tokenizer or the grammar compiler refuse comes as its first payload.
+
+        Args:
+            request: what to generate.
+            permit: its reserved place.
+            adapter: the LoRA adapter that it uses, for :meth:`adapters_in_use`.
+        """
         stream = Stream(self._native.submit(request, permit), self._loop, self._forget)
         self._streams[stream.id] = stream
+        if adapter is not None:
+            self._adapters[stream.id] = adapter
         return stream
+
+    def adapters_in_use(self) -> list[str]:
+        """The LoRA adapters of requests that are not finished, each once, in the order of their names."""
+        return sorted(set(self._adapters.values()))
 
     def encode(self, text: str, add_special: bool) -> list[int]:
         """Token ids of ``text``. Blocks; any thread may call it.
@@ -154,6 +167,7 @@ class AsyncEngine:
 
     def _forget(self, request_id: int) -> None:
         self._streams.pop(request_id, None)
+        self._adapters.pop(request_id, None)
 
     def _drain(self) -> None:
         streams = self._streams

@@ -115,6 +115,7 @@ class ChatService:
                 **prompt.extras,
             ),
             permit,
+            adapter,
         )
         generation = Generation(
             stream,

@@ -92,7 +92,7 @@ class CompletionService:
         generate = await in_proportion(
             size, self._generate_request, request, plan, response_id, created, form is None
         )
-        stream = self._engine.submit(generate, permit)
+        stream = self._engine.submit(generate, permit, plan.adapter)
         if form is not None:
             return Generation(stream, bool(request.stream), form.response, form.encode)
         build = partial(

@@ -37,6 +37,7 @@ def test_defaults_are_comments() -> None:
         "sim": {},
         "tools": {},
         "py": {},
+        "metrics": {},
         "server": {},
     }
 
