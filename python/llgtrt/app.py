@@ -38,11 +38,16 @@ from llgtrt.serving import (
     CompletionService,
     ServedModel,
     TokenLimits,
+    TokenWork,
     TritonService,
     ValidateService,
     started_threads,
 )
+from llgtrt.serving.apis.messages import messages_api
 from llgtrt.serving.offload import MOST_THREADS as WORK_THREADS
+from llgtrt.serving.tokens import STACK_BYTES as TOKEN_STACK
+from llgtrt.serving.tokens import THREAD_NAME as TOKEN_THREAD_NAME
+from llgtrt.serving.tokens import THREADS as TOKEN_THREADS
 from llgtrt.serving.validate import MAX_AT_ONCE as MOST_REPORTS
 from llgtrt.serving.validate import THREAD_NAME as VALIDATE_THREAD_NAME
 
@@ -101,6 +106,7 @@ def build_services(
     template: ChatTemplate,
     processor: ProcessorPool | None = None,
     validate_threads: ThreadPoolExecutor | None = None,
+    token_threads: ThreadPoolExecutor | None = None,
 ) -> Services:
     """The use cases on a loaded engine."""
     server = settings.config.server
@@ -127,19 +133,22 @@ def build_services(
         clamp_max_tokens=server.max_tokens_beyond_context == "clamp",
     )
     completions = CompletionService(engine, model, limits=limits)
+    chat = ChatService(
+        engine,
+        model,
+        ChatPrompts(engine, template, processor),
+        formats=AnswerFormats.of_model(engine, template.source, settings.config.tools.parser),
+        limits=limits,
+        tokens=TokenWork(engine, token_threads),
+    )
     return Services(
         engine=engine,
         model=model,
-        chat=ChatService(
-            engine,
-            model,
-            ChatPrompts(engine, template, processor),
-            formats=AnswerFormats.of_model(engine, template.source, settings.config.tools.parser),
-            limits=limits,
-        ),
+        chat=chat,
         completions=completions,
         triton=TritonService(engine, model, completions, server.max_n),
         validate=ValidateService(engine, validate_threads),
+        apis=(messages_api(chat),),
         server=server,
         metrics=metrics,
     )
@@ -159,7 +168,8 @@ async def _serve(settings: Settings, listeners: list[socket.socket], tls: ssl.SS
         if kind is not None and file is not None:
             processor = await start_processor(kind, file, settings, engine, template)
         validate_threads = _threads(VALIDATE_THREAD_NAME, MOST_REPORTS)
-        services = build_services(settings, engine, template, processor, validate_threads)
+        token_threads = _threads(TOKEN_THREAD_NAME, TOKEN_THREADS, TOKEN_STACK)
+        services = build_services(settings, engine, template, processor, validate_threads, token_threads)
         _say_what_is_served(settings, services)
         # What was loaded so far stays for good: the garbage collector need not look at it again.
         gc.collect()
@@ -173,9 +183,9 @@ async def _serve(settings: Settings, listeners: list[socket.socket], tls: ssl.SS
             exit_now(code, "the input processor does not return; leaving it behind")
 
 
-def _threads(name: str, count: int) -> ThreadPoolExecutor:
+def _threads(name: str, count: int, stack_bytes: int = 0) -> ThreadPoolExecutor:
     try:
-        return started_threads(name, count)
+        return started_threads(name, count, stack_bytes)
     except RuntimeError as error:
         raise ConfigError(f"cannot start {count} threads: {error} (ulimit -u and -v)") from error
 

@@ -13,24 +13,9 @@ from jsonschema import Draft202012Validator
 from support.api import CHAT, chat, chunks_of, error_of, ok
 from support.server import ServerProcess
 from support.sim import sim_arguments
+from support.thinking import CALL, FORMAT, SCHEMA, TEMPLATE, TOOL
 
-TEMPLATE = (
-    "{% for m in messages %}[{{ m.role }}]{{ m.content }}\n{% endfor %}"
-    "{% if add_generation_prompt %}[assistant]"
-    "{% if enable_thinking is defined and not enable_thinking %}<think>\n\n</think>\n\n"
-    "{% elif reasoning_effort is defined %}<think>\n({{ reasoning_effort }}) "
-    "{% else %}<think>\n{% endif %}{% endif %}"
-)
-SCHEMA = {
-    "type": "object",
-    "properties": {"n": {"type": "integer"}},
-    "required": ["n"],
-    "additionalProperties": False,
-}
-FORMAT = {"type": "json_schema", "json_schema": {"name": "n", "schema": SCHEMA}}
-TOOL = {"type": "function", "function": {"name": "add", "parameters": SCHEMA}}
 SCRIPT = 'First </thin, then {"n": 0}.\n</think>\n\n{"n":4}'
-CALL = 'Let me add.\n</think>\n\n<tool_call>\n{"name": "add", "arguments": {"n":4}}\n</tool_call>'
 
 
 def thinking_server(folder: Any, script: str) -> ServerProcess:

@@ -14,10 +14,12 @@ from starlette.middleware import Middleware
 from starlette.middleware.cors import CORSMiddleware
 
 from llgtrt.api import grammar, health, openai, triton, triton_model
+from llgtrt.api.apis import request_models, router_of
 from llgtrt.api.auth import ApiKeyMiddleware
 from llgtrt.api.browser import BrowserMiddleware
 from llgtrt.api.context import RequestContextMiddleware, UnhandledErrorMiddleware
 from llgtrt.api.docs_page import docs_page
+from llgtrt.api.error_forms import ERROR_FORMS
 from llgtrt.api.errors import HttpError, handle_error
 from llgtrt.api.responses import OF_EVERY_ROUTE
 from llgtrt.api.services import Services
@@ -49,7 +51,11 @@ def create_app(services: Services) -> FastAPI:
         responses=OF_EVERY_ROUTE,
     )
     application.state.services = services
+    forms = {path: api.error for api in services.apis for path in api.error_paths}
+    setattr(application.state, ERROR_FORMS, forms)
     application.include_router(openai.router)
+    for api in services.apis:
+        application.include_router(router_of(api))
     application.include_router(grammar.router)
     application.include_router(health.router)
     application.include_router(triton.router)
@@ -60,7 +66,7 @@ def create_app(services: Services) -> FastAPI:
 
     def openapi() -> dict[str, Any]:
         if application.openapi_schema is None:
-            application.openapi_schema = _openapi(application, bool(services.server.keys))
+            application.openapi_schema = _openapi(application, services)
         return application.openapi_schema
 
     application.openapi = openapi  # type: ignore[method-assign]
@@ -79,7 +85,7 @@ def _middleware(services: Services) -> list[Middleware]:
             Middleware(
                 CORSMiddleware,
                 allow_origins=server.cors_origins,
-                allow_methods=["GET", "HEAD", "POST", "OPTIONS"],
+                allow_methods=["GET", "HEAD", "POST", "DELETE", "OPTIONS"],
                 allow_headers=["*"],
                 expose_headers=["X-Request-Id", "Retry-After"],
             )
@@ -100,7 +106,7 @@ def _middleware(services: Services) -> list[Middleware]:
     return layers
 
 
-def _openapi(application: FastAPI, with_key: bool) -> dict[str, Any]:
+def _openapi(application: FastAPI, services: Services) -> dict[str, Any]:
     document = get_openapi(
         title=application.title,
         version=application.version,
@@ -108,12 +114,12 @@ def _openapi(application: FastAPI, with_key: bool) -> dict[str, Any]:
         routes=application.routes,
     )
     _, schemas = models_json_schema(
-        [(model, "validation") for model in BODIES],
+        [(model, "validation") for model in (*BODIES, *request_models(services.apis))],
         ref_template="#/components/schemas/{model}",
     )
     components = document.setdefault("components", {})
     components.setdefault("schemas", {}).update(schemas["$defs"])
-    if with_key:
+    if services.server.keys:
         components["securitySchemes"] = {
             "apiKey": {"type": "http", "scheme": "bearer"},
             "apiKeyHeader": {"type": "apiKey", "in": "header", "name": "x-api-key"},

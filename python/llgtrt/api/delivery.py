@@ -11,7 +11,6 @@ from abc import ABC, abstractmethod
 from collections.abc import Callable
 from dataclasses import dataclass
 
-from pydantic_core import to_json
 from starlette.responses import Response
 from starlette.types import Message, Receive, Scope, Send
 
@@ -164,7 +163,7 @@ class JsonGenerationResponse(GenerationResponse):
             response: Response = failure.for_route(scope)
         else:
             note_answer(scope, delta)
-            response = self._answer(delta)
+            response = await self._answer(delta)
         start: Message = {
             "type": "http.response.start",
             "status": response.status_code,
@@ -173,9 +172,10 @@ class JsonGenerationResponse(GenerationResponse):
         await self._write(send, start)
         await self._write(send, {"type": "http.response.body", "body": response.body, "more_body": False})
 
-    def _answer(self, delta: Delta) -> Response:
+    async def _answer(self, delta: Delta) -> Response:
         """The response for a complete generation."""
-        return Response(to_json(self._generation.response(delta)), media_type="application/json")
+        body = await self._generation.response(delta)
+        return Response(body, media_type="application/json")
 
 
 class SseGenerationResponse(GenerationResponse):
@@ -195,9 +195,10 @@ class SseGenerationResponse(GenerationResponse):
                     body = PING
                 elif isinstance(payload, bytes):
                     body = payload
-                elif self._generation.encode is not None:
+                elif self._generation.output is not None:
                     # What came before an error is delivered before it.
-                    body = self._generation.encode(payload, self._stream.finished and payload.error is None)
+                    last = self._stream.finished and payload.error is None
+                    body = await self._generation.encode(payload, last)
                     if payload.error is not None:
                         if body and started:
                             await self._write(
@@ -229,8 +230,8 @@ class SseGenerationResponse(GenerationResponse):
             if not started:
                 await error_response(error)(scope, receive, send)
             else:
-                note(scope, error=describe(error)[1]["error"]["code"])
-                await self._write(
-                    send,
-                    {"type": "http.response.body", "body": error_event(error, scope), "more_body": False},
-                )
+                told, _headers = describe(error)
+                note(scope, error=told.code or told.type)
+                output = self._generation.output
+                body = error_event(told) if output is None else output.failed(told)
+                await self._write(send, {"type": "http.response.body", "body": body, "more_body": False})

@@ -1,56 +1,35 @@
-"""The forms in which the protocols that are served here write an error."""
+"""The forms in which the APIs that are served here write an error."""
 
 from __future__ import annotations
 
-from abc import ABC, abstractmethod
-from typing import Any
+from collections.abc import Callable
+from typing import Any, TypeAlias
 
-from pydantic_core import to_json
 from starlette.types import Scope
 
+from llgtrt.serving import Failure
 
-class ErrorForm(ABC):
-    """One protocol's form."""
+ERROR_FORMS = "error_forms"
+"""In the application's state: :data:`ErrorForm` by the path that it holds for, with all that is below."""
 
-    @abstractmethod
-    def body(self, error: dict[str, Any]) -> dict[str, Any]:
-        """The JSON object for OpenAI's object."""
-
-    @abstractmethod
-    def event(self, body: dict[str, Any]) -> bytes:
-        """Server-sent events for an error within a stream, which they end."""
+ErrorForm: TypeAlias = Callable[[Failure], dict[str, Any]]
+"""The body of an error in the form of an API."""
 
 
-class OpenAiForm(ErrorForm):
-    """``{"error": {"message", "type", "param", "code"}}``; a stream ends with ``[DONE]``."""
-
-    def body(self, error: dict[str, Any]) -> dict[str, Any]:
-        """The object as it is."""
-        return error
-
-    def event(self, body: dict[str, Any]) -> bytes:
-        """The error, and the mark that nothing follows."""
-        return b"data: " + to_json(body) + b"\n\ndata: [DONE]\n\n"
+def triton_error(failure: Failure) -> dict[str, Any]:
+    """Triton's form: the message alone."""
+    return {"error": failure.message}
 
 
-class TritonForm(ErrorForm):
-    """``{"error": MESSAGE}``; a stream just ends."""
-
-    def body(self, error: dict[str, Any]) -> dict[str, Any]:
-        """The message alone."""
-        return {"error": error["error"]["message"]}
-
-    def event(self, body: dict[str, Any]) -> bytes:
-        """The error."""
-        return b"data: " + to_json(body) + b"\n\n"
-
-
-OPENAI = OpenAiForm()
-FORMS: dict[str, ErrorForm] = {"/v2": TritonForm()}
-"""By the first part of the path; all others have OpenAI's."""
+FORMS: dict[str, ErrorForm] = {"/v2": triton_error}
+"""Those that every application has; all other paths have OpenAI's."""
 
 
 def error_form(scope: Scope) -> ErrorForm:
-    """The form of the errors of a request's route."""
+    """The form of the errors of a request's route, also where none was found or before one is."""
     path: str = scope.get("path", "").removeprefix(scope.get("root_path", ""))
-    return FORMS.get("/" + path.split("/", 2)[1], OPENAI) if path.startswith("/") else OPENAI
+    own: dict[str, ErrorForm] = getattr(scope["app"].state, ERROR_FORMS, {}) if "app" in scope else {}
+    for prefix, form in (*FORMS.items(), *own.items()):
+        if path == prefix or path.startswith(prefix + "/"):
+            return form
+    return Failure.openai

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import logging
-from typing import Any
 
 from fastapi.exceptions import RequestValidationError
 from pydantic_core import to_json
@@ -15,8 +14,8 @@ from starlette.types import Receive, Scope, Send
 from llgtrt.api.error_forms import error_form
 from llgtrt.api.record import note
 from llgtrt.engine import LlgtrtError
-from llgtrt.serving import ModelNotFoundError, RequestError
-from llgtrt.serving.errors import quote
+from llgtrt.serving import ModelNotFoundError, NotFoundError, RequestError
+from llgtrt.serving.errors import Failure, quote
 
 logger = logging.getLogger("llgtrt.api")
 
@@ -69,25 +68,19 @@ DO_NOT_RETRY = {"x-should-retry": "false"}
 model fail, would do so again."""
 
 
-def error_object(message: str, type_: str, param: str | None, code: str | None) -> dict[str, Any]:
-    """OpenAI's error object."""
-    return {"error": {"message": message, "type": type_, "param": param, "code": code}}
-
-
-def describe(error: BaseException) -> tuple[int, dict[str, Any], dict[str, str]]:
-    """HTTP status, body and headers for an exception.
+def describe(error: BaseException) -> tuple[Failure, dict[str, str]]:
+    """What the client is told of an exception, and headers.
 
     What is not known here is a defect: its text goes to the log and not to the client.
     """
-    if isinstance(error, ModelNotFoundError):
-        return 404, error_object(error.message, INVALID_REQUEST, error.param, error.code), {}
+    if isinstance(error, ModelNotFoundError | NotFoundError):
+        return Failure(404, error.message, INVALID_REQUEST, error.param, error.code), {}
     if isinstance(error, RequestError):
-        return 400, error_object(error.message, INVALID_REQUEST, error.param, error.code), {}
+        return Failure(400, error.message, INVALID_REQUEST, error.param, error.code), {}
     if isinstance(error, HttpError):
         type_ = INVALID_REQUEST if error.status < 500 else SERVER_ERROR
         return (
-            error.status,
-            error_object(error.message, type_, error.param, error.code),
+            Failure(error.status, error.message, type_, error.param, error.code),
             dict(error.headers or {}),
         )
     if isinstance(error, LlgtrtError) and error.kind in _CORE_ERRORS:
@@ -100,38 +93,38 @@ def describe(error: BaseException) -> tuple[int, dict[str, Any], dict[str, str]]
         if error.kind == "grammar" and error.param:
             # Most clients show the message only.
             message = f"{error.param}: {message}"
-        return status, error_object(message, type_, error.param, code), headers
+        return Failure(status, message, type_, error.param, code), headers
     if isinstance(error, RequestTimeoutError):
-        body = error_object("The request took too long.", SERVER_ERROR, None, "request_timeout")
-        return 504, body, dict(DO_NOT_RETRY)
+        failure = Failure(504, "The request took too long.", SERVER_ERROR, None, "request_timeout")
+        return failure, dict(DO_NOT_RETRY)
     if isinstance(error, MemoryError):
-        body = error_object("The server is out of memory.", SERVER_ERROR, None, "out_of_memory")
-        return 503, body, {"retry-after": RETRY_AFTER_S["overloaded"]}
+        failure = Failure(503, "The server is out of memory.", SERVER_ERROR, None, "out_of_memory")
+        return failure, {"retry-after": RETRY_AFTER_S["overloaded"]}
     if isinstance(error, RequestValidationError):
         # Parameters in the path or the query: bodies are read by hand.
         first = error.errors()[0]
         param = ".".join(str(part) for part in first["loc"])
-        return 400, error_object(f"{param}: {first['msg']}.", INVALID_REQUEST, param, None), {}
+        return Failure(400, f"{param}: {first['msg']}.", INVALID_REQUEST, param), {}
     if isinstance(error, HTTPException):
         message = str(error.detail)
         type_ = INVALID_REQUEST if error.status_code < 500 else SERVER_ERROR
         code = "not_found" if error.status_code == 404 else None
-        return error.status_code, error_object(message, type_, None, code), dict(error.headers or {})
+        return Failure(error.status_code, message, type_, None, code), dict(error.headers or {})
     logger.error("request failed", exc_info=error)
-    return 500, error_object("Internal server error.", SERVER_ERROR, None, "internal_error"), {}
+    return Failure(500, "Internal server error.", SERVER_ERROR, None, "internal_error"), {}
 
 
 class ErrorResponse(Response):
-    """An error object, whose code goes into the log. Its form is that of the protocol of the route."""
+    """An error object, whose code goes into the log. Its form is that of the API of the route."""
 
     def __init__(self, error: BaseException) -> None:
-        status, self._object, headers = describe(error)
-        self.error_code = self._object["error"]["code"] or self._object["error"]["type"]
-        super().__init__(to_json(self._object), status, headers, "application/json")
+        self._failure, headers = describe(error)
+        self.error_code = self._failure.code or self._failure.type
+        super().__init__(to_json(self._failure.openai()), self._failure.status, headers, "application/json")
 
     def for_route(self, scope: Scope) -> ErrorResponse:
         """The same error in the form of the route of a request."""
-        self.body = to_json(error_form(scope).body(self._object))
+        self.body = to_json(error_form(scope)(self._failure))
         self.headers["content-length"] = str(len(self.body))
         return self
 
@@ -160,7 +153,6 @@ async def handle_error(request: Request, error: Exception) -> Response:
     return error_response(error)
 
 
-def error_event(error: BaseException, scope: Scope) -> bytes:
-    """Server-sent events for an error after the headers were sent, in the form of the request's route."""
-    form = error_form(scope)
-    return form.event(form.body(describe(error)[1]))
+def error_event(failure: Failure) -> bytes:
+    """A server-sent event for an error after the headers were sent, and the mark that nothing follows."""
+    return b"data: " + to_json(failure.openai()) + b"\n\ndata: [DONE]\n\n"

@@ -13,7 +13,8 @@ from typing import Any
 from pydantic_core import to_json
 from uvicorn.protocols.http.httptools_impl import STATUS_LINE, HttpToolsProtocol, RequestResponseCycle
 
-from llgtrt.api.errors import INVALID_REQUEST, error_object
+from llgtrt.api.errors import INVALID_REQUEST
+from llgtrt.serving import Failure
 
 MOST_HEAD_BYTES = 64 * 1024
 MOST_HEADERS = 256
@@ -123,7 +124,7 @@ class LimitedHttpProtocol(HttpToolsProtocol):
     def _refuse(self, status: int, message: str) -> None:
         if self.transport.is_closing():
             return
-        body = to_json(error_object(message, INVALID_REQUEST, None, None))
+        body = to_json(Failure(status, message, INVALID_REQUEST).openai())
         head = b"content-type: application/json\r\ncontent-length: %d\r\nconnection: close\r\n\r\n" % len(
             body
         )

@@ -2,23 +2,15 @@
 
 from __future__ import annotations
 
-import asyncio
-
 from fastapi import APIRouter
 from starlette.requests import Request
 from starlette.responses import JSONResponse, Response
 
+from llgtrt.api.answering import answer_chat, deliver
 from llgtrt.api.body import read_request, request_body
-from llgtrt.api.delivery import (
-    DeliveryLimits,
-    GenerationResponse,
-    JsonGenerationResponse,
-    SseGenerationResponse,
-)
-from llgtrt.api.patience import while_connected
 from llgtrt.api.responses import errors, generation, json_object
-from llgtrt.api.services import Services, services_of
-from llgtrt.serving import ChatRequest, CompletionRequest, Generation
+from llgtrt.api.services import services_of
+from llgtrt.serving import ChatRequest, CompletionRequest
 
 router = APIRouter()
 
@@ -37,14 +29,7 @@ async def chat_completions(request: Request) -> Response:
     """Streams server-sent events where the body says `stream: true`, else answers with one object."""
     services = services_of(request)
     chat = await read_request(request, services.server, ChatRequest)
-    if not services.chat.starts_slowly:
-        return _deliver(services, await services.chat.start(chat))
-    clock = asyncio.get_running_loop().time
-    began = clock()
-    start = services.chat.start(chat)
-    timeout_s = services.server.request_timeout_s
-    started = await while_connected(request, start, timeout_s, services.metrics)
-    return _deliver(services, started, clock() - began)
+    return await answer_chat(request, services.chat.start(chat))
 
 
 @router.post(
@@ -59,7 +44,7 @@ async def completions(request: Request) -> Response:
     """Streams server-sent events where the body says `stream: true`, else answers with one object."""
     services = services_of(request)
     completion = await read_request(request, services.server, CompletionRequest)
-    return _deliver(services, await services.completions.start(completion))
+    return deliver(request, await services.completions.start(completion))
 
 
 @router.head("/v1/models", include_in_schema=False)
@@ -91,12 +76,3 @@ async def get_model(request: Request) -> Response:
     name = request.path_params["name"]
     listed = {one["id"]: one for one in model.objects()}
     return JSONResponse(listed.get(name) or listed.get(model.resolve(name)) or model.object())
-
-
-def _deliver(services: Services, generation: Generation, spent_s: float = 0.0) -> GenerationResponse:
-    server = services.server
-    timeout_s = server.request_timeout_s
-    left_s = None if timeout_s is None else max(timeout_s - spent_s, 0.0)
-    limits = DeliveryLimits(server.ping_interval_s, server.write_timeout_s, left_s)
-    form = SseGenerationResponse if generation.streaming else JsonGenerationResponse
-    return form(generation, limits, services.metrics)

@@ -10,6 +10,7 @@ from llgtrt.api.metrics import HttpMetrics
 from llgtrt.config import ServerConfig
 from llgtrt.engine import AsyncEngine
 from llgtrt.serving import ChatService, CompletionService, ServedModel, TritonService, ValidateService
+from llgtrt.serving.apis import Api
 
 
 @dataclass(frozen=True, slots=True)
@@ -24,6 +25,7 @@ class Services:
     validate: ValidateService
     server: ServerConfig
     metrics: HttpMetrics
+    apis: tuple[Api, ...] = ()
 
 
 def services_of(request: Request) -> Services:

@@ -18,8 +18,9 @@ from starlette.responses import Response
 from llgtrt.api.delivery import DeliveryLimits, JsonGenerationResponse
 from llgtrt.api.metrics import HttpMetrics
 from llgtrt.engine import Delta
-from llgtrt.serving import Generation, RequestError
+from llgtrt.serving import Generation, RequestError, in_proportion
 from llgtrt.serving.errors import quote
+from llgtrt.serving.generation import delta_size
 from llgtrt.serving.protocol.body_json import parse_json
 from llgtrt.serving.protocol.triton import ASKED_BY, FLOATS, INPUTS, INTEGERS, OUTPUTS
 
@@ -251,8 +252,11 @@ class TensorResponse(JsonGenerationResponse):
         super().__init__(generation, limits, metrics)
         self._tensors = tensors
 
-    def _answer(self, delta: Delta) -> Response:
-        body = self._generation.response(delta)
+    async def _answer(self, delta: Delta) -> Response:
+        return await in_proportion(delta_size(delta), self._write_tensors, delta)
+
+    def _write_tensors(self, delta: Delta) -> Response:
+        body = self._generation.whole(delta)
         batch: list[int] = body.pop("shape")
         columns: dict[str, list[Any]] = body["outputs"]
         tensors, binary = [], b""

@@ -3,7 +3,7 @@
 from llgtrt.serving.answers import AnswerFormats
 from llgtrt.serving.chat import ChatService
 from llgtrt.serving.completion import CompletionService
-from llgtrt.serving.errors import ModelNotFoundError, RequestError
+from llgtrt.serving.errors import Failure, ModelNotFoundError, NotFoundError, RequestError
 from llgtrt.serving.generation import Generation
 from llgtrt.serving.models import ServedModel
 from llgtrt.serving.offload import in_proportion, started_threads
@@ -11,6 +11,7 @@ from llgtrt.serving.prompt import ChatPrompts
 from llgtrt.serving.protocol import ChatRequest, CompletionRequest, ValidateRequest, parse_request
 from llgtrt.serving.protocol.triton import TritonRequest
 from llgtrt.serving.sampling import TokenLimits
+from llgtrt.serving.tokens import TokenWork
 from llgtrt.serving.triton import TritonService
 from llgtrt.serving.validate import ValidateService
 
@@ -21,11 +22,14 @@ __all__ = [
     "ChatService",
     "CompletionRequest",
     "CompletionService",
+    "Failure",
     "Generation",
     "ModelNotFoundError",
+    "NotFoundError",
     "RequestError",
     "ServedModel",
     "TokenLimits",
+    "TokenWork",
     "TritonRequest",
     "TritonService",
     "ValidateRequest",

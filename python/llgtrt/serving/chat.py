@@ -2,16 +2,18 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from functools import partial
 from typing import Any
 
 from llgtrt.engine import AsyncEngine, ChoiceDelta, GenerateRequest
 from llgtrt.serving.answers import AnswerFormats, plan_grammar
-from llgtrt.serving.chat_output import ChatAnswer, ChatResponse, ChatStream
+from llgtrt.serving.chat_output import ChatEncoder
 from llgtrt.serving.errors import RequestError
 from llgtrt.serving.generation import Generation, logprobs_object, response_object
 from llgtrt.serving.models import ServedModel, first_chunk_fields
 from llgtrt.serving.offload import in_proportion
+from llgtrt.serving.output import AnswerHead, AnswerReader, EncodedAnswer, Encoder
 from llgtrt.serving.prompt import ChatPrompts
 from llgtrt.serving.protocol import ChatRequest, resolve_constraint
 from llgtrt.serving.protocol.tool_use import resolve_tools
@@ -24,6 +26,11 @@ from llgtrt.serving.sampling import (
     new_response_id,
     now,
 )
+from llgtrt.serving.tokens import TokenWork
+from llgtrt.tools import AnswerPlan
+
+EncoderFactory = Callable[[AnswerHead], Encoder]
+"""Makes the encoder of an answer, once it is known what the answer may consist of."""
 
 
 class ChatService:
@@ -37,20 +44,56 @@ class ChatService:
         *,
         formats: AnswerFormats | None = None,
         limits: TokenLimits,
+        tokens: TokenWork,
     ) -> None:
         self._engine = engine
         self._model = model
         self._prompts = prompts
         self._formats = formats or AnswerFormats()
         self._limits = limits
+        self._tokens = tokens
 
     @property
     def starts_slowly(self) -> bool:
         """Whether :meth:`start` may take long, so that its client may leave meanwhile."""
         return self._prompts.has_processor
 
-    async def start(self, request: ChatRequest) -> Generation:
+    @property
+    def can_think(self) -> bool:
+        """Whether the model has thinking tags of its own."""
+        return self._formats.reasoning is not None
+
+    async def prompt_tokens(self, request: ChatRequest, add_special: bool | None = None) -> list[int]:
+        """The tokens of a conversation's prompt.
+
+        Args:
+            request: the conversation.
+            add_special: whether the tokenizer may put its BOS token in front; ``None``: as an answer does.
+
+        Raises:
+            RequestError: a field is wrong.
+            OverloadedError: too many texts wait.
+        """
+        self._model.resolve(request.model)
+        size = request.body_bytes
+        constraint = await in_proportion(size, resolve_constraint, request)
+        use = await in_proportion(size, resolve_tools, request)
+        json_schema = None if constraint is None else constraint.json_schema
+        prompt = await self._prompts.make(request, json_schema, 1, None, () if use is None else use.shown)
+        if not isinstance(prompt.prompt, str):
+            return prompt.prompt
+        special = prompt.add_special if add_special is None else add_special
+        return await self._tokens.encode(prompt.prompt, special)
+
+    async def start(
+        self, request: ChatRequest, encoder: EncoderFactory | None = None, *, response_id: str | None = None
+    ) -> Generation:
         """Checks a request, reserves its place, renders the prompt and hands it to the core.
+
+        Args:
+            request: what is asked, in the terms of OpenAI's chat.
+            encoder: writes the answer in the form of another API than OpenAI's chat.
+            response_id: the id of the answer, where that API has one already.
 
         Raises:
             RequestError: a field is wrong.
@@ -83,7 +126,7 @@ class ChatService:
         if opening:
             prompt = prompt.followed_by(opening)
         expanded = prompt.expanded if request.return_expanded_prompt else None
-        response_id = new_response_id("chatcmpl")
+        response_id = response_id or new_response_id("chatcmpl")
         created = now()
         grammar = None if constraint is None else constraint.grammar
         grammar_param = None if constraint is None else constraint.param
@@ -93,7 +136,11 @@ class ChatService:
             param = use.param if use is not None else grammar_param or "messages"
             grammar, explain = await in_proportion(size, plan_grammar, plan, param)
             grammar_param = None
-        structured = plan is not None and (bool(plan.tools) or plan.thinking is not None)
+        if encoder is not None:
+            plan = plan or AnswerPlan(self._formats.markup)
+        structured = encoder is not None or (
+            plan is not None and (bool(plan.tools) or plan.thinking is not None)
+        )
         stream = self._engine.submit(
             GenerateRequest(
                 prompts=[prompt.prompt],
@@ -125,18 +172,10 @@ class ChatService:
         if explain is not None:
             generation.explain = explain
         if structured and plan is not None:
-            answer = ChatAnswer(
-                plan,
-                response_id,
-                created,
-                name,
-                expanded,
-                legacy=use is not None and use.legacy,
-                count_tokens=self._count_tokens,
-                include_usage=arguments["include_usage"],
-            )
-            generation.response = ChatResponse(answer)
-            generation.encode = ChatStream(answer)
+            head = AnswerHead(response_id, created, name, plan, expanded, arguments["include_usage"])
+            if encoder is None:
+                encoder = partial(ChatEncoder, legacy=use is not None and use.legacy)
+            generation.output = EncodedAnswer(AnswerReader(plan, self._count_tokens), encoder(head))
         return generation
 
     def _count_tokens(self, text: str) -> int:

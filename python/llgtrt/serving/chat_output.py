@@ -1,193 +1,149 @@
-"""Chat answers with calls or thinking: from the core's text to OpenAI's objects and events.
-
-Plain answers do not come here: the core writes their events itself.
-"""
+"""Chat answers with calls or thinking as OpenAI's ``chat.completion`` objects and chunks."""
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any
 
-from pydantic_core import from_json, to_json
+from pydantic_core import to_json
 
-from llgtrt.engine import ChoiceDelta, Delta
-from llgtrt.serving.generation import logprobs_object, response_object, usage_object
-from llgtrt.tools import AnswerParser, AnswerPlan, CallArguments, CallBegun, Event, Reasoning, Text
+from llgtrt.serving.errors import Failure
+from llgtrt.serving.output import AnswerHead, Encoder, Finished, Logprobs, OutputEvent, TokenUsage, sse
+from llgtrt.tools import CallArguments, CallBegun, Reasoning, Text
 
 DONE = b"data: [DONE]\n\n"
 
 
-@dataclass(frozen=True)
-class ChatAnswer:
-    """What the objects of one answer have in common.
+@dataclass
+class _Message:
+    """One choice that is not streamed."""
 
-    Attributes:
-        plan: what the answer consists of.
-        response_id, created, model: members of every object.
-        expanded_prompt: the prompt, where the client asks for it.
-        legacy: calls go to ``function_call``.
-        count_tokens: the number of tokens of a text.
-        include_usage: a stream ends with the token counts.
-    """
-
-    plan: AnswerPlan
-    response_id: str
-    created: int
-    model: str
-    expanded_prompt: str | None
-    legacy: bool
-    count_tokens: Callable[[str], int]
-    include_usage: bool = False
-
-    def finish_reason(self, reason: str | None, parser: AnswerParser) -> str | None:
-        """OpenAI's reason: that of an answer that was cut, by its length or by a stop string, wins."""
-        if reason != "stop" or not parser.complete:
-            return reason
-        return "function_call" if self.legacy else "tool_calls"
-
-    def new_id(self, name: str, index: int) -> str:
-        """The id of a call."""
-        assert self.plan.format is not None
-        return self.plan.format.new_id(name, index)
-
-    def reasoning_tokens(self, reasoning: list[str]) -> int | None:
-        """Tokens of the thinking of all choices; ``None`` where there cannot be any."""
-        if self.plan.thinking is None:
-            return None
-        return sum(self.count_tokens(text) for text in reasoning if text)
+    text: str = ""
+    reasoning: str = ""
+    calls: list[dict[str, Any]] = field(default_factory=list)
+    logprobs: list[Any] | None = None
+    finish_reason: str | None = None
+    stop_reason: str | int | None = None
 
 
-class ChatResponse:
-    """Builds the object of an answer that is not streamed."""
-
-    def __init__(self, answer: ChatAnswer) -> None:
-        self._answer = answer
-        self._reasoning: list[str] = []
-
-    def __call__(self, delta: Delta) -> dict[str, Any]:
-        """The ``chat.completion`` object of the only delta."""
-        one = self._answer
-        response = response_object(
-            "chat.completion",
-            one.response_id,
-            one.created,
-            one.model,
-            one.expanded_prompt,
-            self._choice,
-            delta,
-        )
-        response["usage"] = usage_object(delta.usage, one.reasoning_tokens(self._reasoning))
-        return response
-
-    def _choice(self, choice: ChoiceDelta) -> dict[str, Any]:
-        parser = AnswerParser(self._answer.plan)
-        events = parser.feed(choice.text) + parser.finish(cut=choice.finish_reason == "length")
-        message, reasoning = self._message(events)
-        self._reasoning.append(reasoning)
-        result = {
-            "index": choice.index,
-            "message": message,
-            "logprobs": logprobs_object(choice),
-            "finish_reason": self._answer.finish_reason(choice.finish_reason, parser),
-        }
-        if choice.stop_reason is not None:
-            result["stop_reason"] = choice.stop_reason
-        return result
-
-    def _message(self, events: list[Event]) -> tuple[dict[str, Any], str]:
-        text = "".join(event.text for event in events if isinstance(event, Text))
-        reasoning = "".join(event.text for event in events if isinstance(event, Reasoning))
-        calls: list[dict[str, Any]] = []
-        for event in events:
-            if isinstance(event, CallBegun):
-                calls.append({"name": event.name, "arguments": ""})
-            elif isinstance(event, CallArguments):
-                calls[event.index]["arguments"] += event.text
-        message: dict[str, Any] = {"role": "assistant", "content": text, "refusal": None}
-        if calls:
-            message["content"] = text or None
-            if self._answer.legacy:
-                message["function_call"] = calls[0]
-            else:
-                message["tool_calls"] = [
-                    {"id": self._answer.new_id(call["name"], index), "type": "function", "function": call}
-                    for index, call in enumerate(calls)
-                ]
-        if reasoning:
-            message["reasoning_content"] = message["reasoning"] = reasoning
-        return message, reasoning
-
-
+@dataclass
 class _Choice:
-    """One choice of a stream."""
+    """One choice of a stream. ``logprobs`` are of tokens whose text did not come yet."""
 
-    def __init__(self, plan: AnswerPlan) -> None:
-        self.parser = AnswerParser(plan)
-        self.started = False
-        self.reasoning: list[str] = []
-        self.logprobs: list[Any] = []
-        """Of tokens whose text is held back."""
+    started: bool = False
+    logprobs: list[Any] = field(default_factory=list)
 
 
-class ChatStream:
-    """Encodes the deltas of a streamed answer as server-sent events."""
+class ChatEncoder(Encoder):
+    """OpenAI's chat. ``legacy``: calls go to ``function_call``."""
 
-    def __init__(self, answer: ChatAnswer) -> None:
-        self._answer = answer
+    def __init__(self, head: AnswerHead, *, legacy: bool) -> None:
+        self._head = head
+        self._legacy = legacy
         self._choices: dict[int, _Choice] = {}
         self._first = True
 
-    def __call__(self, delta: Delta, last: bool) -> bytes:
-        """The events of a delta; empty if all of it is held back."""
-        out: list[bytes] = []
-        for choice in sorted(delta.choices, key=lambda one: one.index):
-            out += self._choice(choice)
-        if last:
-            if self._answer.include_usage:
-                reasoning = ["".join(one.reasoning) for one in self._choices.values()]
-                usage = usage_object(delta.usage, self._answer.reasoning_tokens(reasoning))
-                out.append(self._event({"choices": [], "usage": usage}))
-            out.append(DONE)
-        return b"".join(out)
+    def whole(self, events: list[tuple[int, OutputEvent]], usage: TokenUsage) -> dict[str, Any]:
+        """The ``chat.completion`` object."""
+        messages: dict[int, _Message] = {}
+        for index, event in events:
+            self._collect(messages.setdefault(index, _Message()), event)
+        response: dict[str, Any] = {
+            "id": self._head.response_id,
+            "object": "chat.completion",
+            "created": self._head.created,
+            "model": self._head.model,
+            "choices": [self._whole_choice(index, one) for index, one in sorted(messages.items())],
+            "usage": usage.openai(),
+        }
+        if self._head.expanded_prompt is not None:
+            response["expanded_prompt"] = self._head.expanded_prompt
+        return response
 
-    def _choice(self, delta: ChoiceDelta) -> list[bytes]:
-        state = self._choices.get(delta.index)
-        if state is None:
-            state = self._choices[delta.index] = _Choice(self._answer.plan)
-        events = state.parser.feed(delta.text)
-        reason = delta.finish_reason
-        if reason is not None:
-            events += state.parser.finish(cut=reason == "length")
-        if delta.logprobs is not None:
-            state.logprobs += from_json(delta.logprobs)["content"]
-        state.reasoning += [event.text for event in events if isinstance(event, Reasoning)]
-        members = [member for event in events for member in self._members(event)]
-        out = [self._chunk(delta.index, state, member) for member in members]
-        if reason is not None:
-            finish = self._answer.finish_reason(reason, state.parser)
-            out.append(self._chunk(delta.index, state, {}, finish, delta.stop_reason))
-        return out
+    def event(self, index: int, event: OutputEvent) -> bytes:
+        """The chunk of an event, if it has one."""
+        state = self._choices.setdefault(index, _Choice())
+        if isinstance(event, Logprobs):
+            state.logprobs += event.tokens
+            return b""
+        if isinstance(event, Finished):
+            return self._chunk(index, state, {}, self._finish_reason(event), event.stop_reason)
+        member = self._member(event)
+        return b"" if member is None else self._chunk(index, state, member)
 
-    def _members(self, event: Event) -> list[dict[str, Any]]:
-        """The ``delta`` of an event's chunk, if it has one."""
+    def end(self, usage: TokenUsage) -> bytes:
+        """The chunk of the token counts, if it was asked for, and the mark of the end."""
+        if not self._head.include_usage:
+            return DONE
+        return self._event({"choices": [], "usage": usage.openai()}) + DONE
+
+    def failed(self, failure: Failure) -> bytes:
+        """OpenAI's error object, and the mark that nothing follows."""
+        return sse(to_json(failure.openai())) + DONE
+
+    def _finish_reason(self, event: Finished) -> str:
+        """That of an answer that was cut, by its length or by a stop string, wins."""
+        if not event.calls:
+            return event.reason
+        return "function_call" if self._legacy else "tool_calls"
+
+    def _collect(self, message: _Message, event: OutputEvent) -> None:
         if isinstance(event, Text):
-            return [{"content": event.text}]
+            message.text += event.text
+        elif isinstance(event, Reasoning):
+            message.reasoning += event.text
+        elif isinstance(event, CallBegun):
+            message.calls.append({"name": event.name, "arguments": ""})
+        elif isinstance(event, CallArguments):
+            message.calls[event.index]["arguments"] += event.text
+        elif isinstance(event, Logprobs):
+            message.logprobs = [*(message.logprobs or ()), *event.tokens]
+        elif isinstance(event, Finished):
+            message.finish_reason = self._finish_reason(event)
+            message.stop_reason = event.stop_reason
+
+    def _whole_choice(self, index: int, one: _Message) -> dict[str, Any]:
+        message: dict[str, Any] = {"role": "assistant", "content": one.text, "refusal": None}
+        if one.calls:
+            message["content"] = one.text or None
+            if self._legacy:
+                message["function_call"] = one.calls[0]
+            else:
+                message["tool_calls"] = [
+                    {"id": self._head.new_call_id(call["name"], number), "type": "function", "function": call}
+                    for number, call in enumerate(one.calls)
+                ]
+        if one.reasoning:
+            message["reasoning_content"] = message["reasoning"] = one.reasoning
+        choice = {
+            "index": index,
+            "message": message,
+            "logprobs": None if one.logprobs is None else {"content": one.logprobs, "refusal": None},
+            "finish_reason": one.finish_reason,
+        }
+        if one.stop_reason is not None:
+            choice["stop_reason"] = one.stop_reason
+        return choice
+
+    def _member(self, event: OutputEvent) -> dict[str, Any] | None:
+        """The ``delta`` of an event's chunk."""
+        if isinstance(event, Text):
+            return {"content": event.text}
         if isinstance(event, Reasoning):
-            return [{"reasoning_content": event.text, "reasoning": event.text}]
+            return {"reasoning_content": event.text, "reasoning": event.text}
         if isinstance(event, CallBegun):
             function = {"name": event.name, "arguments": ""}
-            if self._answer.legacy:
-                return [{"function_call": function}]
-            call_id = self._answer.new_id(event.name, event.index)
+            if self._legacy:
+                return {"function_call": function}
+            call_id = self._head.new_call_id(event.name, event.index)
             call = {"index": event.index, "id": call_id, "type": "function", "function": function}
-            return [{"tool_calls": [call]}]
+            return {"tool_calls": [call]}
         if isinstance(event, CallArguments):
             arguments = {"arguments": event.text}
-            if self._answer.legacy:
-                return [{"function_call": arguments}]
-            return [{"tool_calls": [{"index": event.index, "function": arguments}]}]
-        return []
+            if self._legacy:
+                return {"function_call": arguments}
+            return {"tool_calls": [{"index": event.index, "function": arguments}]}
+        return None
 
     def _chunk(
         self,
@@ -210,18 +166,18 @@ class ChatStream:
         return self._event({"choices": [choice]})
 
     def _event(self, members: dict[str, Any]) -> bytes:
-        one = self._answer
+        head = self._head
         event = {
-            "id": one.response_id,
+            "id": head.response_id,
             "object": "chat.completion.chunk",
-            "created": one.created,
-            "model": one.model,
+            "created": head.created,
+            "model": head.model,
         }
         if self._first:
             self._first = False
-            if one.expanded_prompt is not None:
-                event["expanded_prompt"] = one.expanded_prompt
+            if head.expanded_prompt is not None:
+                event["expanded_prompt"] = head.expanded_prompt
         event.update(members)
-        if one.include_usage:
+        if head.include_usage:
             event.setdefault("usage", None)
-        return b"data: " + to_json(event) + b"\n\n"
+        return sse(to_json(event))

@@ -2,16 +2,16 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from dataclasses import dataclass
 from functools import partial
 from typing import Any
 
-from llgtrt.engine import AsyncEngine, ChoiceDelta, Delta, GenerateRequest
+from llgtrt.engine import AsyncEngine, ChoiceDelta, GenerateRequest
 from llgtrt.serving.errors import RequestError
 from llgtrt.serving.generation import Generation, logprobs_object, response_object
 from llgtrt.serving.models import ServedModel, first_chunk_fields
 from llgtrt.serving.offload import in_proportion
+from llgtrt.serving.output import Output
 from llgtrt.serving.protocol import CompletionRequest, Constraint, resolve_constraint
 from llgtrt.serving.protocol.completion import prompts_of
 from llgtrt.serving.sampling import (
@@ -46,19 +46,6 @@ class _Plan:
     arguments: dict[str, Any]
 
 
-@dataclass(frozen=True, slots=True)
-class AnswerForm:
-    """How an answer is written, where that is not OpenAI's form.
-
-    Attributes:
-        response: as ``Generation.response``.
-        encode: as ``Generation.encode``.
-    """
-
-    response: Callable[[Delta], dict[str, Any]]
-    encode: Callable[[Delta, bool], bytes]
-
-
 class CompletionService:
     """Starts completions on one model."""
 
@@ -70,14 +57,14 @@ class CompletionService:
     async def start(
         self,
         request: CompletionRequest,
-        form: AnswerForm | None = None,
+        output: Output | None = None,
         constraint: Constraint | None = None,
     ) -> Generation:
         """Checks a request, reserves its place and hands it to the core.
 
         Args:
             request: what is asked for.
-            form: how the answer is written; None: as OpenAI does.
+            output: writes the answer; None: it has OpenAI's form.
             constraint: one that the request has under names of its own.
 
         Raises:
@@ -90,11 +77,9 @@ class CompletionService:
         response_id = new_response_id("cmpl")
         created = now()
         generate = await in_proportion(
-            size, self._generate_request, request, plan, response_id, created, form is None
+            size, self._generate_request, request, plan, response_id, created, output is None
         )
         stream = self._engine.submit(generate, permit, plan.adapter)
-        if form is not None:
-            return Generation(stream, bool(request.stream), form.response, form.encode)
         build = partial(
             response_object,
             "text_completion",
@@ -104,7 +89,7 @@ class CompletionService:
             plan.expanded,
             completion_choice,
         )
-        return Generation(stream, bool(request.stream), build)
+        return Generation(stream, bool(request.stream), build, output)
 
     def _plan(self, request: CompletionRequest, constraint: Constraint | None) -> _Plan:
         """Checks a request. May take long for a long one."""

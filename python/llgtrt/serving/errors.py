@@ -2,6 +2,33 @@
 
 from __future__ import annotations
 
+from dataclasses import dataclass
+from typing import Any
+
+
+@dataclass(frozen=True, slots=True)
+class Failure:
+    """What a client is told of an error, before it has the form of an API.
+
+    Attributes:
+        status: the HTTP status, also of an error after the headers were sent.
+        message: one sentence.
+        type: OpenAI's type: ``invalid_request_error``, ``server_error`` or ``constraint_error``.
+        param: dotted path of the field, such as ``messages[0].content``.
+        code: stable name for programs.
+    """
+
+    status: int
+    message: str
+    type: str
+    param: str | None = None
+    code: str | None = None
+
+    def openai(self) -> dict[str, Any]:
+        """OpenAI's error object."""
+        error = {"message": self.message, "type": self.type, "param": self.param, "code": self.code}
+        return {"error": error}
+
 
 class RequestError(Exception):
     """The request cannot be served as it is: the client must change it.
@@ -17,6 +44,10 @@ class RequestError(Exception):
         self.message = message
         self.param = param
         self.code = code
+
+
+class NotFoundError(RequestError):
+    """A request names something that is not here, or not any more."""
 
 
 class ModelNotFoundError(RequestError):

@@ -6,9 +6,11 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
 
-from pydantic_core import from_json
+from pydantic_core import from_json, to_json
 
-from llgtrt.engine import ChoiceDelta, Delta, Stream, Usage
+from llgtrt.engine import ChoiceDelta, Delta, Stream
+from llgtrt.serving.offload import in_proportion
+from llgtrt.serving.output import Output, TokenUsage
 
 
 def _unchanged(error: Exception) -> Exception:
@@ -21,35 +23,42 @@ class Generation:
 
     Attributes:
         stream: its output; whoever holds the generation must close it with ``stream.cancel()``.
-        streaming: the client asked for server-sent events: payloads are bytes, ready to write.
-        response: builds the response object from the only payload of a request that is not streamed.
-        encode: makes server-sent events of a structured payload and of whether it is the last; ``None``
-            where the core makes them.
+        streaming: the client asked for server-sent events: payloads are bytes, ready to write, or go through
+            ``output``.
+        plain: builds the response object from the only payload of a request that is not streamed, where
+            there is no ``output``.
+        output: makes events of structured payloads; ``None`` where the core makes them.
         explain: the error to show for one of the core's: it may name a field by its place in the grammar.
     """
 
     stream: Stream
     streaming: bool
-    response: Callable[[Delta], dict[str, Any]]
-    encode: Callable[[Delta, bool], bytes] | None = None
+    plain: Callable[[Delta], dict[str, Any]]
+    output: Output | None = None
     explain: Callable[[Exception], Exception] = _unchanged
 
+    async def response(self, delta: Delta) -> bytes:
+        """The response object of the only payload, as JSON."""
+        return await in_proportion(delta_size(delta), self._response, delta)
 
-def usage_object(usage: Usage | None, reasoning_tokens: int | None = None) -> dict[str, Any]:
-    """OpenAI's ``usage``; with the tokens of the thinking where the model may think."""
-    if usage is None:
-        return {"prompt_tokens": 0, "completion_tokens": 0, "total_tokens": 0}
-    details = {}
-    if reasoning_tokens is not None:
-        tokens = min(reasoning_tokens, usage.completion_tokens)
-        details = {"completion_tokens_details": {"reasoning_tokens": tokens}}
-    return {
-        "prompt_tokens": usage.prompt_tokens,
-        "completion_tokens": usage.completion_tokens,
-        "total_tokens": usage.prompt_tokens + usage.completion_tokens,
-        "prompt_tokens_details": {"cached_tokens": usage.cached_tokens},
-        **details,
-    }
+    async def encode(self, delta: Delta, last: bool) -> bytes:
+        """The part of a stream for a structured payload; needs an ``output``."""
+        assert self.output is not None
+        size = delta_size(delta) + (self.output.size if last else 0)
+        return await in_proportion(size, self.output.encode, delta, last)
+
+    def whole(self, delta: Delta) -> dict[str, Any]:
+        """The response object as it is. May take long for a long answer."""
+        build = self.plain if self.output is None else self.output.response
+        return build(delta)
+
+    def _response(self, delta: Delta) -> bytes:
+        return to_json(self.whole(delta))
+
+
+def delta_size(delta: Delta) -> int:
+    """How much work a delta is, in bytes of text about."""
+    return sum(len(choice.text) + len(choice.logprobs or "") for choice in delta.choices)
 
 
 def response_object(
@@ -68,7 +77,7 @@ def response_object(
         "created": created,
         "model": model,
         "choices": [choice(one) for one in sorted(delta.choices, key=lambda one: one.index)],
-        "usage": usage_object(delta.usage),
+        "usage": TokenUsage.of(delta.usage).openai(),
     }
     if expanded_prompt is not None:
         response["expanded_prompt"] = expanded_prompt

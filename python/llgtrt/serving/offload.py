@@ -34,17 +34,18 @@ async def in_proportion(
     return await asyncio.to_thread(work, *arguments, **options)
 
 
-def started_threads(name: str, count: int = MOST_THREADS) -> ThreadPoolExecutor:
+def started_threads(name: str, count: int = MOST_THREADS, stack_bytes: int = 0) -> ThreadPoolExecutor:
     """Threads that run already.
 
     Python starts them when there is work, and a process that has run out of memory or of threads would learn
-    of it then, in the middle of a request.
+    of it then, in the middle of a request. With ``stack_bytes`` 0 their stacks have the usual size.
 
     Raises:
         RuntimeError: the system does not give as many threads.
     """
     threads = ThreadPoolExecutor(count, thread_name_prefix=name)
     all_run = threading.Barrier(count + 1)
+    usual = threading.stack_size(stack_bytes)
     try:
         for _ in range(count):
             # A thread that waits takes no more work: each of these needs one of its own.
@@ -54,4 +55,6 @@ def started_threads(name: str, count: int = MOST_THREADS) -> ThreadPoolExecutor:
         all_run.abort()
         threads.shutdown(wait=False, cancel_futures=True)
         raise
+    finally:
+        threading.stack_size(usual)
     return threads

@@ -9,10 +9,11 @@ from typing import Any, Literal, TypeAlias
 from pydantic_core import from_json, to_json
 
 from llgtrt.engine import AsyncEngine, ChoiceDelta, Delta
-from llgtrt.serving.completion import AnswerForm, CompletionService
-from llgtrt.serving.errors import ModelNotFoundError, RequestError, quote
+from llgtrt.serving.completion import CompletionService
+from llgtrt.serving.errors import Failure, ModelNotFoundError, RequestError, quote
 from llgtrt.serving.generation import Generation
 from llgtrt.serving.models import ServedModel
+from llgtrt.serving.output import Output
 from llgtrt.serving.protocol import CompletionRequest, Constraint
 from llgtrt.serving.protocol.constraint import gbnf, json_schema, regex
 from llgtrt.serving.protocol.triton import ASKED_BY, OUTPUTS, TritonRequest
@@ -73,8 +74,7 @@ class TritonService:
         streaming = shape == "generate_stream" and request.stream is not False
         completion = self._completion(name, request, streaming, wanted)
         form = _Form(name, request, shape, frozenset(wanted))
-        answer = AnswerForm(form.response, form.events)
-        generation = await self._completions.start(completion, answer, _constraint(request))
+        generation = await self._completions.start(completion, form, _constraint(request))
         generation.streaming = shape == "generate_stream"
         return generation
 
@@ -152,8 +152,8 @@ def _constraint(request: TritonRequest) -> Constraint | None:
     return regex(guide, param) if kind == "regex" else gbnf(guide, param)
 
 
-@dataclass(slots=True)
-class _Form:
+@dataclass
+class _Form(Output):
     """Writes the answer to one request.
 
     Attributes:
@@ -185,7 +185,7 @@ class _Form:
         indices = {name: [place[name] for place in places] for name in ("batch_index", "sequence_index")}
         return {**self._head(), **indices, **columns}
 
-    def events(self, delta: Delta, last: bool) -> bytes:
+    def encode(self, delta: Delta, last: bool) -> bytes:
         """An event for each sequence that has something new. There is no event that says that all is sent."""
         events = b""
         for choice in delta.choices:
@@ -194,6 +194,10 @@ class _Form:
             data = {**self._head(), **self._place(choice.index), **self._outputs(choice)}
             events += b"data: " + to_json(data) + b"\n\n"
         return events
+
+    def failed(self, failure: Failure) -> bytes:
+        """Triton's form of an error; the stream just ends."""
+        return b"data: " + to_json({"error": failure.message}) + b"\n\n"
 
     def _head(self) -> dict[str, Any]:
         head: dict[str, Any] = {"model_name": self.model, "model_version": VERSION}

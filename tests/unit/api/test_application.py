@@ -15,6 +15,7 @@ from fastapi.routing import APIRoute
 from starlette.routing import Route
 
 from llgtrt.api import grammar, health, openai, triton, triton_model
+from llgtrt.api.apis import router_of
 from llgtrt.api.auth import OPEN_PATHS
 from llgtrt.api.errors import RequestTimeoutError, describe, error_event, error_response
 from llgtrt.engine import (
@@ -57,6 +58,7 @@ async def test_p24_every_route_needs_the_key_but_the_two_probes(make_app: AppFac
     # Newer versions of FastAPI keep included routers apart, so the routers are asked as well.
     routers = (app, openai.router, grammar.router, health.router, triton.router, triton_model.router)
     candidates = [route for router in routers for route in router.routes]
+    candidates += [route for api in app.state.services.apis for route in router_of(api).routes]
     routes = [route for route in candidates if isinstance(route, APIRoute | Route)]
     assert set(app.openapi()["paths"]) <= {route.path.replace(":path", "") for route in routes}
     assert {"/openapi.json", "/docs", "/metrics", "/health"} <= {route.path for route in routes}
@@ -462,11 +464,11 @@ def test_clients_are_told_whether_to_try_again(
 
 def test_the_message_about_a_grammar_says_where() -> None:
     error = new_error(GrammarError, "not supported", "guided_json.properties.a")
-    assert describe(error)[1]["error"]["message"] == "guided_json.properties.a: not supported"
+    assert describe(error)[0].message == "guided_json.properties.a: not supported"
 
 
 def test_an_error_event_ends_the_stream_as_clients_expect() -> None:
-    assert error_event(RequestTimeoutError(), {"path": ROUTE}).endswith(b"}\n\ndata: [DONE]\n\n")
+    assert error_event(describe(RequestTimeoutError())[0]).endswith(b"}\n\ndata: [DONE]\n\n")
 
 
 def references(value: Any) -> Iterator[str]:

@@ -5,11 +5,14 @@ from __future__ import annotations
 import asyncio
 import json
 import logging
+import threading
 from typing import Any
 
 import pytest
 
 from llgtrt.engine import EngineFailedError, GrammarError, InternalError, OverloadedError, new_error
+from llgtrt.serving.offload import INLINE_BYTES
+from llgtrt.serving.output import EncodedAnswer
 from support.asgi import AsgiCall
 from support.fake_engine import (
     AppFactory,
@@ -115,6 +118,53 @@ async def test_p19_later_errors_are_events(make_app: AppFactory, native: FakeNat
     assert call.body.endswith(b"data: [DONE]\n\n")
     event = json.loads(call.body.split(b"\n\n")[1].removeprefix(b"data: "))
     assert event["error"]["code"] == "engine_failed"
+
+
+async def test_p19_later_errors_have_the_form_of_their_api(
+    make_app: AppFactory, native: FakeNativeEngine
+) -> None:
+    body = {"max_tokens": 5, "messages": [{"role": "user", "content": "hi"}], "stream": True}
+    async with AsgiCall(make_app(), "/v1/messages", body) as call:
+        handle = await submitted(native)
+        handle.put(FakeDelta([FakeChoice(0, "so far", None)]))
+        await call.until(2)
+        handle.put(
+            FakeDelta(
+                [FakeChoice(0, " and on", None)], error=new_error(EngineFailedError, "The engine failed.")
+            ),
+            last=True,
+        )
+        await call.done()
+    *_, text, error, end = call.body.split(b"\n\n")
+    assert b"and on" in text
+    name, data = error.split(b"\n")
+    assert name == b"event: error"
+    error_type = json.loads(data.removeprefix(b"data: "))["error"]["type"]
+    assert (error_type, end) == ("overloaded_error", b"")
+    assert call.complete
+
+
+async def test_a_long_answer_is_encoded_elsewhere(
+    make_app: AppFactory, native: FakeNativeEngine, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    seen: list[bool] = []
+    encode = EncodedAnswer.encode
+
+    def watched(self: EncodedAnswer, delta: Any, last: bool) -> bytes:
+        seen.append(threading.current_thread() is threading.main_thread())
+        return encode(self, delta, last)
+
+    monkeypatch.setattr(EncodedAnswer, "encode", watched)
+    body = {"max_tokens": 5, "messages": [{"role": "user", "content": "hi"}], "stream": True}
+    async with AsgiCall(make_app(), "/v1/messages", body) as call:
+        handle = await submitted(native)
+        handle.put(FakeDelta([FakeChoice(0, "short", None)]))
+        await call.until(2)
+        handle.put(FakeDelta([FakeChoice(0, "long" * INLINE_BYTES, None)]))
+        await call.until(3)
+        handle.put(FakeDelta([FakeChoice(0, "", "stop")], FakeUsage()), last=True)
+        await call.done()
+    assert seen == [True, False, True]
 
 
 async def test_p23_idle_streams_are_pinged(make_app: AppFactory, native: FakeNativeEngine) -> None:

@@ -12,6 +12,7 @@ import pytest
 from llgtrt.api import body as body_module
 from llgtrt.chat import ChatTemplate
 from llgtrt.serving import chat as chat_module
+from llgtrt.serving.apis import messages as messages_module
 from llgtrt.serving.completion import CompletionService
 from llgtrt.serving.offload import INLINE_BYTES
 from support.asgi import AsgiCall
@@ -19,6 +20,8 @@ from support.fake_engine import AppFactory, FakeNativeEngine, settle
 
 CHAT = "/v1/chat/completions"
 COMPLETIONS = "/v1/completions"
+MESSAGES = "/v1/messages"
+COUNT = "/v1/messages/count_tokens"
 LONG = "x" * (2 * INLINE_BYTES)
 
 
@@ -38,6 +41,11 @@ HOSTILE: dict[str, tuple[str, dict[str, Any]]] = {
     "parts": (CHAT, messages(content=[{"type": "text", "text": "x"}] * 2000)),
     "schema": (CHAT, {**messages(), "guided_json": {"description": LONG}}),
     "metadata": (CHAT, {**messages(), "metadata": {"a": LONG}}),
+    "blocks": (
+        MESSAGES,
+        {"max_tokens": 1, "messages": [{"role": "user", "content": [{"type": "text", "text": "x"}] * 2000}]},
+    ),
+    "counted": (COUNT, {"messages": [{"role": "user", "content": LONG}]}),
     "text": (COMPLETIONS, {"prompt": LONG}),
     "tokens": (COMPLETIONS, {"prompt": [[1] * 900] * 20}),
 }
@@ -60,6 +68,8 @@ def threads(monkeypatch: pytest.MonkeyPatch) -> dict[str, threading.Thread]:
     watch(body_module, "parse_request")
     watch(chat_module, "resolve_constraint")
     watch(ChatTemplate, "render")
+    watch(messages_module, "translate")
+    watch(FakeNativeEngine, "tokenize")
     watch(CompletionService, "_plan")
     watch(CompletionService, "_generate_request")
     return seen
@@ -67,6 +77,8 @@ def threads(monkeypatch: pytest.MonkeyPatch) -> dict[str, threading.Thread]:
 
 WORK = {
     CHAT: {"parse_request", "resolve_constraint", "render"},
+    MESSAGES: {"parse_request", "translate", "resolve_constraint", "render"},
+    COUNT: {"parse_request", "translate", "resolve_constraint", "render", "tokenize"},
     COMPLETIONS: {"parse_request", "_plan", "_generate_request"},
 }
 
@@ -89,7 +101,10 @@ async def test_a_large_request_is_worked_on_elsewhere(
     app = make_app()
     threads.clear()
     async with AsgiCall(app, path, fields) as request:
-        await submitted(native, request.task)
+        if path == COUNT:
+            await request.done()
+        else:
+            await submitted(native, request.task)
         assert set(threads) == WORK[path]
         assert threading.main_thread() not in threads.values()
 

@@ -1,0 +1,47 @@
+"""From a use case to the response that delivers its generation."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Coroutine
+from typing import Any
+
+from starlette.requests import Request
+
+from llgtrt.api.delivery import (
+    DeliveryLimits,
+    GenerationResponse,
+    JsonGenerationResponse,
+    SseGenerationResponse,
+)
+from llgtrt.api.patience import while_connected
+from llgtrt.api.services import services_of
+from llgtrt.serving import Generation
+
+
+async def answer_chat(request: Request, starting: Coroutine[Any, Any, Generation]) -> GenerationResponse:
+    """The response to a chat in any API. Its start may be slow: an input processor may make the prompt.
+
+    Raises:
+        ClientDisconnect: the client left before the start was done.
+        RequestTimeoutError: the start took too long.
+    """
+    services = services_of(request)
+    if not services.chat.starts_slowly:
+        return deliver(request, await starting)
+    clock = asyncio.get_running_loop().time
+    began = clock()
+    timeout_s = services.server.request_timeout_s
+    started = await while_connected(request, starting, timeout_s, services.metrics)
+    return deliver(request, started, clock() - began)
+
+
+def deliver(request: Request, generation: Generation, spent_s: float = 0.0) -> GenerationResponse:
+    """The response of a started generation, after so much of its time."""
+    services = services_of(request)
+    server = services.server
+    timeout_s = server.request_timeout_s
+    left_s = None if timeout_s is None else max(timeout_s - spent_s, 0.0)
+    limits = DeliveryLimits(server.ping_interval_s, server.write_timeout_s, left_s)
+    form = SseGenerationResponse if generation.streaming else JsonGenerationResponse
+    return form(generation, limits, services.metrics)

@@ -1,0 +1,244 @@
+"""The one place where the core's output becomes typed events, and what an API makes of them.
+
+:class:`AnswerReader` gives the events of every choice in order; an :class:`Encoder` per API writes them in
+that API's form, streamed or whole. Plain chat and completion text does not come here: the core writes its
+bytes itself.
+"""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any, TypeAlias
+
+from pydantic_core import from_json
+
+from llgtrt.engine import ChoiceDelta, Delta, Usage
+from llgtrt.serving.errors import Failure
+from llgtrt.tools import AnswerParser, AnswerPlan, CallArguments, CallBegun, CallEnded, Reasoning, Text
+
+
+@dataclass(frozen=True, slots=True)
+class Logprobs:
+    """Log-probabilities of tokens in the form of OpenAI's chat: before the text that they belong to.
+
+    Of tokens whose text is held back they come early.
+    """
+
+    tokens: list[dict[str, Any]]
+
+
+@dataclass(frozen=True, slots=True)
+class Finished:
+    """The last event of a choice.
+
+    Attributes:
+        reason: the core's ``stop`` or ``length``.
+        calls: it ended with its calls, all of them complete. An answer that was cut, by its length or by a
+            stop string, may hold calls without this.
+        stop_reason: the stop string or the id of the stop token that ended it.
+    """
+
+    reason: str
+    calls: bool
+    stop_reason: str | int | None
+
+
+OutputEvent: TypeAlias = "Text | Reasoning | CallBegun | CallArguments | CallEnded | Logprobs | Finished"
+
+
+@dataclass(frozen=True, slots=True)
+class TokenUsage:
+    """Tokens of a request. ``reasoning`` is of the thinking; ``None`` where there cannot be any."""
+
+    prompt: int
+    completion: int
+    cached: int
+    reasoning: int | None = None
+
+    @classmethod
+    def of(cls, usage: Usage | None, reasoning: int | None = None) -> TokenUsage:
+        """The core's counts; all are 0 where it gave none."""
+        if usage is None:
+            return cls(0, 0, 0, reasoning)
+        if reasoning is not None:
+            reasoning = min(reasoning, usage.completion_tokens)
+        return cls(usage.prompt_tokens, usage.completion_tokens, usage.cached_tokens, reasoning)
+
+    def openai(self) -> dict[str, Any]:
+        """``usage`` of chat and completions; with the thinking where the model may think."""
+        usage: dict[str, Any] = {
+            "prompt_tokens": self.prompt,
+            "completion_tokens": self.completion,
+            "total_tokens": self.prompt + self.completion,
+            "prompt_tokens_details": {"cached_tokens": self.cached},
+        }
+        if self.reasoning is not None:
+            usage["completion_tokens_details"] = {"reasoning_tokens": self.reasoning}
+        return usage
+
+
+@dataclass(frozen=True, slots=True)
+class AnswerHead:
+    """What all objects of one answer have in common.
+
+    Attributes:
+        response_id, created, model: the members of those names.
+        plan: what the answer may consist of.
+        expanded_prompt: the prompt, where the client asks for it.
+        include_usage: an OpenAI stream ends with the token counts.
+    """
+
+    response_id: str
+    created: int
+    model: str
+    plan: AnswerPlan
+    expanded_prompt: str | None = None
+    include_usage: bool = False
+
+    def new_call_id(self, name: str, index: int) -> str:
+        """The id of a call, in the form that the model's template wants."""
+        assert self.plan.format is not None
+        return self.plan.format.new_id(name, index)
+
+
+class Encoder(ABC):
+    """Writes the events of one answer in the form of an API."""
+
+    @property
+    def size(self) -> int:
+        """How much :meth:`end` has to write that came before, in bytes of text about."""
+        return 0
+
+    def begin(self) -> bytes:
+        """What a stream begins with, before the first event."""
+        return b""
+
+    @abstractmethod
+    def event(self, index: int, event: OutputEvent) -> bytes:
+        """The next event of choice ``index``, for a stream; empty where nothing is to be sent for it."""
+
+    @abstractmethod
+    def end(self, usage: TokenUsage) -> bytes:
+        """The end of a complete stream."""
+
+    @abstractmethod
+    def failed(self, failure: Failure) -> bytes:
+        """The end of a stream that fails after its beginning."""
+
+    @abstractmethod
+    def whole(self, events: list[tuple[int, OutputEvent]], usage: TokenUsage) -> dict[str, Any]:
+        """The object of an answer that is not streamed."""
+
+
+class AnswerReader:
+    """Makes events of the core's deltas, each with the index of its choice."""
+
+    def __init__(self, plan: AnswerPlan, count_tokens: Callable[[str], int]) -> None:
+        self._plan = plan
+        self._count_tokens = count_tokens
+        self._parsers: dict[int, AnswerParser] = {}
+        self._reasoning: dict[int, list[str]] = {}
+
+    def read(self, delta: Delta) -> list[tuple[int, OutputEvent]]:
+        """The events that are certain with a delta, ordered by choice."""
+        events: list[tuple[int, OutputEvent]] = []
+        for choice in sorted(delta.choices, key=lambda one: one.index):
+            events += [(choice.index, event) for event in self._choice(choice)]
+        return events
+
+    def usage(self, usage: Usage | None) -> TokenUsage:
+        """The counts at the end. May take long where the thinking is long."""
+        reasoning = None
+        if self._plan.thinking is not None:
+            texts = ("".join(parts) for parts in self._reasoning.values())
+            reasoning = sum(self._count_tokens(text) for text in texts if text)
+        return TokenUsage.of(usage, reasoning)
+
+    @property
+    def reasoning_chars(self) -> int:
+        """Length of the thinking so far: what :meth:`usage` looks at."""
+        return sum(len(part) for parts in self._reasoning.values() for part in parts)
+
+    def _choice(self, choice: ChoiceDelta) -> list[OutputEvent]:
+        events: list[OutputEvent] = []
+        parser = self._parsers.get(choice.index)
+        if parser is None:
+            parser = self._parsers[choice.index] = AnswerParser(self._plan)
+        if choice.logprobs is not None:
+            events.append(Logprobs(from_json(choice.logprobs)["content"]))
+        texts = parser.feed(choice.text)
+        reason = choice.finish_reason
+        if reason is not None:
+            texts += parser.finish(cut=reason == "length")
+        for event in texts:
+            if isinstance(event, Reasoning):
+                self._reasoning.setdefault(choice.index, []).append(event.text)
+        events += texts
+        if reason is not None:
+            calls = reason == "stop" and parser.complete
+            events.append(Finished(reason, calls, choice.stop_reason))
+        return events
+
+
+class Output(ABC):
+    """Makes what a client gets of the core's deltas, where the core does not write it itself."""
+
+    @property
+    def size(self) -> int:
+        """How much work the end of a stream is beside its last delta, in bytes of text about."""
+        return 0
+
+    @abstractmethod
+    def encode(self, delta: Delta, last: bool) -> bytes:
+        """The part of a stream for a delta; empty if all of it is held back."""
+
+    @abstractmethod
+    def failed(self, failure: Failure) -> bytes:
+        """The end of a stream that fails after its beginning."""
+
+    @abstractmethod
+    def response(self, delta: Delta) -> dict[str, Any]:
+        """The object for the only delta of an answer that is not streamed."""
+
+
+class EncodedAnswer(Output):
+    """Typed events written by the encoder of an API."""
+
+    def __init__(self, reader: AnswerReader, encoder: Encoder) -> None:
+        self._reader = reader
+        self._encoder = encoder
+        self._began = False
+
+    def encode(self, delta: Delta, last: bool) -> bytes:
+        """The part of a stream for a delta; empty if all of it is held back."""
+        parts: list[bytes] = []
+        if not self._began:
+            self._began = True
+            parts.append(self._encoder.begin())
+        parts += [self._encoder.event(index, event) for index, event in self._reader.read(delta)]
+        if last:
+            parts.append(self._encoder.end(self._reader.usage(delta.usage)))
+        return b"".join(parts)
+
+    def response(self, delta: Delta) -> dict[str, Any]:
+        """The object for the only delta."""
+        events = self._reader.read(delta)
+        return self._encoder.whole(events, self._reader.usage(delta.usage))
+
+    def failed(self, failure: Failure) -> bytes:
+        """The end of a stream that fails after its beginning."""
+        return self._encoder.failed(failure)
+
+    @property
+    def size(self) -> int:
+        """How much work the end of a stream is, in bytes of text about."""
+        return self._reader.reasoning_chars + self._encoder.size
+
+
+def sse(data: bytes, event: str | None = None) -> bytes:
+    """A server-sent event of JSON."""
+    if event is None:
+        return b"data: " + data + b"\n\n"
+    return b"event: " + event.encode() + b"\ndata: " + data + b"\n\n"
