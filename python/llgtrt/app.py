@@ -50,6 +50,7 @@ from llgtrt.serving.tokens import THREAD_NAME as TOKEN_THREAD_NAME
 from llgtrt.serving.tokens import THREADS as TOKEN_THREADS
 from llgtrt.serving.validate import MAX_AT_ONCE as MOST_REPORTS
 from llgtrt.serving.validate import THREAD_NAME as VALIDATE_THREAD_NAME
+from llgtrt.truss import load_model_class, start_model
 
 logger = logging.getLogger("llgtrt")
 
@@ -61,7 +62,7 @@ FEW_FILES = 512
 SWITCH_INTERVAL_S = 0.001
 """How long a thread may go on when the event loop wants its turn; Python's default is five times that."""
 PROCESSOR_STOP_S = 2.0
-"""How long a call of the input processor that nobody waits for any more may keep the process."""
+"""How long a call of the operator's Python that nobody waits for any more may keep the process."""
 
 
 def run(settings: Settings) -> int:
@@ -160,8 +161,10 @@ async def _serve(settings: Settings, listeners: list[socket.socket], tls: ssl.SS
     # The file is run before the model is loaded: what is wrong with it shows at once.
     file = settings.input_processor
     kind = None if file is None else await asyncio.to_thread(load_processor_class, file)
+    truss = settings.truss
+    model_kind = None if truss is None else await asyncio.to_thread(load_model_class, truss)
     engine = await AsyncEngine.load(native_config(settings))
-    processor = None
+    processor = model = None
     code = 1
     try:
         template = load_chat_template(settings, dataclasses.asdict(engine.model_info))
@@ -170,17 +173,22 @@ async def _serve(settings: Settings, listeners: list[socket.socket], tls: ssl.SS
         validate_threads = _threads(VALIDATE_THREAD_NAME, MOST_REPORTS)
         token_threads = _threads(TOKEN_THREAD_NAME, TOKEN_THREADS, TOKEN_STACK)
         services = build_services(settings, engine, template, processor, validate_threads, token_threads)
+        if model_kind is not None and truss is not None:
+            model = await start_model(model_kind, truss, settings.config.py, services)
         _say_what_is_served(settings, services)
         # What was loaded so far stays for good: the garbage collector need not look at it again.
         gc.collect()
         gc.freeze()
-        server = HttpServer(create_app(services), settings.config.server, listeners, tls)
+        application = create_app(services, [] if model is None else [model.router])
+        server = HttpServer(application, settings.config.server, listeners, tls)
         code = await server.run(engine, signals)
         return code
     finally:
         await _stop(engine, code)
         if processor is not None and not await asyncio.to_thread(processor.stop, PROCESSOR_STOP_S):
             exit_now(code, "the input processor does not return; leaving it behind")
+        if model is not None and not await asyncio.to_thread(model.stop, PROCESSOR_STOP_S):
+            exit_now(code, "model.py does not return; leaving it behind")
 
 
 def _threads(name: str, count: int, stack_bytes: int = 0) -> ThreadPoolExecutor:

@@ -24,7 +24,8 @@ MAY_IMPORT = {
     # For users of other engines: no configuration, no server.
     "schema": {"engine"},
     "cli": {"app", "serving", "hooks", "config", "logs"},
-    "app": {"api", "serving", "hooks", "chat", "tools", "engine", "config"},
+    "truss": {"api", "serving", "hooks", "engine", "config"},
+    "app": {"truss", "api", "serving", "hooks", "chat", "tools", "engine", "config"},
 }
 """Layers of ``llgtrt`` and the layers below them that they use."""
 

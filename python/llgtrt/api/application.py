@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import Any
 
-from fastapi import FastAPI
+from fastapi import APIRouter, FastAPI
 from fastapi.exceptions import RequestValidationError
 from fastapi.openapi.utils import get_openapi
 from pydantic import BaseModel
@@ -37,8 +38,13 @@ BODIES: tuple[type[BaseModel], ...] = (
 """What the bodies of requests hold."""
 
 
-def create_app(services: Services) -> FastAPI:
-    """The application for a loaded engine."""
+def create_app(services: Services, routers: Sequence[APIRouter] = ()) -> FastAPI:
+    """The application for a loaded engine.
+
+    Args:
+        services: the use cases.
+        routers: further routes, which win over the server's own.
+    """
     application = FastAPI(
         title="llgtrt",
         version=__version__,
@@ -53,6 +59,8 @@ def create_app(services: Services) -> FastAPI:
     application.state.services = services
     forms = {path: api.error for api in services.apis for path in api.error_paths}
     setattr(application.state, ERROR_FORMS, forms)
+    for router in routers:
+        application.include_router(router)
     application.include_router(openai.router)
     for api in services.apis:
         application.include_router(router_of(api))

@@ -50,10 +50,23 @@ async def read_json_body(
         any_type: take it whatever type a program says it has, as Triton does.
 
     Raises:
-        HttpError: 415 for another content type or an encoding, 413 if it is too large, 408 if it is too slow.
+        HttpError: 415 for another content type; and as :func:`read_body`.
         ClientDisconnect: the client left.
     """
     _check_content_type(request, any_type)
+    return await read_body(request, most_bytes=most_bytes, timeout_s=timeout_s)
+
+
+async def read_body(request: Request, *, most_bytes: int, timeout_s: float) -> bytes:
+    """The body of a request, whatever it holds.
+
+    Raises:
+        HttpError: 415 for an encoding, 413 if it is too large, 408 if it is too slow.
+        ClientDisconnect: the client left.
+    """
+    encoding = request.headers.get("content-encoding", "identity").strip().lower()
+    if encoding not in ("", "identity"):
+        raise HttpError(415, "Encoded request bodies are not accepted.", param="content-encoding")
     _check_content_length(request, most_bytes)
     loop = asyncio.get_running_loop()
     start = loop.time()
@@ -83,9 +96,6 @@ async def read_json_body(
 
 
 def _check_content_type(request: Request, any_type: bool) -> None:
-    encoding = request.headers.get("content-encoding", "identity").strip().lower()
-    if encoding not in ("", "identity"):
-        raise HttpError(415, "Encoded request bodies are not accepted.", param="content-encoding")
     content_type = request.headers.get("content-type")
     if content_type is None:
         # A page can send a body without a type to any server, without asking it first.

@@ -15,6 +15,7 @@ from llgtrt.config import (
     ConfigError,
     chat_template,
     environment_variable,
+    find_engine,
     load_config,
     load_settings,
     locate_model,
@@ -38,6 +39,7 @@ def perform(arguments: Arguments) -> int:
         ConfigError: the configuration or the model cannot be used.
     """
     set_up_logging(arguments)
+    arguments = find_engine(arguments)
     if arguments.print_config or arguments.print_complete_config:
         _write(print_config(_printed_config(arguments)))
         return 0

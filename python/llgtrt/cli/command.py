@@ -6,7 +6,7 @@ from typing import Any
 
 import click
 
-from llgtrt.config import FLAGS, Arguments, ConfigError
+from llgtrt.config import FLAGS, Arguments, ConfigError, is_truss
 
 from . import build_trtllm, check_schema, doctor
 from .actions import perform
@@ -17,7 +17,8 @@ PROGRAM = "llgtrt"
 _HELP = """Serve a model with an OpenAI-compatible API whose constrained answers are always valid.
 
 ENGINE is a GGUF file, a folder with one, or a TensorRT-LLM engine folder; without it, the demo model
-is served if it is installed.
+is served if it is installed. A Truss (a folder with config.yaml) is served with its model.py around the
+engine that --engine names.
 
 Every option can be set by an environment variable too: --served-model-name is LLGTRT_SERVED_MODEL_NAME.
 What the command line says wins over the environment, which wins over configuration files.
@@ -88,7 +89,7 @@ def command() -> click.Command:
     )
 
 
-def _callback(engines: tuple[Path, ...], engine: Path | None, **values: Any) -> int:
+def _callback(engines: tuple[Path, ...], engine: Path | None, model_py: Path | None, **values: Any) -> int:
     positional = list(engines)
     if positional and positional[0] == Path("serve"):
         positional.pop(0)
@@ -96,13 +97,18 @@ def _callback(engines: tuple[Path, ...], engine: Path | None, **values: Any) -> 
         raise click.UsageError(
             f"one ENGINE at most, got {len(positional)}: {', '.join(map(str, positional))}"
         )
-    if positional:
+    if positional and is_truss(positional[0]):
+        # Not the model, but what is around it: --engine names the model, or it lies in the Truss.
+        if model_py is not None and model_py != positional[0]:
+            raise click.UsageError(f"two Trusses given: {positional[0]} and --model-py {model_py}")
+        model_py = positional[0]
+    elif positional:
         context = click.get_current_context()
         source = context.get_parameter_source("engine")
         if source is click.core.ParameterSource.COMMANDLINE and engine != positional[0]:
             raise click.UsageError(f"two engines given: {positional[0]} and --engine {engine}")
         engine = positional[0]
-    return perform(Arguments(engine=engine, **values))
+    return perform(Arguments(engine=engine, model_py=model_py, **values))
 
 
 def _print_version(context: click.Context, _parameter: click.Parameter, value: bool) -> None:

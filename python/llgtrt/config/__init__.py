@@ -21,6 +21,7 @@ from .sim import SimConfig, SimFault
 from .tls import tls_context
 from .tokenizer import TokenizerConfig
 from .trtllm import TrtllmConfig
+from .truss import Truss, find_engine, is_truss, read_truss
 
 __all__ = [
     "ANY_NAME",
@@ -46,13 +47,17 @@ __all__ = [
     "SimFault",
     "TokenizerConfig",
     "TrtllmConfig",
+    "Truss",
     "chat_template",
     "environment_variable",
+    "find_engine",
+    "is_truss",
     "load_config",
     "load_settings",
     "locate_model",
     "native_config",
     "print_config",
+    "read_truss",
     "tls_context",
     "tokenizer_template",
 ]

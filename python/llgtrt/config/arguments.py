@@ -65,7 +65,8 @@ class Arguments:
             "--model",
             "--engine",
             kind="path",
-            help="The model, as ENGINE: a GGUF file, a folder with one, or a TensorRT-LLM engine folder.",
+            help="The model, as ENGINE: a GGUF file, a folder with one, or a TensorRT-LLM engine folder. "
+            "Where ENGINE is a Truss, its model.",
         ),
     )
     tokenizer: Path | None = field(
@@ -248,6 +249,14 @@ class Arguments:
             kind="path",
             default="<engine>/chat_template.j2",
             help="Chat template file (Jinja2); wins over every other source.",
+        ),
+    )
+    model_py: Path | None = field(
+        default=None,
+        metadata=_flag(
+            "--model-py",
+            kind="path",
+            help="Truss folder, or a folder or file with model.py, that answers requests around the engine.",
         ),
     )
     lora_root: Path | None = field(

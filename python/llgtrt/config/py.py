@@ -1,4 +1,4 @@
-"""Section ``py``: the Python input processor."""
+"""Section ``py``: Python of the operator."""
 
 from pathlib import Path
 
@@ -9,8 +9,9 @@ from .section import Section
 
 
 class PyConfig(Section):
-    """The Python input processor: a class that turns chat messages into the prompt, for multi-modal models
-    and templates that Jinja2 cannot express. It is run as part of the server: see docs/input-processor.md."""
+    """The operator's own Python, run as part of the server. The input processor is a class that turns chat
+    messages into the prompt, for multi-modal models and templates that Jinja2 cannot express: see
+    docs/input-processor.md. For model.py, business logic around the engine, see docs/model-py.md."""
 
     input_processor: str | None = Field(
         default=None,
@@ -32,6 +33,17 @@ class PyConfig(Section):
         le=256,
         description="Requests that the class processes at the same time. More than 1 only where it is\n"
         "thread-safe.",
+    )
+    model_threads: int = Field(
+        default=40,
+        ge=1,
+        le=1024,
+        description="Synchronous methods of model.py (--model-py) that run at the same time.",
+    )
+    model_max_requests: int = Field(
+        default=1024,
+        ge=1,
+        description="Requests that model.py works on at the same time; more are refused with status 503.",
     )
 
 

@@ -17,6 +17,7 @@ from .merge import merge
 from .py import input_processor_file
 from .root import Config
 from .section import Section
+from .truss import Truss, read_truss, truss_options
 
 logger = logging.getLogger("llgtrt")
 
@@ -41,6 +42,7 @@ class Settings(Section):
     chat_template_source: str | None = Field(default=None, description="Where the chat template was found.")
     config_files: tuple[Path, ...] = Field(default=(), description="The configuration files, in merge order.")
     input_processor: Path | None = Field(default=None, description="Python file of the input processor.")
+    truss: Truss | None = Field(default=None, description="The model.py around the engine.")
     lora_root: Path | None = Field(default=None, description="Folder of LoRA weights.")
     log_level: LogLevel = Field(default="info", description="What goes to standard error.")
 
@@ -63,7 +65,14 @@ def load_settings(arguments: Arguments) -> Settings:
     location = locate_model(arguments.engine, arguments.backend or "auto")
     for file in unread_files(arguments.engine):
         logger.warning("%s lies beside the model and is not read: name it, or the folder as ENGINE", file)
-    config, files = load_config(arguments)
+    truss = None if arguments.model_py is None else read_truss(arguments.model_py)
+    options: dict[str, Any] = {}
+    if truss is not None:
+        options, unused = truss_options(truss, location.backend)
+        if unused:
+            logger.warning("not used of %s: %s", truss.folder / "config.yaml", ", ".join(unused))
+        validate(Config, options, f"{truss.folder / 'config.yaml'}: trt_llm sets")
+    config, files = load_config(arguments, base=options)
     if location.backend == "llamacpp":
         _warn_of_tokenizer_options(config)
     template, source = chat_template(arguments, config)
@@ -79,7 +88,9 @@ def load_settings(arguments: Arguments) -> Settings:
         chat_template_source=source,
         config_files=files,
         input_processor=input_processor_file(config.py, _named_folder(arguments.engine)),
-        lora_root=arguments.lora_root,
+        truss=truss,
+        # A Truss changes the working folder.
+        lora_root=None if arguments.lora_root is None else arguments.lora_root.absolute(),
         log_level="debug" if arguments.debug else "warning" if arguments.quiet else "info",
     )
 
@@ -91,22 +102,25 @@ def _warn_of_tokenizer_options(config: Config) -> None:
             logger.warning("tokenizer.%s has no effect on a GGUF model, which brings its own", option)
 
 
-def load_config(arguments: Arguments, *, with_tokenizer: bool = True) -> tuple[Config, tuple[Path, ...]]:
+def load_config(
+    arguments: Arguments, *, with_tokenizer: bool = True, base: dict[str, Any] | None = None
+) -> tuple[Config, tuple[Path, ...]]:
     """The merged configuration and the files it came from.
 
     Args:
         arguments: what the command line and the environment say.
+        base: checked options that everything else wins over.
         with_tokenizer: take the defaults of the ``tokenizer`` section from tokenizer_config.json. The chat
             template is not a part of them: its sources have an order of their own (:func:`chat_template`).
 
     Raises:
         ConfigError: a file is missing or wrong.
     """
-    merged: dict[str, Any] = {}
+    merged: dict[str, Any] = dict(base or {})
     if with_tokenizer and (path := _tokenizer_config_path(arguments)) is not None:
         section = read_tokenizer_config(path)
         section.pop("chat_template", None)
-        merged = {"tokenizer": section}
+        merged = merge(merged, {"tokenizer": section})
     files = tuple(_config_files(arguments))
     for file in files:
         content = read_config_file(file)

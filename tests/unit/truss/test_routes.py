@@ -1,0 +1,506 @@
+"""Requests through the methods of a model: steps, results, errors, clients that leave."""
+
+import asyncio
+import json
+import threading
+from collections.abc import AsyncIterator, Callable, Iterator
+from typing import Any
+
+import msgpack
+import pytest
+from fastapi import FastAPI, HTTPException, Request
+from pydantic import BaseModel
+from starlette.responses import JSONResponse, PlainTextResponse, StreamingResponse
+
+from support.asgi import AsgiCall
+from support.fake_engine import FakeNativeEngine
+from support.server import wait_until
+
+from .conftest import ServeModel
+
+PREDICT = "/v1/models/anything:predict"
+
+
+async def post(app: FastAPI, body: Any = None, path: str = PREDICT, **headers: str) -> AsgiCall:
+    """A finished request."""
+    given = [(name.replace("_", "-"), value) for name, value in headers.items()]
+    return await AsgiCall(app, path, {} if body is None else body, headers=given).done()
+
+
+async def until(condition: Callable[[], bool]) -> None:
+    """Waits for something that happens on another thread."""
+    await asyncio.to_thread(wait_until, condition, "the condition of the test")
+
+
+def error(call: AsgiCall, status: int) -> str:
+    """The message of an error in Truss's form."""
+    assert call.status == status, call.body
+    body = call.json()
+    assert set(body) == {"error"}
+    message: str = body["error"]
+    return message
+
+
+async def test_the_steps_in_order(serve: ServeModel) -> None:
+    class Model:
+        def preprocess(self, inputs: Any) -> Any:
+            return [*inputs, "pre"]
+
+        async def predict(self, inputs: Any, request: Request) -> Any:
+            return [*inputs, request.headers["x-who"]]
+
+        def postprocess(self, result: Any) -> Any:
+            return {"steps": [*result, "post"]}
+
+    call = await post(serve(Model), ["in"], x_who="me")
+    assert call.status == 200
+    assert call.json() == {"steps": ["in", "pre", "me", "post"]}
+    assert call.headers["content-type"] == "application/json"
+
+
+async def test_openai_s_routes_skip_the_other_steps(serve: ServeModel) -> None:
+    class Model:
+        def preprocess(self, inputs: Any) -> Any:
+            raise AssertionError
+
+        def predict(self, inputs: Any) -> Any: ...
+
+        def chat_completions(self, inputs: Any) -> Any:
+            return ["chat", inputs]
+
+        def completions(self, inputs: Any) -> Any:
+            return ["text", inputs]
+
+        def embeddings(self, inputs: Any) -> Any:
+            return ["vectors", inputs]
+
+        def messages(self, inputs: Any) -> Any:
+            return ["messages", inputs]
+
+        def responses(self, inputs: Any) -> Any:
+            return ["responses", inputs]
+
+    app = serve(Model)
+    for path, word in [
+        ("chat/completions", "chat"),
+        ("completions", "text"),
+        ("embeddings", "vectors"),
+        ("messages", "messages"),
+        ("responses", "responses"),
+    ]:
+        assert (await post(app, {"a": 1}, "/v1/" + path)).json() == [word, {"a": 1}]
+
+
+async def test_a_method_that_is_not_there_is_404(serve: ServeModel) -> None:
+    class Model:
+        def predict(self, inputs: Any) -> Any: ...
+
+    app = serve(Model)
+    for path in (
+        "/v1/chat/completions",
+        "/v1/completions",
+        "/v1/embeddings",
+        "/v1/messages",
+        "/v1/responses",
+    ):
+        assert "is not implemented" in error(await post(app, path=path), 404)
+
+
+async def test_a_request_only_model_reads_the_body_itself(serve: ServeModel) -> None:
+    class Model:
+        async def predict(self, request: Request) -> Any:
+            chunks = [chunk async for chunk in request.stream()]
+            return [(await request.body()).decode(), b"".join(chunks).decode(), request.url.path]
+
+    assert (await post(serve(Model), b"no JSON")).json() == ["no JSON", "no JSON", PREDICT]
+
+
+async def test_no_parameters(serve: ServeModel) -> None:
+    class Model:
+        def predict(self) -> Any:
+            return "ok"
+
+    app = serve(Model)
+    assert (await post(app)).json() == "ok"
+    assert "Invalid JSON payload" in error(await post(app, b"{"), 400)
+
+
+async def test_pydantic_in_and_out(serve: ServeModel) -> None:
+    class Order(BaseModel):
+        count: int
+
+    class Model:
+        def predict(self, order: Order) -> Any:
+            return Order(count=order.count + 1)
+
+    app = serve(Model)
+    assert (await post(app, {"count": 1})).json() == {"count": 2}
+    assert "`count`" in error(await post(app, {"count": "x"}), 400)
+    binary = {"content_type": "application/octet-stream; x=y"}
+    call = await post(app, msgpack.packb({"count": 4}), **binary)
+    assert msgpack.unpackb(call.body) == {"count": 5}
+    assert call.headers["content-type"] == "application/octet-stream"
+    assert "Invalid msgpack payload" in error(await post(app, b"\xc1", **binary), 400)
+
+
+async def test_generators_stream(serve: ServeModel) -> None:
+    class Model:
+        def predict(self, inputs: Any) -> Iterator[Any]:
+            assert threading.current_thread().name.startswith("llgtrt-model-sync")
+            yield "é"
+            yield b"b"
+
+        async def completions(self, inputs: Any) -> AsyncIterator[Any]:
+            yield "x"
+            await asyncio.sleep(0)
+            yield b"y"
+
+    app = serve(Model)
+    call = await post(app)
+    assert call.body == "éb".encode()
+    assert call.headers["content-type"] == "application/octet-stream"
+    assert [message["body"] for message in call.messages[1:3]] == ["é".encode(), b"b"]
+    assert (await post(app, path="/v1/completions")).body == b"xy"
+    joined = await post(app, accept="application/json")
+    assert joined.json() == "éb"
+    assert joined.headers["content-type"] == "application/json"
+    assert (await post(app, accept="application/json, */*")).body == "éb".encode(), "exactly"
+    openai = await post(app, accept="application/json", user_agent="OpenAI/Python 1.0")
+    assert openai.body == "éb".encode(), "its clients say that they accept JSON when they stream"
+
+
+async def test_responses_pass_through(serve: ServeModel) -> None:
+    class Model:
+        def predict(self, inputs: Any) -> Any:
+            return PlainTextResponse("text", status_code=418, headers={"x-a": "b"})
+
+        async def completions(self, inputs: Any) -> Any:
+            async def chunks() -> AsyncIterator[str]:
+                yield "one "
+                yield "two"
+
+            return StreamingResponse(chunks(), media_type="text/event-stream")
+
+    app = serve(Model)
+    call = await post(app)
+    assert (call.status, call.body, call.headers["x-a"]) == (418, b"text", "b")
+    streamed = await post(app, path="/v1/completions")
+    assert streamed.body == b"one two"
+    assert streamed.headers["content-type"].startswith("text/event-stream")
+
+
+@pytest.mark.parametrize("what", ["generator", "response"])
+async def test_a_stream_or_response_with_postprocess_is_an_error(
+    serve: ServeModel, caplog: pytest.LogCaptureFixture, what: str
+) -> None:
+    class Model:
+        def predict(self, inputs: Any) -> Any:
+            return (x for x in "ab") if what == "generator" else JSONResponse({})
+
+        def postprocess(self, result: Any) -> Any:
+            raise AssertionError
+
+    assert "Internal Server Error" in error(await post(serve(Model)), 500)
+    assert "you cannot use postprocessing" in caplog.text
+    assert what in caplog.text
+
+
+async def test_the_user_s_exception_is_told_to_the_log_only(
+    serve: ServeModel, caplog: pytest.LogCaptureFixture
+) -> None:
+    class Model:
+        def predict(self, kind: str) -> Any:
+            if kind == "exit":
+                raise SystemExit(3)
+            if kind == "stop":
+                raise StopIteration
+            if kind == "unwritable":
+                return object()
+            raise RuntimeError("internals")
+
+        async def completions(self, kind: str) -> Any:
+            if kind == "cancelled":
+                raise asyncio.CancelledError
+            return self.predict(kind)
+
+        async def responses(self, inputs: Any) -> AsyncIterator[str]:
+            yield str(1 // inputs.get("zero", 0))
+
+    app = serve(Model)
+    for path in (PREDICT, "/v1/completions"):
+        for kind in ("raise", "exit", "stop", "unwritable", "cancelled"):
+            message = error(await post(app, json.dumps(kind).encode(), path), 500)
+            assert message == "Internal Server Error (in model/chainlet)."
+    assert error(await post(app, path="/v1/responses"), 500) == "Internal Server Error (in model/chainlet)."
+    assert "RuntimeError: internals" in caplog.text
+    assert "test_routes.py" in caplog.text
+    caplog.clear()
+
+
+async def test_http_exceptions_pass_through(serve: ServeModel) -> None:
+    class Model:
+        async def predict(self, inputs: Any) -> Any:
+            raise HTTPException(402, "Pay first.", {"x-price": "1"})
+
+        def completions(self, inputs: Any) -> Any:
+            raise HTTPException(400, {"why": ["list"]})
+
+    app = serve(Model)
+    call = await post(app)
+    assert error(call, 402) == "Pay first."
+    assert call.headers["x-price"] == "1"
+    assert (await post(app, path="/v1/completions")).json() == {"error": {"why": ["list"]}}
+
+
+async def test_a_failure_behind_the_first_chunk_cuts_the_connection(serve: ServeModel) -> None:
+    class Model:
+        def predict(self, inputs: Any) -> Iterator[str]:
+            yield "a"
+            raise RuntimeError
+
+    cut: list[bool] = []
+    call = AsgiCall(serve(Model), PREDICT, {}, extensions={"llgtrt.abort": lambda: cut.append(True)})
+    await call.done()
+    assert call.status == 200
+    assert not call.complete, "the client must not take it for a whole answer"
+    assert cut == [True]
+
+
+async def test_limits_of_bodies_hold(serve: ServeModel) -> None:
+    class Model:
+        def predict(self, inputs: Any) -> Any:
+            return None
+
+    app = serve(Model)
+    assert "larger than" in error(await post(app, b'"' + b"x" * 20_000 + b'"'), 413)
+    assert "Encoded" in error(await post(app, content_encoding="gzip"), 415)
+    assert (await post(app, content_type="text/plain")).json() is None
+
+
+async def test_predict_concurrency(serve: ServeModel) -> None:
+    running: list[int] = []
+    most: list[int] = []
+    go = threading.Event()
+
+    class Model:
+        async def predict(self, inputs: Any) -> Any:
+            running.append(inputs)
+            most.append(len(running))
+            await until(go.is_set)
+            running.remove(inputs)
+
+        async def chat_completions(self, inputs: Any) -> Any:
+            return len(running)
+
+    app = serve(Model, predict_concurrency=2)
+    async with (
+        AsgiCall(app, PREDICT, b"1") as a,
+        AsgiCall(app, PREDICT, b"2") as b,
+        AsgiCall(app, PREDICT, b"3") as c,
+    ):
+        await until(lambda: len(running) == 2)
+        chat = await post(app, path="/v1/chat/completions")
+        assert chat.json() == 2, "it needs no place"
+        go.set()
+        for call in (a, b, c):
+            assert (await call.done()).status == 200
+    assert max(most) == 2
+
+
+async def test_a_stream_keeps_its_place_until_it_is_sent(serve: ServeModel) -> None:
+    class Model:
+        def __init__(self) -> None:
+            self.open = 0
+
+        async def predict(self, inputs: Any) -> AsyncIterator[str]:
+            self.open += 1
+            yield str(self.open)
+            yield str(self.open)
+            self.open -= 1
+
+    app = serve(Model)
+    async with AsgiCall(app, PREDICT, {}) as first, AsgiCall(app, PREDICT, {}) as second:
+        assert (await first.done()).body == b"11"
+        assert (await second.done()).body == b"11"
+
+
+async def test_what_is_not_ready_is_503(serve: ServeModel, native: FakeNativeEngine) -> None:
+    class Model:
+        def predict(self, inputs: Any) -> Any: ...
+
+    app = serve(Model)
+
+    async def get(path: str) -> AsgiCall:
+        return await AsgiCall(app, path, method="GET").done()
+
+    assert (await get("/")).json() is True
+    assert (await get("/v1/models/m")).json() == {}
+    assert (await get("/v1/models/m/loaded")).json() == {}
+    native.begin_drain()
+    assert (await get("/")).json() is True, "the process is alive"
+    assert error(await get("/v1/models/m"), 503) == "Model with name m is not ready."
+    assert error(await get("/v1/models/m/loaded"), 503) == "Model with name m is not ready."
+    call = await post(app)
+    assert error(call, 503) == "Model with name anything is not ready."
+    assert "retry-after" in call.headers
+
+
+@pytest.mark.parametrize(("healthy", "status"), [(True, 200), (False, 503), (None, 503), ("raise", 503)])
+@pytest.mark.parametrize("form", ["sync", "async"])
+async def test_is_healthy_decides_readiness(serve: ServeModel, healthy: Any, status: int, form: str) -> None:
+    def answer(self: Any) -> Any:
+        if healthy == "raise":
+            raise RuntimeError
+        return healthy
+
+    async def answer_async(self: Any) -> Any:
+        return answer(self)
+
+    methods = {"predict": lambda self, x: None, "is_healthy": answer if form == "sync" else answer_async}
+    app = serve(type("Model", (), methods))
+    assert (await AsgiCall(app, "/v1/models/m", method="GET").done()).status == status
+    assert (await AsgiCall(app, "/v1/health/ready", method="GET").done()).status == 200, "the server's own"
+
+
+async def test_a_dropped_client_is_499_and_the_steps_are_skipped(serve: ServeModel) -> None:
+    steps: list[str] = []
+    go = threading.Event()
+    started = threading.Event()
+
+    class Model:
+        async def preprocess(self, inputs: Any) -> Any:
+            steps.append("preprocess")
+            started.set()
+            await until(go.is_set)
+
+        async def predict(self, inputs: Any, request: Request) -> Any:
+            steps.append("predict")
+
+    app = serve(Model)
+    async with AsgiCall(app, PREDICT, {}) as call:
+        await until(started.is_set)
+        call.disconnect()
+        await until(lambda: disconnects(app) == 1)
+        go.set()
+        await call.done()
+    assert steps == ["preprocess"]
+    assert error(call, 499) == "Client disconnected, skipping `predict`."
+
+
+def disconnects(app: FastAPI) -> float:
+    """Clients that the server saw leave."""
+    registry = app.state.services.metrics.registry
+    return float(registry.get_sample_value("llgtrt_http_disconnects_total", {"reason": "disconnected"}))
+
+
+async def test_a_model_may_ask_whether_its_client_is_there(serve: ServeModel) -> None:
+    seen: list[str] = []
+
+    class Model:
+        async def predict(self, inputs: Any, request: Request) -> Any:
+            seen.append("started" if not await request.is_disconnected() else "gone")
+            while not await request.is_disconnected():  # noqa: ASYNC110 (as models do)
+                await asyncio.sleep(0.001)
+            seen.append("gone")
+
+        def completions(self, request: Request) -> Any:
+            with request.state.watch_disconnect() as gone:
+                seen.append("started")
+                gone.wait()
+            seen.append("gone")
+
+    app = serve(Model)
+    for path in (PREDICT, "/v1/completions"):
+        seen.clear()
+        async with AsgiCall(app, path, {}) as call:
+            await until(lambda: bool(seen))
+            call.disconnect()
+            await call.done()
+        assert seen == ["started", "gone"]
+
+
+@pytest.mark.parametrize("path", [PREDICT, "/v1/completions"])
+async def test_a_generator_is_closed_when_its_client_leaves(serve: ServeModel, path: str) -> None:
+    closed = threading.Event()
+
+    class Model:
+        async def predict(self, inputs: Any) -> AsyncIterator[str]:
+            try:
+                while True:
+                    yield "x"
+                    await asyncio.sleep(0)
+            finally:
+                closed.set()
+
+        def completions(self, inputs: Any) -> Iterator[str]:
+            try:
+                while True:
+                    yield "x"
+            finally:
+                closed.set()
+
+    async with AsgiCall(serve(Model), path, {}) as call:
+        await call.until(3)
+        assert not closed.is_set()
+        call.disconnect()
+        await call.done()
+    await asyncio.to_thread(closed.wait, 10)
+    assert closed.is_set()
+
+
+async def test_more_requests_than_allowed_are_refused(serve: ServeModel) -> None:
+    go = threading.Event()
+
+    class Model:
+        def predict(self, inputs: Any) -> Any:
+            go.wait()
+
+    app = serve(Model, most_requests=2)
+    async with AsgiCall(app, PREDICT, {}) as a, AsgiCall(app, PREDICT, {}) as b:
+        await asyncio.sleep(0)
+        call = await post(app)
+        assert "More than 2 requests" in error(call, 503)
+        assert call.headers["retry-after"] == "1"
+        go.set()
+        assert (await a.done()).status == (await b.done()).status == 200
+    assert (await post(app)).status == 200
+
+
+@pytest.mark.parametrize("form", ["sync", "async"])
+async def test_a_method_that_hangs_does_not_keep_the_server(serve: ServeModel, form: str) -> None:
+    """An asynchronous method that blocks keeps the model's loop, not the server's."""
+    go = threading.Event()
+    started = threading.Event()
+
+    def hang(self: Any, inputs: Any) -> None:
+        started.set()
+        go.wait()
+
+    async def hang_async(self: Any, inputs: Any) -> None:
+        hang(self, inputs)
+
+    app = serve(type("Model", (), {"predict": hang if form == "sync" else hang_async}))
+    async with AsgiCall(app, PREDICT, {}) as call:
+        await until(started.is_set)
+        for path in ("/v1/health/ready", "/v1/health/live", "/metrics", "/"):
+            assert (await AsgiCall(app, path, method="GET").done()).status == 200
+        go.set()
+        await call.done()
+
+
+async def test_the_request_timeout(serve: ServeModel, services: Any) -> None:
+    cancelled = threading.Event()
+
+    class Model:
+        async def predict(self, inputs: Any) -> Any:
+            try:
+                await asyncio.Event().wait()
+            finally:
+                cancelled.set()
+
+    app = serve(Model)
+    slow = services.server.model_copy(update={"request_timeout_s": 0.01})
+    object.__setattr__(services, "server", slow)
+    assert error(await post(app), 504) == "The request took too long."
+    await asyncio.to_thread(cancelled.wait, 10)
+    assert cancelled.is_set()
