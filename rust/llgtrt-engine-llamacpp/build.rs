@@ -11,20 +11,42 @@ fn main() {
         return;
     }
 
+    // GCC 11, Clang 12.
+    if !cc::Build::new().cpp(true).is_flag_supported("-mavxvnni").unwrap_or(false) {
+        println!(
+            "cargo:warning=the C++ compiler is too old for the matrix kernels: llama.cpp's own are used"
+        );
+        return;
+    }
+
     let ggml = llama_cpp_source().join("ggml");
-    let mut build = cc::Build::new();
-    build.cpp(true).std("c++17").opt_level(3).file("repack/buffer.cpp");
-    // GCC 12 says it of its own intrinsics (its bug 105593).
-    build.flag_if_supported("-Wno-maybe-uninitialized");
-    // Headers of others: their warnings are not ours.
-    for folder in ["include", "src", "src/ggml-cpu"] {
-        build.flag("-isystem").flag(ggml.join(folder));
+    let compile = |name: &str, file: &str, flags: &[&str]| {
+        let mut build = cc::Build::new();
+        build.cpp(true).std("c++17").opt_level(3).file(file);
+        // One object per set of instructions from the same source.
+        build.out_dir(PathBuf::from(std::env::var_os("OUT_DIR").unwrap()).join(name));
+        // GCC 12 says it of its own intrinsics (its bug 105593).
+        build.flag_if_supported("-Wno-maybe-uninitialized").flag_if_supported("-Wno-uninitialized");
+        // Headers of others: their warnings are not ours.
+        for folder in ["include", "src", "src/ggml-cpu"] {
+            build.flag("-isystem").flag(ggml.join(folder));
+        }
+        for flag in flags {
+            build.flag(flag);
+        }
+        build.compile(name);
+    };
+    compile("llgtrt_repack", "repack/buffer.cpp", &[]);
+    // Which of them runs is decided on the machine that runs it.
+    for (kernels, flags) in [
+        ("AVX2", &["-march=x86-64-v3"][..]),
+        ("AVX_VNNI", &["-march=x86-64-v3", "-mavxvnni"]),
+        ("AVX512", &["-march=x86-64-v4", "-mavx512vnni"]),
+    ] {
+        let table = format!("-DLLGTRT_KERNELS=KERNELS_{kernels}");
+        let flags = [flags, &[&table]].concat();
+        compile(&format!("llgtrt_repack_{}", kernels.to_lowercase()), "repack/kernels.cpp", &flags);
     }
-    // The instructions that llama.cpp itself is compiled for.
-    if let Some(cpu) = target_cpu() {
-        build.flag(format!("-march={cpu}"));
-    }
-    build.compile("llgtrt_repack");
     println!("cargo:rustc-cfg=repack");
 }
 
@@ -39,10 +61,4 @@ fn llama_cpp_source() -> PathBuf {
     let package = metadata.packages.iter().find(|package| package.name == "llama-cpp-sys-2");
     let manifest = &package.expect("llama-cpp-sys-2 is a dependency").manifest_path;
     manifest.parent().expect("a manifest is in a folder").join("llama.cpp").into()
-}
-
-/// `-C target-cpu` of the flags that Rust code is compiled with.
-fn target_cpu() -> Option<String> {
-    let flags = std::env::var("CARGO_ENCODED_RUSTFLAGS").unwrap_or_default();
-    flags.split('\x1f').find_map(|flag| flag.split_once("target-cpu=")).map(|(_, cpu)| cpu.to_owned())
 }

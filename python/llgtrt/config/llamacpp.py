@@ -45,6 +45,7 @@ class LlamaCppConfig(Section):
     mlock: bool = Field(default=False, description="Keep the model in memory, never in swap.")
     repack: bool = Field(
         default=True,
-        description="Rearrange weights of the types Q4_1, Q5_0, Q5_1 and Q8_0 for batches, on x86 with\n"
-        "AVX2 or AVX-512. They are copied then, not mapped. (Q4_0 and the K types: llama.cpp does it.)",
+        description="Rearrange weights of the types Q4_0, Q4_1, Q5_0, Q5_1, Q8_0, Q4_K, Q5_K and Q6_K, on\n"
+        "x86 with AVX2 (Q8_0: AVX-VNNI) or AVX-512 VNNI. They are copied then, not mapped. The kernels are\n"
+        "chosen by the CPU that runs the server, not by the one that compiled it.",
     )

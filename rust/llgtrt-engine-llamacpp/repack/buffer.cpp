@@ -1,84 +1,54 @@
-// A buffer type of ggml's CPU backend that holds weights as kernel.h wants them, beside ggml's own "CPU_REPACK".
+// A buffer type of ggml's CPU backend that holds weights as pack.h describes them, beside ggml's own "CPU_REPACK".
 //
-// ggml has kernels for batches of the K types and of Q4_0. The types of 32-element blocks that the rows of small
-// models fall back to (Q4_1, Q5_0, Q5_1, Q8_0) have none on x86: they are multiplied row by column, each weight
-// unpacked again for every sequence of a batch. Here they get one.
+// On x86 ggml multiplies most types row by column, each weight unpacked again for every sequence of a batch, and its
+// own rearranged types (Q4_0, Q4_K, IQ4_NL) at about half the speed of these kernels.
 //
 // ggml::cpu::extra_buffer_type is llama.cpp's own extension point for this, but no public interface: this file is
 // compiled against the headers of the llama.cpp that the lock file pins, and an update that changes them fails here.
 
-#include "kernel.h"
-
-#if defined(LLGTRT_REPACK_AVX512) || defined(LLGTRT_REPACK_AVX2)
-
 #include <algorithm>
-#include <numeric>
-#include <type_traits>
+#include <memory>
+#include <string>
+#include <system_error>
+#include <thread>
 #include <vector>
 
 #include "ggml-cpu.h"
+#include "kernels.h"
+#include "repack.h"
 #include "traits.h"
 
 namespace llgtrt::repack {
 namespace {
 
 constexpr size_t ALIGNMENT = 64;  // of a tensor: a cache line
-// Blocks of a column that a thread quantizes at a time.
-constexpr int64_t QUANTIZED_AT_ONCE = 8;
-
-ggml_backend_buffer_type_t buffer_type();
-
-int64_t columns_of(const ggml_tensor * activations) {
-    return ggml_nrows(activations);
-}
+// Bytes of a tile that are used for many rows before the next ones: they stay in the first level cache.
+constexpr int64_t STEP_BYTES = 20 << 10;
+// Bytes of weights that are multiplied with one tile after the other: they stay in the second level cache.
+constexpr int64_t ROWS_BYTES = 256 << 10;
+// Threads that rearrange a tensor, each at least so many bytes.
+constexpr unsigned PACKERS      = 8;
+constexpr int64_t  PACKED_BYTES = 1 << 20;
 
 // The quantized columns in the work buffer, tile by tile. The tiles are of about the same width: one column more than a
 // tile holds must not cost another pass over the weights alone.
 class Tiles {
   public:
-    Tiles(void * memory, int64_t blocks, int64_t columns) :
+    // `column` is the bytes of one.
+    Tiles(void * memory, int64_t column, int64_t columns, int64_t widest) :
         memory_(static_cast<uint8_t *>(memory)),
-        blocks_(blocks),
+        column_(column),
         columns_(columns),
-        count_((columns + Isa::COLUMNS - 1) / Isa::COLUMNS) {}
-
-    static size_t size(int64_t blocks, int64_t columns) { return Tile::size(blocks * columns); }
+        count_((columns + widest - 1) / widest) {}
 
     int64_t   count() const { return count_; }
     int64_t   first(int64_t tile) const { return columns_ * tile / count_; }
     int64_t   width(int64_t tile) const { return first(tile + 1) - first(tile); }
-    uint8_t * operator[](int64_t tile) const { return memory_ + size(blocks_, first(tile)); }
-
-    // Quantizes `count` blocks of a column of a tile from `block` on.
-    template <class Format>
-    void quantize(int64_t tile, int64_t column, int64_t block, const float * from, int64_t count) const {
-        const int64_t n  = width(tile);
-        uint8_t *     at = (*this)[tile] + Tile::size(n) * block;
-        // The types that ggml's own kernels multiply these weights with.
-        using Quantized      = std::conditional_t<Format::MINIMUM, block_q8_1, block_q8_0>;
-        constexpr auto  TYPE = Format::MINIMUM ? GGML_TYPE_Q8_1 : GGML_TYPE_Q8_0;
-        Quantized       quantized[QUANTIZED_AT_ONCE];
-        ggml_get_type_traits_cpu(TYPE)->from_float(from, quantized, count * BLOCK);
-        for (int64_t i = 0; i < count; i++, at += Tile::size(n)) {
-            const Quantized & source = quantized[i];
-            std::memcpy(at + BLOCK * column, source.qs, BLOCK);
-            ggml_half halves[2];  // the scale; of block_q8_1 the sum as well
-            std::memcpy(halves, &source, sizeof halves);
-            const float scale = ggml_fp16_to_fp32(halves[0]);
-            std::memcpy(at + Tile::scale(n) + sizeof scale * column, &scale, sizeof scale);
-            if constexpr (Format::MINIMUM) {
-                const float sum = ggml_fp16_to_fp32(halves[1]);
-                std::memcpy(at + Tile::sum(n) + sizeof sum * column, &sum, sizeof sum);
-            } else {
-                const int32_t sum = std::accumulate(std::begin(source.qs), std::end(source.qs), int32_t{0});
-                std::memcpy(at + Tile::sum(n) + sizeof sum * column, &sum, sizeof sum);
-            }
-        }
-    }
+    uint8_t * operator[](int64_t tile) const { return memory_ + column_ * first(tile); }
 
   private:
     uint8_t * memory_;
-    int64_t   blocks_;
+    int64_t   column_;
     int64_t   columns_;
     int64_t   count_;
 };
@@ -92,19 +62,57 @@ const float * column(const ggml_tensor * tensor, int64_t index) {
     return reinterpret_cast<const float *>(static_cast<const char *>(tensor->data) + at);
 }
 
+// What is done with weights of one type on this machine.
 class Weights : public ggml::cpu::tensor_traits {
   public:
-    virtual void pack_all(const ggml_tensor * tensor, const void * from) const = 0;
-};
+    Weights(const Kernels & kernels, const Kernel & kernel) : rows_(kernels.rows), columns_(kernels.columns), kernel_(kernel) {}
 
-template <class Format> class WeightsOf : public Weights {
-    using Block = typename Format::Block;
+    bool fits(const ggml_tensor * tensor) const {
+        return tensor->type == kernel_.type && ggml_n_dims(tensor) == 2 && tensor->ne[0] % kernel_.elements == 0 &&
+               tensor->ne[1] % rows_ == 0;
+    }
+
+    void pack(const ggml_tensor * tensor, const void * from) const {
+        const int64_t blocks = tensor->ne[0] / kernel_.elements;
+        const int64_t groups = tensor->ne[1] / rows_;
+        const size_t  block  = ggml_type_size(tensor->type);
+        const auto *  rows   = static_cast<const uint8_t *>(from);
+        auto * const  to     = static_cast<uint8_t *>(tensor->data);
+        const auto    some   = [=](int64_t begin, int64_t end) {
+            for (int64_t group = begin; group < end; group++) {
+                for (int64_t b = 0; b < blocks; b++) {
+                    kernel_.pack(
+                        rows + (group * rows_ * blocks + b) * block, blocks, to + (group * blocks + b) * kernel_.packed);
+                }
+            }
+        };
+        const int64_t most  = groups * blocks * kernel_.packed / PACKED_BYTES;
+        const int64_t cores = std::min(PACKERS, std::max(1U, std::thread::hardware_concurrency()));
+        const int64_t count = std::clamp<int64_t>(most, 1, cores);
+
+        std::vector<std::thread> others;
+        int64_t                  done = groups / count;  // this thread's part comes first
+        try {
+            for (int64_t i = 1; i < count; i++) {
+                const int64_t end = groups * (i + 1) / count;
+                others.emplace_back(some, done, end);
+                done = end;
+            }
+        } catch (const std::system_error &) {
+            // No more threads: what they would have done is left to this one.
+        }
+        some(0, groups / count);
+        some(done, groups);
+        for (auto & other : others) {
+            other.join();
+        }
+    }
 
     bool work_size(int, const ggml_tensor * op, size_t & size) override {
         if (op->op != GGML_OP_MUL_MAT) {
             return false;
         }
-        size = Tiles::size(op->src[0]->ne[0] / BLOCK, columns_of(op->src[1]));
+        size = op->src[0]->ne[0] / kernel_.elements * kernel_.tile * ggml_nrows(op->src[1]);
         return true;
     }
 
@@ -112,91 +120,123 @@ template <class Format> class WeightsOf : public Weights {
         if (op->op != GGML_OP_MUL_MAT) {
             return false;
         }
-        const ggml_tensor * weights     = op->src[0];
-        const ggml_tensor * activations = op->src[1];
-        const int64_t       blocks      = weights->ne[0] / BLOCK;
-        const Tiles         tiles(params->wdata, blocks, columns_of(activations));
-
-        const int64_t parts = (blocks + QUANTIZED_AT_ONCE - 1) / QUANTIZED_AT_ONCE;
-        int64_t       part  = 0;  // of all columns together; the threads take turns
-        for (int64_t t = 0; t < tiles.count(); t++) {
-            for (int64_t c = 0; c < tiles.width(t); c++) {
-                const float * from = column(activations, tiles.first(t) + c);
-                for (int64_t b = 0; b < parts; b++, part++) {
-                    if (part % params->nth == params->ith) {
-                        const int64_t first = b * QUANTIZED_AT_ONCE;
-                        tiles.quantize<Format>(
-                            t, c, first, from + first * BLOCK, std::min(QUANTIZED_AT_ONCE, blocks - first));
-                    }
-                }
-            }
-        }
+        const int64_t blocks = op->src[0]->ne[0] / kernel_.elements;
+        const Tiles   tiles(params->wdata, blocks * kernel_.tile, ggml_nrows(op->src[1]), columns_);
+        quantize(*params, op->src[1], blocks, tiles);
         if (params->ith == 0) {
             ggml_threadpool_chunk_set(params->threadpool, params->nth);
         }
         ggml_barrier(params->threadpool);
 
         // Threads take chunks of rows as they get done: none waits long for one that was interrupted.
-        const int64_t groups = weights->ne[1] / Isa::ROWS;
-        const int64_t chunks = std::min<int64_t>(groups, 8 * params->nth);
+        const int64_t groups = op->src[0]->ne[1] / rows_;
+        const int64_t most   = std::max<int64_t>(1, ROWS_BYTES / (blocks * kernel_.packed));
+        const int64_t chunks = std::min(groups, std::max<int64_t>(8 * params->nth, (groups + most - 1) / most));
         for (int64_t chunk = params->ith; chunk < chunks;
              chunk         = ggml_threadpool_chunk_add(params->threadpool, 1)) {
-            multiply_groups(op, tiles, groups * chunk / chunks, groups * (chunk + 1) / chunks);
+            multiply(op, tiles, groups * chunk / chunks, groups * (chunk + 1) / chunks);
         }
         return true;
     }
 
-    static void multiply_groups(ggml_tensor * op, const Tiles & tiles, int64_t begin, int64_t end) {
-        const int64_t   blocks  = op->src[0]->ne[0] / BLOCK;
-        const int64_t   size    = blocks * Layout<Format, Isa>::SIZE;
+  private:
+    // This thread's part of the columns' blocks; the threads take turns.
+    void quantize(
+        const ggml_compute_params & params, const ggml_tensor * activations, int64_t blocks, const Tiles & tiles) const {
+        int64_t turn = 0;
+        for (int64_t t = 0; t < tiles.count(); t++) {
+            const int64_t n = tiles.width(t);
+            for (int64_t c = 0; c < n; c++) {
+                const float * from = column(activations, tiles.first(t) + c);
+                for (int64_t b = 0; b < blocks; b += kernel_.at_once, turn++) {
+                    if (turn % params.nth == params.ith) {
+                        kernel_.quantize(
+                            from + b * kernel_.elements, std::min(kernel_.at_once, blocks - b),
+                            tiles[t] + b * kernel_.tile * n, c, n);
+                    }
+                }
+            }
+        }
+    }
+
+    // Groups of rows from `begin` to `end` with all columns.
+    void multiply(ggml_tensor * op, const Tiles & tiles, int64_t begin, int64_t end) const {
+        const int64_t   blocks  = op->src[0]->ne[0] / kernel_.elements;
         const uint8_t * weights = static_cast<const uint8_t *>(op->src[0]->data);
         for (int64_t t = 0; t < tiles.count(); t++) {
-            for (int64_t group = begin; group < end; group++) {
-                // A result is contiguous, whatever its shape.
-                char * out =
-                    static_cast<char *>(op->data) + tiles.first(t) * op->nb[1] + group * Isa::ROWS * sizeof(float);
-                multiply<Format, Isa>(weights + group * size, blocks, tiles[t], tiles.width(t), out, op->nb[1]);
+            const int64_t n    = tiles.width(t);
+            const int64_t step = std::max<int64_t>(1, STEP_BYTES / (kernel_.tile * n));
+            // A result is contiguous, whatever its shape.
+            char * const out = static_cast<char *>(op->data) + tiles.first(t) * op->nb[1];
+            for (int64_t block = 0; block < blocks; block += step) {
+                for (int64_t group = begin; group < end; group++) {
+                    kernel_.multiply(
+                        weights + (group * blocks + block) * kernel_.packed, std::min(step, blocks - block),
+                        tiles[t] + block * kernel_.tile * n, n, out + group * rows_ * sizeof(float), op->nb[1],
+                        block > 0);
+                }
             }
         }
     }
 
-    void pack_all(const ggml_tensor * tensor, const void * from) const override {
-        const int64_t blocks = tensor->ne[0] / BLOCK;
-        const auto *  rows   = static_cast<const Block *>(from);
-        auto *        to     = static_cast<uint8_t *>(tensor->data);
-        for (int64_t row = 0; row < tensor->ne[1]; row += Isa::ROWS) {
-            for (int64_t b = 0; b < blocks; b++, to += Layout<Format, Isa>::SIZE) {
-                pack<Format, Isa>(rows + row * blocks + b, blocks, to);
-            }
-        }
-    }
+    int    rows_;
+    int    columns_;
+    Kernel kernel_;
 };
 
-// What can be done with a tensor of this type and shape; null if it stays as it is.
-Weights * weights_for(const ggml_tensor * tensor) {
-    static WeightsOf<Q4_1> q4_1;
-    static WeightsOf<Q5_0> q5_0;
-    static WeightsOf<Q5_1> q5_1;
-    static WeightsOf<Q8_0> q8_0;
-    if (ggml_n_dims(tensor) != 2 || tensor->ne[0] % BLOCK != 0 || tensor->ne[1] % Isa::ROWS != 0) {
-        return nullptr;
-    }
-    switch (tensor->type) {
-        case GGML_TYPE_Q4_1: return &q4_1;
-        case GGML_TYPE_Q5_0: return &q5_0;
-        case GGML_TYPE_Q5_1: return &q5_1;
-        case GGML_TYPE_Q8_0: return Isa::BYTES ? &q8_0 : nullptr;
-        default: return nullptr;
-    }
-}
-
-bool is_ours(const ggml_tensor * tensor) {
-    return tensor->buffer != nullptr && tensor->buffer->buft == buffer_type();
-}
-
+// The buffer type of one set of instructions.
 class BufferType : public ggml::cpu::extra_buffer_type {
+  public:
+    explicit BufferType(const Kernels & kernels) {
+        for (int i = 0; i < kernels.count; i++) {
+            weights_.push_back(std::make_unique<Weights>(kernels, kernels.kernels[i]));
+        }
+        name_                 = "CPU_LLGTRT " + std::string(kernels.name);
+        type_.iface.get_name  = [](ggml_backend_buffer_type_t type) { return of(type).name_.c_str(); };
+        type_.iface.alloc_buffer  = alloc_buffer;
+        type_.iface.get_alignment = [](ggml_backend_buffer_type_t) { return ALIGNMENT; };
+        type_.device              = ggml_backend_reg_dev_get(ggml_backend_cpu_reg(), 0);
+        // ggml casts this pointer back to its own base class.
+        type_.context = static_cast<ggml::cpu::extra_buffer_type *>(this);
+    }
+
+    ggml_backend_buffer_type_t type() { return &type_; }
+
+  private:
+    static BufferType & of(ggml_backend_buffer_type_t type) {
+        return *static_cast<BufferType *>(static_cast<ggml::cpu::extra_buffer_type *>(type->context));
+    }
+
+    static ggml_backend_buffer_t alloc_buffer(ggml_backend_buffer_type_t type, size_t size) {
+        ggml_backend_buffer_t buffer = ggml_backend_buft_alloc_buffer(ggml_backend_cpu_buffer_type(), size);
+        if (buffer != nullptr) {
+            buffer->buft              = type;
+            buffer->iface.init_tensor = [](ggml_backend_buffer_t buffer, ggml_tensor * tensor) {
+                tensor->extra = of(buffer->buft).weights(tensor);
+                return GGML_STATUS_SUCCESS;
+            };
+            buffer->iface.set_tensor =
+                [](ggml_backend_buffer_t, ggml_tensor * tensor, const void * data, size_t offset, size_t size) {
+                    GGML_ASSERT(tensor->extra != nullptr && offset == 0 && size == ggml_nbytes(tensor));
+                    static_cast<const Weights *>(tensor->extra)->pack(tensor, data);
+                };
+            buffer->iface.get_tensor = nullptr;
+            buffer->iface.cpy_tensor = nullptr;
+        }
+        return buffer;
+    }
+
+    // What can be done with a tensor of this type and shape; null if it stays as it is.
+    Weights * weights(const ggml_tensor * tensor) const {
+        const auto fits  = [tensor](const auto & weights) { return weights->fits(tensor); };
+        const auto found = std::find_if(weights_.begin(), weights_.end(), fits);
+        return found == weights_.end() ? nullptr : found->get();
+    }
+
+    bool holds(const ggml_tensor * tensor) const { return tensor->buffer != nullptr && tensor->buffer->buft == &type_; }
+
     bool supports_op(ggml_backend_dev_t, const ggml_tensor * op) override {
-        if (op->op != GGML_OP_MUL_MAT || !is_ours(op->src[0]) || weights_for(op->src[0]) == nullptr) {
+        if (op->op != GGML_OP_MUL_MAT || !holds(op->src[0]) || weights(op->src[0]) == nullptr) {
             return false;
         }
         const ggml_tensor * activations = op->src[1];
@@ -205,63 +245,50 @@ class BufferType : public ggml::cpu::extra_buffer_type {
     }
 
     ggml::cpu::tensor_traits * get_tensor_traits(const ggml_tensor * op) override {
-        const bool mine = op->op == GGML_OP_MUL_MAT && is_ours(op->src[0]);
+        const bool mine = op->op == GGML_OP_MUL_MAT && holds(op->src[0]);
         return mine ? static_cast<Weights *>(op->src[0]->extra) : nullptr;
     }
+
+    std::vector<std::unique_ptr<Weights>> weights_;
+    std::string                           name_;
+    ggml_backend_buffer_type              type_ = {};
 };
 
-ggml_status init_tensor(ggml_backend_buffer_t, ggml_tensor * tensor) {
-    tensor->extra = weights_for(tensor);
-    return GGML_STATUS_SUCCESS;
-}
+// The sets of instructions that there are kernels for, the fastest one first.
+constexpr int SETS = 3;
 
-void set_tensor(ggml_backend_buffer_t, ggml_tensor * tensor, const void * data, size_t offset, size_t size) {
-    GGML_ASSERT(tensor->extra != nullptr && offset == 0 && size == ggml_nbytes(tensor));
-    static_cast<const Weights *>(tensor->extra)->pack_all(tensor, data);
-}
-
-ggml_backend_buffer_t alloc_buffer(ggml_backend_buffer_type_t type, size_t size) {
-    ggml_backend_buffer_t buffer = ggml_backend_buft_alloc_buffer(ggml_backend_cpu_buffer_type(), size);
-    if (buffer != nullptr) {
-        buffer->buft              = type;
-        buffer->iface.init_tensor = init_tensor;
-        buffer->iface.set_tensor  = set_tensor;
-        buffer->iface.get_tensor  = nullptr;
-        buffer->iface.cpy_tensor  = nullptr;
+bool has(int set) {
+    const bool avx2 = __builtin_cpu_supports("avx2") && __builtin_cpu_supports("fma") &&
+                      __builtin_cpu_supports("f16c") && __builtin_cpu_supports("bmi2");
+    switch (set) {
+        case 0:
+            return avx2 && __builtin_cpu_supports("avx512bw") && __builtin_cpu_supports("avx512dq") &&
+                   __builtin_cpu_supports("avx512vl") && __builtin_cpu_supports("avx512cd") &&
+                   __builtin_cpu_supports("avx512vnni");
+        case 1: return avx2 && __builtin_cpu_supports("avxvnni");
+        default: return avx2;
     }
-    return buffer;
-}
-
-ggml_backend_buffer_type_t buffer_type() {
-    static BufferType               context;
-    static ggml_backend_buffer_type type = [] {
-        ggml_backend_buffer_type made = {};
-        made.iface.get_name           = [](ggml_backend_buffer_type_t) { return "CPU_LLGTRT"; };
-        made.iface.alloc_buffer       = alloc_buffer;
-        made.iface.get_alignment      = [](ggml_backend_buffer_type_t) { return ALIGNMENT; };
-        made.device                   = ggml_backend_reg_dev_get(ggml_backend_cpu_reg(), 0);
-        // ggml casts this pointer back to its own base class.
-        made.context = static_cast<ggml::cpu::extra_buffer_type *>(&context);
-        return made;
-    }();
-    return &type;
 }
 
 }  // namespace
 }  // namespace llgtrt::repack
 
-// Adds the buffer type to those of the CPU backend, once. To be called before the first model is loaded: llama.cpp
-// copies the list when it first reads it.
-extern "C" ggml_backend_buffer_type_t llgtrt_repack_buffer_type(void) {
-    static ggml_backend_buffer_type_t added =
-        ggml_backend_cpu_get_extra_buffer_types().emplace_back(llgtrt::repack::buffer_type());
-    return added;
+// The buffer type for a set of instructions, the lower the faster, as one that the CPU backend has from now on. Null if
+// the machine lacks the set, or there are no more. Models must be loaded after the first call, and not beside one:
+// llama.cpp copies the list of buffer types when it first reads it.
+extern "C" ggml_backend_buffer_type_t llgtrt_repack_buffer_type(int set) {
+    using namespace llgtrt::repack;
+    if (set < 0 || set >= SETS || !has(set)) {
+        return nullptr;
+    }
+    static BufferType types[SETS] = {
+        BufferType(KERNELS_AVX512), BufferType(KERNELS_AVX_VNNI), BufferType(KERNELS_AVX2)};
+    const auto type = types[set].type();
+    auto &     all  = ggml_backend_cpu_get_extra_buffer_types();
+    if (std::find(all.begin(), all.end(), type) == all.end()) {
+        // What is first in the list is tried first: ggml's own kernels for AMX stay there, its rearranged types come
+        // after ours.
+        all.insert(std::find(all.begin(), all.end(), ggml_backend_cpu_repack_buffer_type()), type);
+    }
+    return type;
 }
-
-#else  // no vector instructions to do better with
-
-extern "C" void * llgtrt_repack_buffer_type(void) {
-    return nullptr;
-}
-
-#endif

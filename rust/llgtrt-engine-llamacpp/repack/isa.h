@@ -1,4 +1,7 @@
-// The vector instructions that the kernel is written in: AVX-512 with VNNI, else AVX2 (with VNNI where it is there).
+// The vector instructions that the kernel is written in, chosen by the compiler's flags: AVX-512 with VNNI, else AVX2,
+// with VNNI where that is there.
+//
+// Names of this and of the files that include it are local to a translation unit: there is one per set of instructions.
 //
 // One vector holds four bytes of K from each of ROWS rows of a weight matrix, so that one dot instruction
 // multiplies them with the same four bytes of an activation and adds up per row.
@@ -9,13 +12,8 @@
 #include <cstdint>
 #include <cstring>
 
-#if defined(__AVX512F__) && defined(__AVX512BW__) && defined(__AVX512VNNI__)
-#define LLGTRT_REPACK_AVX512 1
-#elif defined(__AVX2__) && defined(__FMA__) && defined(__F16C__)
-#define LLGTRT_REPACK_AVX2 1
-#endif
-
 namespace llgtrt::repack {
+namespace {
 
 inline int32_t four_bytes(const void * from) {
     int32_t value;
@@ -29,30 +27,46 @@ inline float a_float(const void * from) {
     return value;
 }
 
-#if defined(LLGTRT_REPACK_AVX512)
+#if defined(__AVX512VNNI__) && defined(__AVX512BW__)
 
 struct Isa {
     using Ints   = __m512i;
     using Floats = __m512;
 
-    static constexpr int  ROWS    = 16;
-    static constexpr int  COLUMNS = 16;    // of one tile; what the registers hold
-    static constexpr bool BYTES   = true;  // unsigned bytes up to 255 do not saturate
+    static constexpr const char * NAME    = "AVX-512 VNNI";
+    static constexpr int          ROWS    = 16;
+    static constexpr int          COLUMNS = 16;  // of one tile; what the registers hold
 
     static Ints   load(const void * from) { return _mm512_loadu_si512(from); }
-    static Ints   low_nibbles(Ints q) { return _mm512_and_si512(q, _mm512_set1_epi8(15)); }
-    static Ints   high_nibbles(Ints q) { return low_nibbles(_mm512_srli_epi16(q, 4)); }
     static Ints   set1(int32_t value) { return _mm512_set1_epi32(value); }
-    static Ints   dot(Ints sum, Ints u, int32_t y) { return _mm512_dpbusd_epi32(sum, u, _mm512_set1_epi32(y)); }
+    static Ints   bits(Ints a, int32_t mask) { return _mm512_and_si512(a, set1(mask)); }
+    static Ints   either(Ints a, Ints b) { return _mm512_or_si512(a, b); }
+    static Ints   right(Ints a, int by) { return _mm512_srli_epi32(a, by); }
+    static Ints   left(Ints a, int by) { return _mm512_slli_epi32(a, by); }
+    static Ints   right_signed(Ints a, int by) { return _mm512_srai_epi32(a, by); }
     static Floats zero() { return _mm512_setzero_ps(); }
     static Floats set1(float value) { return _mm512_set1_ps(value); }
+    static Floats load_floats(const void * from) { return _mm512_loadu_ps(from); }
     static Floats to_float(Ints value) { return _mm512_cvtepi32_ps(value); }
     static Floats mul(Floats a, Floats b) { return _mm512_mul_ps(a, b); }
     static Floats fma(Floats a, Floats b, Floats c) { return _mm512_fmadd_ps(a, b, c); }
+    static Floats minus_product(Floats a, Floats b, Floats c) { return _mm512_fnmadd_ps(a, b, c); }
     static Floats halves(const void * from) {
         return _mm512_cvtph_ps(_mm256_loadu_si256(static_cast<const __m256i *>(from)));
     }
     static void store(void * to, Floats value) { _mm512_storeu_ps(to, value); }
+
+    // `sum` plus the products of G vectors of unsigned bytes of so many BITS with the 4 * G signed bytes at `y`.
+    template <int BITS, int G> static Ints dots(Ints sum, const Ints * u, const uint8_t * y) {
+#pragma GCC unroll 8
+        for (int g = 0; g < G; g++) {
+            sum = _mm512_dpbusd_epi32(sum, u[g], set1(four_bytes(y + 4 * g)));
+        }
+        return sum;
+    }
+
+    // `sum` plus the products of pairs of 16-bit integers.
+    static Ints dot_pairs(Ints sum, Ints pairs, int32_t y) { return _mm512_dpwssd_epi32(sum, pairs, set1(y)); }
 
     // Adds 16 to the bytes whose bit is set in the ROWS / 2 bytes at `bits`.
     static Ints add_fifth_bit(Ints q, const void * bits) {
@@ -60,43 +74,81 @@ struct Isa {
         std::memcpy(&mask, bits, sizeof mask);
         return _mm512_mask_add_epi8(q, mask, q, _mm512_set1_epi8(16));
     }
+
+    static Floats larger_absolute(Floats a, Floats b) { return _mm512_max_ps(_mm512_abs_ps(b), a); }
+    static float  largest(Floats a) { return _mm512_reduce_max_ps(a); }
+
+    // ROWS numbers, rounded to the nearest and even.
+    static void round_to_bytes(Floats a, void * to) {
+        _mm_storeu_si128(static_cast<__m128i *>(to), _mm512_cvtsepi32_epi8(_mm512_cvtps_epi32(a)));
+    }
 };
 
-#elif defined(LLGTRT_REPACK_AVX2)
+#else
 
 struct Isa {
     using Ints   = __m256i;
     using Floats = __m256;
 
-    static constexpr int  ROWS    = 8;
-    static constexpr int  COLUMNS = 4;
-#if defined(__AVXVNNI__)
-    static constexpr bool BYTES = true;
-    static Ints           dot(Ints sum, Ints u, int32_t y) {
-        return _mm256_dpbusd_avx_epi32(sum, u, _mm256_set1_epi32(y));
-    }
-#else
-    // Pairs are added in 16 bits with saturation: right for the 4 and 5 bit types (2 * 31 * 127) only.
-    static constexpr bool BYTES = false;
-    static Ints           dot(Ints sum, Ints u, int32_t y) {
-        const Ints pairs = _mm256_maddubs_epi16(u, _mm256_set1_epi32(y));
-        return _mm256_add_epi32(sum, _mm256_madd_epi16(pairs, _mm256_set1_epi16(1)));
-    }
-#endif
+    static constexpr int ROWS    = 8;
+    static constexpr int COLUMNS = 4;
 
     static Ints   load(const void * from) { return _mm256_loadu_si256(static_cast<const __m256i *>(from)); }
-    static Ints   low_nibbles(Ints q) { return _mm256_and_si256(q, _mm256_set1_epi8(15)); }
-    static Ints   high_nibbles(Ints q) { return low_nibbles(_mm256_srli_epi16(q, 4)); }
     static Ints   set1(int32_t value) { return _mm256_set1_epi32(value); }
+    static Ints   bits(Ints a, int32_t mask) { return _mm256_and_si256(a, set1(mask)); }
+    static Ints   either(Ints a, Ints b) { return _mm256_or_si256(a, b); }
+    static Ints   right(Ints a, int by) { return _mm256_srli_epi32(a, by); }
+    static Ints   left(Ints a, int by) { return _mm256_slli_epi32(a, by); }
+    static Ints   right_signed(Ints a, int by) { return _mm256_srai_epi32(a, by); }
     static Floats zero() { return _mm256_setzero_ps(); }
     static Floats set1(float value) { return _mm256_set1_ps(value); }
+    static Floats load_floats(const void * from) { return _mm256_loadu_ps(static_cast<const float *>(from)); }
     static Floats to_float(Ints value) { return _mm256_cvtepi32_ps(value); }
     static Floats mul(Floats a, Floats b) { return _mm256_mul_ps(a, b); }
     static Floats fma(Floats a, Floats b, Floats c) { return _mm256_fmadd_ps(a, b, c); }
+    static Floats minus_product(Floats a, Floats b, Floats c) { return _mm256_fnmadd_ps(a, b, c); }
     static Floats halves(const void * from) {
         return _mm256_cvtph_ps(_mm_loadu_si128(static_cast<const __m128i *>(from)));
     }
     static void store(void * to, Floats value) { _mm256_storeu_ps(static_cast<float *>(to), value); }
+
+#if defined(__AVXVNNI__)
+    static constexpr const char * NAME = "AVX-VNNI";
+
+    template <int BITS, int G> static Ints dots(Ints sum, const Ints * u, const uint8_t * y) {
+#pragma GCC unroll 8
+        for (int g = 0; g < G; g++) {
+            sum = _mm256_dpbusd_avx_epi32(sum, u[g], set1(four_bytes(y + 4 * g)));
+        }
+        return sum;
+    }
+
+    static Ints dot_pairs(Ints sum, Ints pairs, int32_t y) { return _mm256_dpwssd_avx_epi32(sum, pairs, set1(y)); }
+#else
+    static constexpr const char * NAME = "AVX2";
+
+    // Products are added in 16 bits with saturation, which those of bytes would reach.
+
+    template <int BITS, int G> static Ints dots(Ints sum, const Ints * u, const uint8_t * y) {
+        // Vectors whose pairs of products have room in 16 bits together.
+        constexpr int TOGETHER = BITS == 6 ? 2 : BITS == 5 ? 4 : 8;
+        static_assert(TOGETHER * 2 * ((1 << BITS) - 1) * 128 < 1 << 15 && G % TOGETHER == 0);
+#pragma GCC unroll 8
+        for (int g = 0; g < G; g += TOGETHER) {
+            Ints pairs = _mm256_setzero_si256();
+#pragma GCC unroll 8
+            for (int i = g; i < g + TOGETHER; i++) {
+                pairs = _mm256_add_epi16(pairs, _mm256_maddubs_epi16(u[i], set1(four_bytes(y + 4 * i))));
+            }
+            sum = _mm256_add_epi32(sum, _mm256_madd_epi16(pairs, _mm256_set1_epi16(1)));
+        }
+        return sum;
+    }
+
+    static Ints dot_pairs(Ints sum, Ints pairs, int32_t y) {
+        return _mm256_add_epi32(sum, _mm256_madd_epi16(pairs, set1(y)));
+    }
+#endif
 
     static Ints add_fifth_bit(Ints q, const void * bits) {
         // Byte i of the 32 gets the byte of the mask that holds bit i, then looks at bit i % 8 of it.
@@ -107,8 +159,23 @@ struct Isa {
         const Ints set = _mm256_cmpeq_epi8(_mm256_and_si256(spread, bit), bit);
         return _mm256_add_epi8(q, _mm256_and_si256(set, _mm256_set1_epi8(16)));
     }
+
+    static Floats larger_absolute(Floats a, Floats b) {
+        return _mm256_max_ps(_mm256_andnot_ps(_mm256_set1_ps(-0.0F), b), a);
+    }
+    static float largest(Floats a) {
+        __m128 half = _mm_max_ps(_mm256_castps256_ps128(a), _mm256_extractf128_ps(a, 1));
+        half        = _mm_max_ps(half, _mm_movehl_ps(half, half));
+        return _mm_cvtss_f32(_mm_max_ss(half, _mm_movehdup_ps(half)));
+    }
+    static void round_to_bytes(Floats a, void * to) {
+        const Ints    ints  = _mm256_cvtps_epi32(a);
+        const __m128i words = _mm_packs_epi32(_mm256_castsi256_si128(ints), _mm256_extracti128_si256(ints, 1));
+        _mm_storel_epi64(static_cast<__m128i *>(to), _mm_packs_epi16(words, words));
+    }
 };
 
 #endif
 
+}  // namespace
 }  // namespace llgtrt::repack

@@ -1,147 +1,33 @@
-// Weights of ggml's types of 32-element blocks, rearranged so that a multiplication with several activations unpacks
-// each weight once and multiplies ROWS rows by one instruction.
+// Products of packed weights and a tile of activations.
 //
-// A packed block holds 32 elements (K) of ROWS rows, in as many bytes as ggml's own blocks take:
-//
-//     d[ROWS]          scales, half
-//     m[ROWS]          minima, half           (types with a minimum)
-//     high[8][ROWS/2]  the fifth bits         (5-bit types); bit 4 * row + k of group g belongs to element 4 * g + k
-//     q[4][4 * ROWS]   nibbles                byte 4 * row + k of vector j: elements 4 * j + k and, high, 16 + 4 * j + k
-//     q[8][4 * ROWS]   or bytes (Q8_0)        byte 4 * row + k of vector g: element 4 * g + k, 128 added
-//
-// Every element is an unsigned number u then, and its value is d * (u - OFFSET), or d * u + m. Activations are
-// quantized by ggml's own functions, as for its own kernels; only the order in which floats are added differs. That
-// order depends on K alone: a column of the result does not depend on which others are computed with it.
+// The order in which a column's floats are added depends on K alone: it does not matter how many columns a tile has,
+// or in how many steps its blocks are done.
 #pragma once
 
-#define GGML_COMMON_DECL_CPP
-#include "ggml-common.h"
-#include "isa.h"
+#include "tile.h"
 
 namespace llgtrt::repack {
+namespace {
 
-constexpr int BLOCK  = 32;
-constexpr int GROUPS = BLOCK / 4;
-
-// Quantized activations of a tile of n columns: for each block q[n][BLOCK] (int8), scale[n] (float) and sum[n]. A sum
-// is that of the block's values (float), to be multiplied with a minimum, or of its q (int32), with an offset.
-struct Tile {
-    static constexpr int64_t COLUMN = BLOCK + 2 * sizeof(float);  // bytes of one column's block
-
-    static constexpr int64_t size(int64_t n) { return n * COLUMN; }
-    static constexpr int64_t scale(int64_t n) { return n * BLOCK; }
-    static constexpr int64_t sum(int64_t n) { return n * (BLOCK + sizeof(float)); }
-};
-
-struct Q4_1 {
-    using Block = block_q4_1;
-    static constexpr bool NIBBLES = true, MINIMUM = true, FIFTH_BIT = false;
-    static constexpr int  OFFSET = 0;
-};
-
-struct Q5_0 {
-    using Block = block_q5_0;
-    static constexpr bool NIBBLES = true, MINIMUM = false, FIFTH_BIT = true;
-    static constexpr int  OFFSET = 16;
-};
-
-struct Q5_1 {
-    using Block = block_q5_1;
-    static constexpr bool NIBBLES = true, MINIMUM = true, FIFTH_BIT = true;
-    static constexpr int  OFFSET = 0;
-};
-
-struct Q8_0 {
-    using Block = block_q8_0;
-    static constexpr bool NIBBLES = false, MINIMUM = false, FIFTH_BIT = false;
-    static constexpr int  OFFSET = 128;
-};
-
-// Where the parts of a packed block are, in bytes.
-template <class Format, class Isa> struct Layout {
-    static constexpr int HALVES = 2 * Isa::ROWS;
-    static constexpr int BITS   = Isa::ROWS / 2;  // of one group
-    static constexpr int MINIMA = HALVES;
-    static constexpr int HIGH   = MINIMA + (Format::MINIMUM ? HALVES : 0);
-    static constexpr int Q      = HIGH + (Format::FIFTH_BIT ? GROUPS * BITS : 0);
-    static constexpr int VECTOR = 4 * Isa::ROWS;
-    static constexpr int SIZE   = Q + (Format::NIBBLES ? GROUPS / 2 : GROUPS) * VECTOR;
-    static_assert(SIZE == Isa::ROWS * static_cast<int>(sizeof(typename Format::Block)));
-};
-
-// Rearranges the block at the same place of ROWS rows; `rows` are the first one's blocks, `stride` blocks apart.
-template <class Format, class Isa>
-void pack(const typename Format::Block * rows, int64_t stride, uint8_t * to) {
-    using At = Layout<Format, Isa>;
-    std::memset(to, 0, At::SIZE);
-    for (int row = 0; row < Isa::ROWS; row++) {
-        const auto & block = rows[row * stride];
-        const auto * halves = reinterpret_cast<const uint8_t *>(&block);
-        std::memcpy(to + 2 * row, halves, 2);
-        if constexpr (Format::MINIMUM) {
-            std::memcpy(to + At::MINIMA + 2 * row, halves + 2, 2);
-        }
-        if constexpr (Format::FIFTH_BIT) {
-            for (int element = 0; element < BLOCK; element++) {
-                const int bit = 4 * row + element % 4;
-                const int set = block.qh[element / 8] >> (element % 8) & 1;
-                to[At::HIGH + element / 4 * At::BITS + bit / 8] |= static_cast<uint8_t>(set << bit % 8);
-            }
-        }
-        for (int i = 0; i < static_cast<int>(sizeof block.qs); i++) {
-            const auto byte = static_cast<uint8_t>(block.qs[i]);
-            to[At::Q + i / 4 * At::VECTOR + 4 * row + i % 4] =
-                Format::NIBBLES ? byte : static_cast<uint8_t>(byte ^ 0x80);
-        }
-    }
-}
-
-template <class Format, class Isa> inline void unpack(const uint8_t * block, typename Isa::Ints * u) {
-    using At = Layout<Format, Isa>;
-    if constexpr (Format::NIBBLES) {
-#pragma GCC unroll 4
-        for (int j = 0; j < GROUPS / 2; j++) {
-            const auto q      = Isa::load(block + At::Q + j * At::VECTOR);
-            u[j]              = Isa::low_nibbles(q);
-            u[j + GROUPS / 2] = Isa::high_nibbles(q);
-        }
-    } else {
-#pragma GCC unroll 8
-        for (int g = 0; g < GROUPS; g++) {
-            u[g] = Isa::load(block + At::Q + g * At::VECTOR);
-        }
-    }
-    if constexpr (Format::FIFTH_BIT) {
-#pragma GCC unroll 8
-        for (int g = 0; g < GROUPS; g++) {
-            u[g] = Isa::add_fifth_bit(u[g], block + At::HIGH + g * At::BITS);
-        }
-    }
-}
-
-// ROWS rows of `blocks` packed blocks each, times a tile of N columns. Column c's ROWS floats go to `out + c * stride`
-// bytes.
+// Adds the products of ROWS rows of `blocks` packed blocks each with a tile of N columns to `sums`, N times ROWS.
 template <class Format, class Isa, int N>
-void multiply(const uint8_t * weights, int64_t blocks, const uint8_t * tile, char * out, int64_t stride) {
+void multiply_blocks(const uint8_t * weights, int64_t blocks, const uint8_t * tile, typename Isa::Floats * sums) {
     using At = Layout<Format, Isa>;
     typename Isa::Floats result[N];
 #pragma GCC unroll 16
     for (int c = 0; c < N; c++) {
-        result[c] = Isa::zero();
+        result[c] = sums[c];
     }
-    for (int64_t b = 0; b < blocks; b++, weights += At::SIZE, tile += Tile::size(N)) {
+    for (int64_t b = 0; b < blocks; b++, weights += At::SIZE, tile += Tile<Format>::size(N)) {
         typename Isa::Ints u[GROUPS];
-        unpack<Format, Isa>(weights, u);
+        unpack<Format, Isa>(weights, 0, u);
         const auto d = Isa::halves(weights);
 #pragma GCC unroll 16
         for (int c = 0; c < N; c++) {
-            const uint8_t * scale = tile + Tile::scale(N) + c * sizeof(float);
-            const uint8_t * total = tile + Tile::sum(N) + c * sizeof(float);
-            auto sum = Isa::set1(Format::OFFSET == 0 ? 0 : -Format::OFFSET * four_bytes(total));
-#pragma GCC unroll 8
-            for (int g = 0; g < GROUPS; g++) {
-                sum = Isa::dot(sum, u[g], four_bytes(tile + BLOCK * c + 4 * g));
-            }
+            const uint8_t * scale = tile + Tile<Format>::scale(N) + 4 * c;
+            const uint8_t * total = tile + Tile<Format>::sum(N, 0) + 4 * c;
+            const auto start = Isa::set1(Format::MINIMUM ? 0 : four_bytes(total));
+            const auto sum   = Isa::template dots<Format::BITS, GROUPS>(start, u, tile + BLOCK * c);
             result[c] = Isa::fma(Isa::to_float(sum), Isa::mul(d, Isa::set1(a_float(scale))), result[c]);
             if constexpr (Format::MINIMUM) {
                 result[c] = Isa::fma(Isa::halves(weights + At::MINIMA), Isa::set1(a_float(total)), result[c]);
@@ -150,18 +36,119 @@ void multiply(const uint8_t * weights, int64_t blocks, const uint8_t * tile, cha
     }
 #pragma GCC unroll 16
     for (int c = 0; c < N; c++) {
-        Isa::store(out + c * stride, result[c]);
+        sums[c] = result[c];
     }
 }
 
-// The same for a tile of 1 to N columns.
+// The scales of a superblock's parts, and its integer minima in the order of Tile's pairs.
+template <class Format, class Isa>
+inline void read_scales(const uint8_t * packed, typename Isa::Floats * scales, typename Isa::Ints * minima) {
+    using At = Layout<Format, Isa>;
+    const auto d    = Isa::halves(packed);
+    const auto word = [&](int i) { return Isa::load(packed + At::SCALE + i * At::VECTOR); };
+    if constexpr (Format::MINIMUM) {
+        // Six bits each: the lower bytes of words 0 and 1, and nibbles of word 2 with upper bits of words 0 and 1.
+        const auto both = [&](int i, int shift) {
+            return Isa::either(
+                Isa::bits(Isa::right(word(2), shift), 0x0f0f0f0f), Isa::bits(Isa::right(word(i), 2), 0x30303030));
+        };
+        const typename Isa::Ints s[2] = {Isa::bits(word(0), 0x3f3f3f3f), both(0, 0)};
+        const typename Isa::Ints m[2] = {Isa::bits(word(1), 0x3f3f3f3f), both(1, 4)};
+#pragma GCC unroll 2
+        for (int i = 0; i < 2; i++) {
+#pragma GCC unroll 4
+            for (int k = 0; k < 4; k++) {
+                scales[4 * i + k] = Isa::mul(d, Isa::to_float(Isa::bits(Isa::right(s[i], 8 * k), 0xff)));
+            }
+            minima[2 * i]     = Isa::bits(m[i], 0x00ff00ff);
+            minima[2 * i + 1] = Isa::bits(Isa::right(m[i], 8), 0x00ff00ff);
+        }
+    } else {
+#pragma GCC unroll 4
+        for (int i = 0; i < At::SCALES; i++) {
+            const auto s = word(i);
+#pragma GCC unroll 4
+            for (int k = 0; k < 4; k++) {
+                const auto part = Isa::right_signed(Isa::left(s, 24 - 8 * k), 24);
+                scales[4 * i + k] = Isa::mul(d, Isa::to_float(part));
+            }
+        }
+    }
+}
+
+// The same for superblocks.
+template <class Format, class Isa, int N>
+void multiply_superblocks(const uint8_t * weights, int64_t blocks, const uint8_t * tile, typename Isa::Floats * sums) {
+    using At             = Layout<Format, Isa>;
+    constexpr int BLOCKS = QK_K / BLOCK, PARTS = Format::PARTS / BLOCKS;  // of a superblock; of a block
+    for (int64_t b = 0; b < blocks; b++, weights += At::SIZE, tile += Tile<Format>::size(N)) {
+        typename Isa::Floats scales[Format::PARTS];
+        typename Isa::Ints   minima[Format::PARTS / 2];
+        read_scales<Format, Isa>(weights, scales, minima);
+        typename Isa::Floats result[N];
+#pragma GCC unroll 16
+        for (int c = 0; c < N; c++) {
+            result[c] = Isa::zero();
+        }
+#pragma GCC unroll 1
+        for (int block = 0; block < BLOCKS; block++) {
+            typename Isa::Ints u[GROUPS];
+            unpack<Format, Isa>(weights, block, u);
+#pragma GCC unroll 16
+            for (int c = 0; c < N; c++) {
+#pragma GCC unroll 2
+                for (int part = 0; part < PARTS; part++) {
+                    const int       at    = block * PARTS + part;
+                    constexpr int   G     = GROUPS / PARTS;
+                    const uint8_t * q     = tile + BLOCK * (block * N + c) + 4 * G * part;
+                    const uint8_t * total = tile + Tile<Format>::sum(N, at) + 4 * c;
+                    const auto start = Isa::set1(Format::MINIMUM ? 0 : four_bytes(total));
+                    const auto sum   = Isa::template dots<Format::BITS, G>(start, u + G * part, q);
+                    result[c]        = Isa::fma(Isa::to_float(sum), scales[at], result[c]);
+                }
+            }
+        }
+        if constexpr (Format::MINIMUM) {
+            const auto m = Isa::halves(weights + At::MINIMA);
+#pragma GCC unroll 16
+            for (int c = 0; c < N; c++) {
+                auto sum = Isa::set1(0);
+#pragma GCC unroll 4
+                for (int i = 0; i < Tile<Format>::SUMS; i++) {
+                    sum = Isa::dot_pairs(sum, minima[i], four_bytes(tile + Tile<Format>::sum(N, i) + 4 * c));
+                }
+                result[c] = Isa::minus_product(Isa::to_float(sum), m, result[c]);
+            }
+        }
+#pragma GCC unroll 16
+        for (int c = 0; c < N; c++) {
+            sums[c] = Isa::fma(result[c], Isa::set1(a_float(tile + Tile<Format>::scale(N) + 4 * c)), sums[c]);
+        }
+    }
+}
+
+// ROWS rows of `blocks` packed blocks each, times a tile of 1 to N columns. Column c's ROWS floats at `out + c *
+// stride` bytes are replaced by the products, or have them added.
 template <class Format, class Isa, int N = Isa::COLUMNS>
-void multiply(const uint8_t * weights, int64_t blocks, const uint8_t * tile, int64_t n, char * out, int64_t stride) {
+void multiply(
+    const uint8_t * weights, int64_t blocks, const uint8_t * tile, int64_t n, char * out, int64_t stride, bool add) {
     if (n == N) {
-        multiply<Format, Isa, N>(weights, blocks, tile, out, stride);
+        typename Isa::Floats sums[N];
+        for (int c = 0; c < N; c++) {
+            sums[c] = add ? Isa::load_floats(out + c * stride) : Isa::zero();
+        }
+        if constexpr (SUPER<Format>) {
+            multiply_superblocks<Format, Isa, N>(weights, blocks, tile, sums);
+        } else {
+            multiply_blocks<Format, Isa, N>(weights, blocks, tile, sums);
+        }
+        for (int c = 0; c < N; c++) {
+            Isa::store(out + c * stride, sums[c]);
+        }
     } else if constexpr (N > 1) {
-        multiply<Format, Isa, N - 1>(weights, blocks, tile, n, out, stride);
+        multiply<Format, Isa, N - 1>(weights, blocks, tile, n, out, stride, add);
     }
 }
 
+}  // namespace
 }  // namespace llgtrt::repack

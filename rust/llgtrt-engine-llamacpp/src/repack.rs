@@ -6,33 +6,87 @@
 pub(crate) fn enable() {
     #[cfg(repack)]
     {
-        // SAFETY: registers on the first call and is thread-safe; the result is static.
-        let _ = unsafe { buffer_type() };
+        use std::sync::Once;
+        static ONCE: Once = Once::new();
+        ONCE.call_once(|| {
+            // SAFETY: once, and before the first load of a model that would read the list meanwhile.
+            let add = |set: &i32| unsafe { !buffer_type(*set).is_null() };
+            let _ = (0..SETS).find(add);
+        });
     }
 }
 
+/// Sets of instructions that there are kernels for: AVX-512 VNNI, AVX-VNNI, AVX2.
+#[cfg(repack)]
+const SETS: i32 = 3;
+
 #[cfg(repack)]
 unsafe extern "C" {
-    /// The buffer type; null where the CPU that this was compiled for has no instructions to do better with.
+    /// Adds the buffer type of a set of instructions to those of the CPU backend and answers it; null if this machine
+    /// lacks the set. Not beside another call or the load of a model.
     #[link_name = "llgtrt_repack_buffer_type"]
-    fn buffer_type() -> llama_cpp_sys_2::ggml_backend_buffer_type_t;
+    fn buffer_type(set: i32) -> llama_cpp_sys_2::ggml_backend_buffer_type_t;
 }
 
 #[cfg(all(test, repack))]
 mod tests {
     use std::ptr::NonNull;
+    use std::sync::OnceLock;
 
     use llama_cpp_sys_2 as sys;
 
-    use super::buffer_type;
+    use super::{SETS, buffer_type};
 
-    /// The types that are rearranged; bytes only where dot products of bytes do not saturate.
-    fn kinds() -> Vec<sys::ggml_type> {
-        let mut kinds = vec![sys::GGML_TYPE_Q4_1, sys::GGML_TYPE_Q5_0, sys::GGML_TYPE_Q5_1];
-        if cfg!(any(target_feature = "avx512vnni", target_feature = "avxvnni")) {
-            kinds.push(sys::GGML_TYPE_Q8_0);
+    /// A buffer type of this machine and the types of weights that it takes.
+    struct Kind {
+        set: i32,
+        buffer: usize,
+        weights: Vec<sys::ggml_type>,
+    }
+
+    impl Kind {
+        fn buffer(&self) -> sys::ggml_backend_buffer_type_t {
+            self.buffer as sys::ggml_backend_buffer_type_t
         }
-        kinds
+    }
+
+    const AVX2: i32 = 2;
+
+    fn kinds() -> &'static [Kind] {
+        static KINDS: OnceLock<Vec<Kind>> = OnceLock::new();
+        KINDS.get_or_init(|| {
+            // SAFETY: once; a multiplication that runs beside it would be one of these tests, which all begin here.
+            let buffers = (0..SETS).map(|set| (set, unsafe { buffer_type(set) } as usize));
+            let all = [
+                sys::GGML_TYPE_Q4_0,
+                sys::GGML_TYPE_Q4_1,
+                sys::GGML_TYPE_Q5_0,
+                sys::GGML_TYPE_Q5_1,
+                sys::GGML_TYPE_Q4_K,
+                sys::GGML_TYPE_Q5_K,
+                sys::GGML_TYPE_Q6_K,
+                sys::GGML_TYPE_Q8_0,
+            ];
+            buffers
+                .filter(|&(_, buffer)| buffer != 0)
+                .map(|(set, buffer)| {
+                    // Products of bytes saturate where only AVX2 is there.
+                    let weights = if set == AVX2 { &all[..7] } else { &all[..] };
+                    Kind { set, buffer, weights: weights.to_vec() }
+                })
+                .collect()
+        })
+    }
+
+    fn plain() -> sys::ggml_backend_buffer_type_t {
+        // SAFETY: answers a static object.
+        unsafe { sys::ggml_backend_cpu_buffer_type() }
+    }
+
+    /// Elements of K in a block of a type of weights.
+    fn block(kind: sys::ggml_type) -> usize {
+        // SAFETY: a table look-up.
+        unsafe { sys::ggml_blck_size(kind) as usize }
     }
 
     /// Numbers in -1..1 that look random and are the same every time.
@@ -98,27 +152,46 @@ mod tests {
         }
     }
 
+    /// Whether a buffer type takes `rows x k` weights of a type for a multiplication.
+    fn takes(buffer: sys::ggml_backend_buffer_type_t, kind: sys::ggml_type, [rows, k]: [i64; 2]) -> bool {
+        // SAFETY: as in `product`; the buffer is empty, and nothing is computed.
+        unsafe {
+            let params =
+                sys::ggml_init_params { mem_size: 1 << 16, mem_buffer: std::ptr::null_mut(), no_alloc: true };
+            let context = sys::ggml_init(params);
+            let matrix = sys::ggml_new_tensor_2d(context, kind, k, rows);
+            let memory = sys::ggml_backend_buft_alloc_buffer(buffer, 0);
+            (*matrix).buffer = memory;
+            let input = sys::ggml_new_tensor_2d(context, sys::GGML_TYPE_F32, k, 1);
+            let device = sys::ggml_backend_reg_dev_get(sys::ggml_backend_cpu_reg(), 0);
+            let taken = sys::ggml_backend_dev_supports_op(device, sys::ggml_mul_mat(context, matrix, input));
+            sys::ggml_backend_buffer_free(memory);
+            sys::ggml_free(context);
+            taken
+        }
+    }
+
     #[test]
     fn products_are_those_of_ggml() {
-        // SAFETY: as in `enable`; the other returns a static object.
-        let (ours, theirs) = unsafe { (buffer_type(), sys::ggml_backend_cpu_buffer_type()) };
-        if ours.is_null() {
-            return;
-        }
-        for kind in kinds() {
-            for (columns, threads) in [(1, 1), (2, 2), (3, 1), (5, 2), (8, 2), (9, 2), (31, 3), (64, 2)] {
-                for [rows, k] in [[16, 32], [48, 576], [208, 96]] {
-                    let shape = [rows, k, columns];
-                    let weights = numbers(rows * k, 1);
-                    let activations = numbers(columns * k, 2);
-                    let right = product(theirs, kind, shape, &weights, &activations, 1);
-                    let found = product(ours, kind, shape, &weights, &activations, threads);
-                    for (right, found) in right.iter().zip(&found) {
-                        // Only the order of additions differs.
-                        assert!(
-                            (right - found).abs() <= 2e-6 * (k as f32),
-                            "{kind:?} {shape:?}: {found}, not {right}"
-                        );
+        for ours in kinds() {
+            for &kind in &ours.weights {
+                let unit = block(kind);
+                for (columns, threads) in [(1, 1), (2, 2), (3, 1), (5, 2), (8, 2), (9, 2), (31, 3), (64, 2)] {
+                    for [rows, blocks] in [[16, 1], [48, 3], [208, 2]] {
+                        let k = blocks * unit;
+                        let shape = [rows, k, columns];
+                        let weights = numbers(rows * k, 1);
+                        let activations = numbers(columns * k, 2);
+                        let right = product(plain(), kind, shape, &weights, &activations, 1);
+                        let found = product(ours.buffer(), kind, shape, &weights, &activations, threads);
+                        for (right, found) in right.iter().zip(&found) {
+                            // Only the order of additions differs.
+                            assert!(
+                                (right - found).abs() <= 2e-6 * (k as f32),
+                                "{} {kind:?} {shape:?}: {found}, not {right}",
+                                ours.set
+                            );
+                        }
                     }
                 }
             }
@@ -126,20 +199,88 @@ mod tests {
     }
 
     #[test]
-    fn a_column_does_not_depend_on_its_neighbours() {
-        // SAFETY: as in `enable`.
-        let ours = unsafe { buffer_type() };
-        if ours.is_null() {
-            return;
-        }
-        let (rows, k) = (96, 576);
+    fn products_are_as_near_to_those_of_floats_as_ggmls() {
+        let [rows, k, columns] = [32, 768, 6];
+        // Of different sizes along K, as those of a model are.
+        let scale = |i: usize| [1.0, 0.1, 3.0][i / 32 % 3];
+        let some = |count, seed| {
+            let numbers = numbers(count, seed).into_iter().enumerate();
+            numbers.map(|(i, number)| number * scale(i)).collect::<Vec<f32>>()
+        };
+        let (weights, activations) = (some(rows * k, 5), some(columns * k, 6));
+        let dot = |row: usize, column: usize| {
+            let pairs = weights[row * k..][..k].iter().zip(&activations[column * k..][..k]);
+            pairs.map(|(w, y)| f64::from(*w) * f64::from(*y)).sum::<f64>()
+        };
+        let error = |found: &[f32]| {
+            let squares = found
+                .iter()
+                .enumerate()
+                .map(|(i, found)| (f64::from(*found) - dot(i % rows, i / rows)).powi(2));
+            squares.sum::<f64>().sqrt()
+        };
         for kind in kinds() {
-            let weights = numbers(rows * k, 3);
-            let activations = numbers(13 * k, 4);
-            let together = product(ours, kind, [rows, k, 13], &weights, &activations, 2);
-            for (column, activations) in activations.chunks(k).enumerate() {
-                let alone = product(ours, kind, [rows, k, 1], &weights, activations, 1);
-                assert_eq!(alone, together[column * rows..(column + 1) * rows], "{kind:?} {column}");
+            for &types in &kind.weights {
+                let shape = [rows, k, columns];
+                let theirs = error(&product(plain(), types, shape, &weights, &activations, 1));
+                let ours = error(&product(kind.buffer(), types, shape, &weights, &activations, 1));
+                assert!(ours <= 1.0001 * theirs, "{} {types:?}: {ours}, ggml {theirs}", kind.set);
+            }
+        }
+    }
+
+    #[test]
+    fn a_column_does_not_depend_on_its_neighbours() {
+        for kind in kinds() {
+            for &types in &kind.weights {
+                // So long that a wide tile is done in several steps and a narrow one at once.
+                for (rows, k) in [(96, 3 * block(types)), (16, 4096)] {
+                    let weights = numbers(rows * k, 3);
+                    let activations = numbers(37 * k, 4);
+                    for columns in [13, 37] {
+                        let shape = [rows, k, columns];
+                        let together =
+                            product(kind.buffer(), types, shape, &weights, &activations[..columns * k], 2);
+                        for (column, activations) in
+                            activations[..columns * k].chunks(k).enumerate().step_by(6)
+                        {
+                            let alone = product(kind.buffer(), types, [rows, k, 1], &weights, activations, 1);
+                            let found = &together[column * rows..(column + 1) * rows];
+                            assert_eq!(alone, found, "{} {types:?} {shape:?} {column}", kind.set);
+                        }
+                    }
+                }
+            }
+        }
+    }
+
+    #[test]
+    fn activations_without_a_value_are_no_trouble() {
+        for kind in kinds() {
+            for &types in &kind.weights {
+                let (rows, k) = (16, 2 * block(types));
+                let weights = numbers(rows * k, 7);
+                let nothing = product(kind.buffer(), types, [rows, k, 1], &weights, &vec![0.0; k], 1);
+                assert_eq!(nothing, vec![0.0; rows], "{} {types:?}", kind.set);
+                // So small that 127 over the largest is infinite.
+                let tiny = product(kind.buffer(), types, [rows, k, 1], &weights, &vec![1e-41; k], 1);
+                assert!(tiny.iter().all(|value| value.abs() < 1e-30), "{} {types:?}: {tiny:?}", kind.set);
+            }
+        }
+    }
+
+    #[test]
+    fn other_shapes_and_types_stay_with_ggml() {
+        for kind in kinds() {
+            for &types in &kind.weights {
+                let unit = block(types) as i64;
+                assert!(takes(kind.buffer(), types, [48, 3 * unit]), "{} {types:?}", kind.set);
+                assert!(!takes(kind.buffer(), types, [44, 3 * unit]), "{} {types:?}", kind.set);
+            }
+            assert!(!takes(kind.buffer(), sys::GGML_TYPE_F16, [48, 256]));
+            assert!(!takes(kind.buffer(), sys::GGML_TYPE_Q2_K, [48, 256]));
+            if kind.set == AVX2 {
+                assert!(!takes(kind.buffer(), sys::GGML_TYPE_Q8_0, [48, 256]));
             }
         }
     }

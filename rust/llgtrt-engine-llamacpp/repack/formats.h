@@ -1,0 +1,128 @@
+// ggml's quantized types, as the kernel wants to know them.
+//
+// A weight is an unsigned number u of BITS bits, times a scale, less OFFSET times the scale or plus a minimum. A block
+// is 32 weights with one scale and perhaps a minimum, both halves. A superblock of the K types is 256 weights in PARTS
+// parts; a part's scale is the superblock's times a small integer, its minimum likewise.
+#pragma once
+
+#define GGML_COMMON_DECL_CPP
+#include "ggml-common.h"
+
+#include <cstddef>
+#include <cstdint>
+#include <cstring>
+
+namespace llgtrt::repack {
+namespace {
+
+constexpr int BLOCK = 32;
+
+// u[i] and u[i + n] of the two halves of n bytes.
+template <int n> inline void read_nibbles(const uint8_t * q, uint8_t * u) {
+    for (int i = 0; i < n; i++) {
+        u[i]     = q[i] & 15;
+        u[i + n] = q[i] >> 4;
+    }
+}
+
+// Adds bit `bit` of each byte, as number 16.
+template <int n> inline void read_fifth_bits(const uint8_t * bytes, int bit, uint8_t * u) {
+    for (int i = 0; i < n; i++) {
+        u[i] |= static_cast<uint8_t>((bytes[i] >> bit & 1) << 4);
+    }
+}
+
+struct Q4_0 {
+    using Block = block_q4_0;
+    static constexpr int  BITS = 4, OFFSET = 8, PARTS = 1;
+    static constexpr bool MINIMUM = false;
+    static void           read(const Block & block, uint8_t * u) { read_nibbles<16>(block.qs, u); }
+};
+
+struct Q4_1 {
+    using Block = block_q4_1;
+    static constexpr int  BITS = 4, OFFSET = 0, PARTS = 1;
+    static constexpr bool MINIMUM = true;
+    static void           read(const Block & block, uint8_t * u) { read_nibbles<16>(block.qs, u); }
+};
+
+template <class B, int offset> struct FiveBits {
+    using Block = B;
+    static constexpr int  BITS = 5, OFFSET = offset, PARTS = 1;
+    static constexpr bool MINIMUM = offset == 0;
+
+    static void read(const Block & block, uint8_t * u) {
+        read_nibbles<16>(block.qs, u);
+        uint32_t high;
+        std::memcpy(&high, block.qh, sizeof high);
+        for (int i = 0; i < BLOCK; i++) {
+            u[i] |= static_cast<uint8_t>((high >> i & 1) << 4);
+        }
+    }
+};
+
+using Q5_0 = FiveBits<block_q5_0, 16>;
+using Q5_1 = FiveBits<block_q5_1, 0>;
+
+struct Q8_0 {
+    using Block = block_q8_0;
+    static constexpr int  BITS = 8, OFFSET = 128, PARTS = 1;
+    static constexpr bool MINIMUM = false;
+
+    static void read(const Block & block, uint8_t * u) {
+        for (int i = 0; i < BLOCK; i++) {
+            u[i] = static_cast<uint8_t>(block.qs[i]) ^ 0x80;
+        }
+    }
+};
+
+struct Q4_K {
+    using Block = block_q4_K;
+    static constexpr int  BITS = 4, OFFSET = 0, PARTS = 8;
+    static constexpr bool MINIMUM = true;
+
+    static void read(const Block & block, uint8_t * u) {
+        for (int i = 0; i < 4; i++) {
+            read_nibbles<32>(block.qs + 32 * i, u + 64 * i);
+        }
+    }
+};
+
+struct Q5_K {
+    using Block = block_q5_K;
+    static constexpr int  BITS = 5, OFFSET = 0, PARTS = 8;
+    static constexpr bool MINIMUM = true;
+
+    static void read(const Block & block, uint8_t * u) {
+        for (int i = 0; i < 4; i++) {
+            read_nibbles<32>(block.qs + 32 * i, u + 64 * i);
+            read_fifth_bits<32>(block.qh, 2 * i, u + 64 * i);
+            read_fifth_bits<32>(block.qh, 2 * i + 1, u + 64 * i + 32);
+        }
+    }
+};
+
+struct Q6_K {
+    using Block = block_q6_K;
+    static constexpr int  BITS = 6, OFFSET = 32, PARTS = 16;
+    static constexpr bool MINIMUM = false;
+
+    static void read(const Block & block, uint8_t * u) {
+        for (int half = 0; half < 2; half++, u += 128) {
+            read_nibbles<64>(block.ql + 64 * half, u);
+            for (int i = 0; i < 128; i++) {
+                u[i] |= static_cast<uint8_t>((block.qh[32 * half + i % 32] >> 2 * (i / 32) & 3) << 4);
+            }
+        }
+    }
+};
+
+template <class Format> constexpr bool SUPER = Format::PARTS > 1;
+// Where a block's scale is, in bytes; its minimum follows.
+template <class Format> constexpr int SCALE_AT = 0;
+template <> constexpr int             SCALE_AT<Q6_K> = offsetof(block_q6_K, d);
+
+template <class Format> constexpr int ELEMENTS = SUPER<Format> ? QK_K : BLOCK;
+
+}  // namespace
+}  // namespace llgtrt::repack

@@ -1,0 +1,45 @@
+// The kernels for the instructions that this file is compiled for; LLGTRT_KERNELS names them. Nothing here may be used
+// by other files but that table: they run on machines without these instructions.
+
+#include "kernels.h"
+
+#include "kernel.h"
+
+namespace llgtrt::repack {
+namespace {
+
+template <class Format> void pack_rows(const void * rows, int64_t stride, uint8_t * to) {
+    pack<Format, Isa>(static_cast<const typename Format::Block *>(rows), stride, to);
+}
+
+template <class Format> constexpr Kernel kernel(ggml_type type) {
+    return {
+        type,
+        ELEMENTS<Format>,
+        Layout<Format, Isa>::SIZE,
+        Tile<Format>::COLUMN,
+        QUANTIZED_AT_ONCE<Format>,
+        pack_rows<Format>,
+        quantize<Format, Isa>,
+        multiply<Format, Isa>,
+    };
+}
+
+constexpr Kernel ALL[] = {
+    kernel<Q4_0>(GGML_TYPE_Q4_0),
+    kernel<Q4_1>(GGML_TYPE_Q4_1),
+    kernel<Q5_0>(GGML_TYPE_Q5_0),
+    kernel<Q5_1>(GGML_TYPE_Q5_1),
+    kernel<Q4_K>(GGML_TYPE_Q4_K),
+    kernel<Q5_K>(GGML_TYPE_Q5_K),
+    kernel<Q6_K>(GGML_TYPE_Q6_K),
+#if defined(__AVX512VNNI__) || defined(__AVXVNNI__)
+    kernel<Q8_0>(GGML_TYPE_Q8_0),
+#endif
+};
+
+}  // namespace
+
+const Kernels LLGTRT_KERNELS = {Isa::NAME, Isa::ROWS, Isa::COLUMNS, sizeof ALL / sizeof *ALL, ALL};
+
+}  // namespace llgtrt::repack

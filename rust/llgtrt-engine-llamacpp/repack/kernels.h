@@ -1,0 +1,40 @@
+// What the matrix kernel of one set of instructions can do, without its types.
+#pragma once
+
+#include <cstdint>
+
+#include "ggml.h"
+
+namespace llgtrt::repack {
+
+// For weights of one type. A block is `elements` of K, a packed one that of each of a group of rows.
+struct Kernel {
+    ggml_type type;
+    int       elements;
+    int64_t   packed;   // bytes of a packed block
+    int64_t   tile;     // bytes of a block of one column of a tile
+    int64_t   at_once;  // blocks of a column to quantize at a time
+
+    // Rearranges the block at the same place of a group of rows; `rows` are the first one's, `stride` blocks apart.
+    void (*pack)(const void * rows, int64_t stride, uint8_t * to);
+    // Quantizes `count` blocks, at most `at_once`, of column `c` of a tile of `n`, which begins at `tile`.
+    void (*quantize)(const float * from, int64_t count, uint8_t * tile, int64_t c, int64_t n);
+    // `blocks` packed blocks times a tile of `n` columns. The floats of column c at `out + c * stride` bytes, one per
+    // row of the group, are replaced by the products, or have them added.
+    void (*multiply)(
+        const uint8_t * weights, int64_t blocks, const uint8_t * tile, int64_t n, char * out, int64_t stride, bool add);
+};
+
+struct Kernels {
+    const char *   name;
+    int            rows;     // of a group
+    int            columns;  // of the widest tile
+    int            count;
+    const Kernel * kernels;
+};
+
+extern const Kernels KERNELS_AVX2;
+extern const Kernels KERNELS_AVX_VNNI;
+extern const Kernels KERNELS_AVX512;
+
+}  // namespace llgtrt::repack

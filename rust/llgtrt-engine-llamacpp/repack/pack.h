@@ -1,0 +1,124 @@
+// Weights rearranged so that a multiplication with several activations unpacks each weight once and multiplies ROWS
+// rows by one instruction.
+//
+// A packed block holds one block or superblock of each of ROWS rows, in as many bytes as ggml's own take. A word is
+// four bytes; a vector holds one of each row; a group is the four elements of K that a word multiplies:
+//
+//     d[ROWS]            scales, half
+//     m[ROWS]            minima, half             (types with a minimum)
+//     s[words][ROWS]     the integer scales, and minima, of the parts, as ggml has them (K types)
+//     high[ROWS / 2]     per group, the fifth bit of its elements: bit 4 * row + k is that of element k
+//     high[4 * ROWS]     per four groups, the upper bits (6 bits): bits 2 * g of byte k are those of element k of group g
+//     q[4][4 * ROWS]     per 32 elements, nibbles: vector j holds group j and, in the upper nibbles, group 4 + j
+//     q[8][4 * ROWS]     or bytes (8 bits)
+#pragma once
+
+#include "formats.h"
+#include "isa.h"
+
+namespace llgtrt::repack {
+namespace {
+
+constexpr int GROUPS = BLOCK / 4;
+
+// Where the parts of a packed block are, in bytes.
+template <class Format, class Isa> struct Layout {
+    static constexpr int HALVES = 2 * Isa::ROWS;
+    static constexpr int VECTOR = 4 * Isa::ROWS;
+    static constexpr int BITS   = Isa::ROWS / 2;  // the fifth ones of a group
+    static constexpr int BLOCKS = ELEMENTS<Format> / BLOCK;
+    static constexpr int SCALES = !SUPER<Format> ? 0 : Format::MINIMUM ? K_SCALE_SIZE / 4 : Format::PARTS / 4;  // words
+    static constexpr int MINIMA = HALVES;
+    static constexpr int SCALE  = MINIMA + (Format::MINIMUM ? HALVES : 0);
+    static constexpr int HIGH   = SCALE + SCALES * VECTOR;
+    // Bytes of 32 elements.
+    static constexpr int HIGH_SIZE = Format::BITS == 5 ? GROUPS * BITS : Format::BITS == 6 ? GROUPS / 4 * VECTOR : 0;
+    static constexpr int Q_SIZE    = (Format::BITS == 8 ? GROUPS : GROUPS / 2) * VECTOR;
+    static constexpr int Q         = HIGH + BLOCKS * HIGH_SIZE;
+    static constexpr int SIZE      = Q + BLOCKS * Q_SIZE;
+    static_assert(SIZE == Isa::ROWS * static_cast<int>(sizeof(typename Format::Block)));
+};
+
+// Rearranges the block at the same place of ROWS rows; `rows` are the first one's blocks, `stride` blocks apart.
+template <class Format, class Isa>
+void pack(const typename Format::Block * rows, int64_t stride, uint8_t * to) {
+    using At = Layout<Format, Isa>;
+    std::memset(to + At::HIGH, 0, At::Q - At::HIGH);
+    for (int row = 0; row < Isa::ROWS; row++) {
+        const auto & block = rows[row * stride];
+        const auto * const halves = reinterpret_cast<const uint8_t *>(&block) + SCALE_AT<Format>;
+        std::memcpy(to + 2 * row, halves, 2);
+        if constexpr (Format::MINIMUM) {
+            std::memcpy(to + At::MINIMA + 2 * row, halves + 2, 2);
+        }
+        if constexpr (SUPER<Format>) {
+            for (int i = 0; i < At::SCALES; i++) {
+                std::memcpy(to + At::SCALE + i * At::VECTOR + 4 * row, block.scales + 4 * i, 4);
+            }
+        }
+
+        uint8_t u[ELEMENTS<Format>];
+        Format::read(block, u);
+        for (int b = 0; b < At::BLOCKS; b++) {
+            uint32_t words[GROUPS];
+            std::memcpy(words, u + BLOCK * b, sizeof words);
+            uint8_t * const q    = to + At::Q + b * At::Q_SIZE + 4 * row;
+            uint8_t * const high = to + At::HIGH + b * At::HIGH_SIZE;
+            for (int g = 0; g < GROUPS; g++) {
+                if constexpr (Format::BITS == 8) {
+                    std::memcpy(q + g * At::VECTOR, words + g, 4);
+                } else if (g < GROUPS / 2) {
+                    const uint32_t both = (words[g] & 0x0f0f0f0f) | (words[g + GROUPS / 2] & 0x0f0f0f0f) << 4;
+                    std::memcpy(q + g * At::VECTOR, &both, 4);
+                }
+                if constexpr (Format::BITS == 5) {
+                    // The multiplication gathers the four bits at bit 24.
+                    const uint32_t four = ((words[g] >> 4 & 0x01010101) * 0x01020408) >> 24 & 15;
+                    high[g * At::BITS + row / 2] |= static_cast<uint8_t>(four << 4 * (row % 2));
+                } else if constexpr (Format::BITS == 6) {
+                    uint8_t * const at = high + g / 4 * At::VECTOR + 4 * row;
+                    const uint32_t  all = static_cast<uint32_t>(four_bytes(at)) | (words[g] >> 4 & 0x03030303) << 2 * (g % 4);
+                    std::memcpy(at, &all, 4);
+                }
+            }
+        }
+    }
+}
+
+// The numbers of block `b` of a packed block, one vector per group.
+template <class Format, class Isa> inline void unpack(const uint8_t * packed, int b, typename Isa::Ints * u) {
+    using At = Layout<Format, Isa>;
+    const uint8_t * const q    = packed + At::Q + b * At::Q_SIZE;
+    const uint8_t * const high = packed + At::HIGH + b * At::HIGH_SIZE;
+    if constexpr (Format::BITS == 8) {
+#pragma GCC unroll 8
+        for (int g = 0; g < GROUPS; g++) {
+            u[g] = Isa::load(q + g * At::VECTOR);
+        }
+    } else {
+#pragma GCC unroll 4
+        for (int g = 0; g < GROUPS / 2; g++) {
+            const auto both   = Isa::load(q + g * At::VECTOR);
+            u[g]              = Isa::bits(both, 0x0f0f0f0f);
+            u[g + GROUPS / 2] = Isa::bits(Isa::right(both, 4), 0x0f0f0f0f);
+        }
+    }
+    if constexpr (Format::BITS == 5) {
+#pragma GCC unroll 8
+        for (int g = 0; g < GROUPS; g++) {
+            u[g] = Isa::add_fifth_bit(u[g], high + g * At::BITS);
+        }
+    } else if constexpr (Format::BITS == 6) {
+#pragma GCC unroll 2
+        for (int v = 0; v < GROUPS / 4; v++) {
+            const auto upper = Isa::load(high + v * At::VECTOR);
+            u[4 * v]         = Isa::either(u[4 * v], Isa::bits(Isa::left(upper, 4), 0x30303030));
+            u[4 * v + 1]     = Isa::either(u[4 * v + 1], Isa::bits(Isa::left(upper, 2), 0x30303030));
+            u[4 * v + 2]     = Isa::either(u[4 * v + 2], Isa::bits(upper, 0x30303030));
+            u[4 * v + 3]     = Isa::either(u[4 * v + 3], Isa::bits(Isa::right(upper, 2), 0x30303030));
+        }
+    }
+}
+
+}  // namespace
+}  // namespace llgtrt::repack
