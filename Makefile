@@ -25,7 +25,11 @@ BUILD_ENV := build_env="$$($(BIN)/python build_backend/llgtrt_build.py --env)"; 
 UV_LOCK := $(BIN)/uv pip compile --quiet --universal --python-version 3.10 --generate-hashes \
 	--custom-compile-command 'make lock'
 
-.PHONY: help setup demo test hostile lint format bench truth truth-fuzz lock wheel clean
+CLIENTS := tests/clients
+CLIENTS_DONE := $(CLIENTS)/.venv/.done
+NODE_CLIENTS_DONE := $(CLIENTS)/node/node_modules/.done
+
+.PHONY: help setup demo test hostile clients lint format bench truth truth-fuzz lock wheel clean
 
 help: ## List the commands
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-10s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
@@ -45,6 +49,9 @@ $(HOSTILE_CORPUS): rust/llgtrt-schema/tests/corpus/mod.rs rust/llgtrt-schema/exa
 
 hostile: setup $(HOSTILE_CORPUS) ## Run the whole hostile suite, on a machine that does nothing else (about 15 minutes)
 	LLGTRT_HOSTILE=full $(BIN)/python -m pytest tests/hostile
+
+clients: setup $(CLIENTS_DONE) $(NODE_CLIENTS_DONE) ## Judge the server with stock clients (needs Node; about 2 minutes)
+	LLGTRT_TEST_EXECUTABLE="$(CURDIR)/$(BIN)/llgtrt" $(CLIENTS)/.venv/bin/python -m pytest -c $(CLIENTS)/pytest.ini $(CLIENTS)
 
 lint: setup ## Check formatting, lints, types and the native module's stub
 	@scripts/lint.sh
@@ -70,6 +77,7 @@ lock: $(REQUIREMENTS_DONE) ## Write requirements/*.txt again, with the newest ve
 	$(UV_LOCK) --upgrade pyproject.toml -o requirements/runtime.txt
 	$(UV_LOCK) --upgrade pyproject.toml --extra dev -c requirements/runtime.txt -o requirements/dev.txt
 	$(UV_LOCK) --upgrade requirements/build.in -c requirements/dev.txt -o requirements/build.txt
+	$(UV_LOCK) --upgrade requirements/clients.in -o requirements/clients.txt
 	$(UV_LOCK) --upgrade --no-deps requirements/data.in -o requirements/data.txt
 
 wheel: $(REQUIREMENTS_DONE) ## Build a wheel and an sdist into dist/
@@ -77,7 +85,7 @@ wheel: $(REQUIREMENTS_DONE) ## Build a wheel and an sdist into dist/
 		$(if $(FEATURES),--features $(FEATURES))
 
 clean: ## Remove what the commands above made
-	rm -rf $(VENV) target dist python/llgtrt/*.so .pytest_cache .mypy_cache .ruff_cache .hypothesis
+	rm -rf $(VENV) $(CLIENTS)/.venv $(CLIENTS)/node/node_modules target dist python/llgtrt/*.so .pytest_cache .mypy_cache .ruff_cache .hypothesis
 
 $(BIN)/python:
 	@command -v cargo >/dev/null || { echo "Rust is missing: install it with rustup or your distribution's packages."; exit 1; }
@@ -89,6 +97,18 @@ $(REQUIREMENTS_DONE): $(BIN)/python requirements/dev.txt requirements/data.txt
 	@$(BIN)/python -m pip install --quiet --disable-pip-version-check --require-hashes -r requirements/dev.txt
 	@$(BIN)/python -m pip install --quiet --disable-pip-version-check --require-hashes --no-deps \
 		-r requirements/data.txt
+	@touch $@
+
+$(CLIENTS_DONE): $(REQUIREMENTS_DONE) requirements/clients.txt
+	@echo "Installing the stock clients for Python (about 240 MB)"
+	@$(BIN)/python -m venv $(CLIENTS)/.venv
+	@$(BIN)/uv pip install --quiet --python $(CLIENTS)/.venv/bin/python --require-hashes -r requirements/clients.txt
+	@touch $@
+
+$(NODE_CLIENTS_DONE): $(CLIENTS)/node/package.json $(CLIENTS)/node/package-lock.json
+	@echo "Installing the stock clients for Node (about 55 MB)"
+	@command -v npm >/dev/null || { echo "Node 20 or newer with npm is missing."; exit 1; }
+	@cd $(CLIENTS)/node && npm ci --silent --no-audit --no-fund
 	@touch $@
 
 $(PACKAGE_DONE): $(REQUIREMENTS_DONE) $(PACKAGE_SOURCES)

@@ -39,8 +39,9 @@ def free_port() -> int:
 
 
 def llgtrt_executable() -> str:
-    """The console script of the environment that runs the tests."""
-    return str(Path(sys.executable).with_name("llgtrt"))
+    """The console script of the environment that runs the tests, or the one that a variable names."""
+    named = os.environ.get("LLGTRT_TEST_EXECUTABLE")
+    return named or str(Path(sys.executable).with_name("llgtrt"))
 
 
 def clean_environment() -> dict[str, str]:

@@ -108,13 +108,7 @@ class ApiKeyMiddleware:
             return
         client = self._client(scope)
         if client is None:
-            error = HttpError(
-                401,
-                "Incorrect or missing API key.",
-                code="invalid_api_key",
-                headers={"www-authenticate": "Bearer"},
-            )
-            await error_response(error)(scope, receive, send)
+            await error_response(_unauthorized(scope))(scope, receive, send)
             return
         note(scope, key=client.name)
         if scope["method"] != "POST":
@@ -147,6 +141,17 @@ class ApiKeyMiddleware:
 
 def _digest(key: bytes) -> bytes:
     return hashlib.sha256(key.strip()).digest()
+
+
+def _unauthorized(scope: Scope) -> HttpError:
+    # Clients tell a wrong key from other errors by OpenAI's words (LiteLLM).
+    headers = {name for name, _ in scope["headers"]}
+    message = (
+        "Incorrect API key provided."
+        if headers & {b"authorization", b"x-api-key"}
+        else "You didn't provide an API key: send it as Authorization: Bearer KEY."
+    )
+    return HttpError(401, message, code="invalid_api_key", headers={"www-authenticate": "Bearer"})
 
 
 def _limited(why: str, retry_after_s: int) -> HttpError:

@@ -94,6 +94,7 @@ async def test_nobody_known(headers: list[tuple[str, str]]) -> None:
         await call.done()
     assert (call.status, call.error["code"]) == (401, "invalid_api_key")
     assert call.headers["www-authenticate"] == "Bearer"
+    assert call.error["message"].startswith("Incorrect API key provided" if headers else "You didn't provide")
     assert server.names == []
 
 
