@@ -47,7 +47,13 @@ HOSTILE_CORPUS := target/hostile-corpus.jsonl
 $(HOSTILE_CORPUS): rust/llgtrt-schema/tests/corpus/mod.rs rust/llgtrt-schema/examples/hostile_corpus.rs
 	cargo run --release --locked --quiet -p llgtrt-schema --example hostile_corpus > $@
 
-hostile: setup $(HOSTILE_CORPUS) ## Run the whole hostile suite, on a machine that does nothing else (about 15 minutes)
+HOSTILE_VENV := .venv-hostile
+$(HOSTILE_VENV)/.done: requirements/hostile.txt $(BIN)/python
+	@$(PYTHON) -m venv --clear $(HOSTILE_VENV)
+	@$(HOSTILE_VENV)/bin/python -m pip install --quiet --disable-pip-version-check --require-hashes -r $<
+	@touch $@
+
+hostile: setup $(HOSTILE_CORPUS) $(HOSTILE_VENV)/.done ## Run the whole hostile suite, on a machine that does nothing else (about 15 minutes)
 	LLGTRT_HOSTILE=full $(BIN)/python -m pytest tests/hostile
 
 clients: setup $(CLIENTS_DONE) $(NODE_CLIENTS_DONE) ## Judge the server with stock clients (needs Node; about 2 minutes)
@@ -78,6 +84,7 @@ lock: $(REQUIREMENTS_DONE) ## Write requirements/*.txt again, with the newest ve
 	$(UV_LOCK) --upgrade pyproject.toml --extra dev -c requirements/runtime.txt -o requirements/dev.txt
 	$(UV_LOCK) --upgrade requirements/build.in -c requirements/dev.txt -o requirements/build.txt
 	$(UV_LOCK) --upgrade requirements/clients.in -o requirements/clients.txt
+	$(UV_LOCK) --upgrade requirements/hostile.in -o requirements/hostile.txt
 	$(UV_LOCK) --upgrade --no-deps requirements/data.in -o requirements/data.txt
 
 wheel: $(REQUIREMENTS_DONE) ## Build a wheel and an sdist into dist/
@@ -85,7 +92,7 @@ wheel: $(REQUIREMENTS_DONE) ## Build a wheel and an sdist into dist/
 		$(if $(FEATURES),--features $(FEATURES))
 
 clean: ## Remove what the commands above made
-	rm -rf $(VENV) $(CLIENTS)/.venv $(CLIENTS)/node/node_modules target dist python/llgtrt/*.so .pytest_cache .mypy_cache .ruff_cache .hypothesis
+	rm -rf $(VENV) $(CLIENTS)/.venv $(CLIENTS)/node/node_modules $(HOSTILE_VENV) target dist python/llgtrt/*.so .pytest_cache .mypy_cache .ruff_cache .hypothesis
 
 $(BIN)/python:
 	@command -v cargo >/dev/null || { echo "Rust is missing: install it with rustup or your distribution's packages."; exit 1; }

@@ -180,7 +180,9 @@ async def _serve(settings: Settings, listeners: list[socket.socket], tls: ssl.SS
         gc.collect()
         gc.freeze()
         application = create_app(services, [] if model is None else [model.router])
-        server = HttpServer(application, settings.config.server, listeners, tls)
+        server = HttpServer(
+            application, settings.config.server, listeners, tls, services.metrics.connection_refused
+        )
         code = await server.run(engine, signals)
         return code
     finally:

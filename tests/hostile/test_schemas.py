@@ -17,6 +17,7 @@ from support.hostile.form import FULL
 from support.hostile.schemas import CORPUS, SCHEMAS, Schema, corpus
 from support.hostile.verdict import fault_of
 from support.hostile.watch import watched
+from support.hostile.wire import post
 from support.server import ServerProcess
 
 ANSWERED = {200, 400, 422}
@@ -30,14 +31,14 @@ def ask(server: ServerProcess, schema: Any, path: str = CHAT) -> httpx.Response:
         if path == CHAT
         else {"json_schema": schema, "instances": [[1, 2], {"a": 1}, "a"]}
     )
-    return httpx.post(server.base_url + path, json=body, timeout=110)
+    return post(server, path, body)
 
 
 def simple(server: ServerProcess) -> dict[str, Any]:
     """Asks under a schema that nobody has asked for before: it must be compiled."""
     properties = {f"name{next(_fresh)}": {"type": "integer"}}
     schema = {"type": "object", "properties": properties, "required": list(properties)}
-    return ok(httpx.post(server.base_url + CHAT, json=chat(max_tokens=60, guided_json=schema), timeout=110))
+    return ok(post(server, CHAT, chat(max_tokens=60, guided_json=schema)))
 
 
 def check(name: str, response: httpx.Response) -> None:

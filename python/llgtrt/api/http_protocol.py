@@ -13,7 +13,8 @@ from typing import Any
 from pydantic_core import to_json
 from uvicorn.protocols.http.httptools_impl import STATUS_LINE, HttpToolsProtocol, RequestResponseCycle
 
-from llgtrt.api.errors import INVALID_REQUEST
+from llgtrt.api.connections import Admission, ConnectionGate
+from llgtrt.api.errors import INVALID_REQUEST, RETRY_AFTER_S, SERVER_ERROR
 from llgtrt.serving import Failure
 
 MOST_HEAD_BYTES = 64 * 1024
@@ -23,6 +24,8 @@ MOST_DISCARDED_BYTES = 64 * 1024 * 1024
 once would lose the answer: the kernel resets a connection that is closed with unread data."""
 
 DEFAULT_HEADER_TIMEOUT_S = 30.0
+LAST_WORDS_S = 1.0
+"""How long a connection that is turned away may take to read why."""
 
 
 def _write_chunk(cycle: RequestResponseCycle, body: bytes) -> bool:
@@ -37,9 +40,15 @@ class LimitedHttpProtocol(HttpToolsProtocol):
     """uvicorn's protocol with a deadline and a size limit on the request's head."""
 
     def __init__(
-        self, *arguments: Any, header_timeout_s: float = DEFAULT_HEADER_TIMEOUT_S, **options: Any
+        self,
+        *arguments: Any,
+        header_timeout_s: float = DEFAULT_HEADER_TIMEOUT_S,
+        gate: ConnectionGate | None = None,
+        **options: Any,
     ) -> None:
         super().__init__(*arguments, **options)
+        self._gate = gate or ConnectionGate(None)
+        self._admission = Admission.SERVED
         self._header_timeout_s = header_timeout_s
         self._head_timer: asyncio.TimerHandle | None = None
         self._in_head = True
@@ -52,16 +61,23 @@ class LimitedHttpProtocol(HttpToolsProtocol):
     def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override]
         """A client has connected: its request must follow in time."""
         super().connection_made(transport)
-        self._start_head_timer()
+        self._admission = self._gate.enter()
+        if self._admission is Admission.SERVED:
+            self._start_head_timer()
+        elif self._admission is Admission.TOLD:
+            self._turn_away()
+        else:
+            transport.abort()
 
     def connection_lost(self, exc: Exception | None) -> None:
         """The connection is gone."""
         self._stop_head_timer()
+        self._gate.leave(self._admission)
         super().connection_lost(exc)
 
     def data_received(self, data: bytes) -> None:
         """Parses what came, within the limits."""
-        if self.transport.is_closing():
+        if self.transport.is_closing() or self._admission is not Admission.SERVED:
             return
         if self._in_head:
             self._unparsed_bytes += len(data)
@@ -124,12 +140,24 @@ class LimitedHttpProtocol(HttpToolsProtocol):
     def _refuse(self, status: int, message: str) -> None:
         if self.transport.is_closing():
             return
-        body = to_json(Failure(status, message, INVALID_REQUEST).openai())
-        head = b"content-type: application/json\r\ncontent-length: %d\r\nconnection: close\r\n\r\n" % len(
-            body
-        )
-        self.transport.write(STATUS_LINE[status] + head + body)
+        self._say(status, to_json(Failure(status, message, INVALID_REQUEST).openai()))
         self.transport.close()
+
+    def _turn_away(self) -> None:
+        message = "The server has as many connections as it may have."
+        body = to_json(Failure(503, message, SERVER_ERROR, code="overloaded").openai())
+        self._say(503, body, b"retry-after: %b\r\n" % RETRY_AFTER_S["overloaded"].encode())
+        # What the client has sent is read on and thrown away: if it were not, closing would reset the
+        # connection and take these words away.
+        if self.transport.can_write_eof():
+            self.transport.write_eof()
+        self._head_timer = self.loop.call_later(LAST_WORDS_S, self.transport.abort)
+
+    def _say(self, status: int, body: bytes, headers: bytes = b"") -> None:
+        self.transport.write(
+            b"%bcontent-type: application/json\r\ncontent-length: %d\r\n%bconnection: close\r\n\r\n%b"
+            % (STATUS_LINE[status], len(body), headers, body)
+        )
 
     def _start_head_timer(self) -> None:
         self._head_timer = self.loop.call_later(self._header_timeout_s, self._head_timed_out)

@@ -55,6 +55,11 @@ class HttpMetrics:
             ["key", "result"],
             registry=self.registry,
         )
+        self._refused_connections = Counter(
+            "llgtrt_http_connections_refused",
+            "Connections beyond what the limit of open files allows.",
+            registry=self.registry,
+        )
         for reason in ("disconnected", "slow"):
             self._disconnects.labels(reason)
 
@@ -69,6 +74,10 @@ class HttpMetrics:
     def disconnect(self, reason: str) -> None:
         """Counts a request that was cancelled for its client's sake."""
         self._disconnects.labels(reason).inc()
+
+    def connection_refused(self) -> None:
+        """Counts a connection that was turned away."""
+        self._refused_connections.inc()
 
     def key_request(self, key: str | None, result: str) -> None:
         """Counts a request that its key's limits let in (admitted) or not (limited)."""

@@ -11,12 +11,13 @@ import signal
 import socket
 import ssl
 import sys
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from typing import NoReturn
 
 import uvicorn
 from starlette.types import ASGIApp
 
+from llgtrt.api.connections import ConnectionGate, most_connections
 from llgtrt.api.http_protocol import LimitedHttpProtocol
 from llgtrt.api.listen import address
 from llgtrt.config import ConfigError, ServerConfig
@@ -80,7 +81,9 @@ class HttpServer:
         config: ServerConfig,
         listeners: Sequence[socket.socket],
         tls: ssl.SSLContext | None = None,
+        connection_refused: Callable[[], None] | None = None,
     ) -> None:
+        """``connection_refused`` is called for each connection beyond what the limit of files allows."""
         # uvicorn warns of every connection that does not speak HTTP; the metrics are the place for those.
         logging.getLogger("uvicorn.error").setLevel(logging.ERROR)
         self._config = config
@@ -90,7 +93,9 @@ class HttpServer:
             uvicorn.Config(
                 application,
                 http=functools.partial(  # type: ignore[arg-type]
-                    LimitedHttpProtocol, header_timeout_s=config.header_timeout_s
+                    LimitedHttpProtocol,
+                    header_timeout_s=config.header_timeout_s,
+                    gate=ConnectionGate(most_connections(), connection_refused),
                 ),
                 ws="none",
                 lifespan="off",

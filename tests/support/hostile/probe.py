@@ -27,17 +27,23 @@ class ProbeReport:
     Attributes:
         count: probes that were sent.
         failures: what went wrong, as text; at most 20.
-        p99_ms: 99th percentile of the time to the whole answer, in milliseconds.
-        max_ms: the longest.
+        times_ms: how long each took to the whole answer, in milliseconds.
     """
 
     count: int
     failures: list[str]
-    p99_ms: float
-    max_ms: float
+    times_ms: list[float]
 
     def __str__(self) -> str:
-        return f"{self.count} probes, p99 {self.p99_ms:.1f} ms, longest {self.max_ms:.1f} ms"
+        return (
+            f"{self.count} probes, p99 {percentile(self.times_ms, 99):.1f} ms, "
+            f"longest {max(self.times_ms):.1f} ms"
+        )
+
+
+def percentile(values: list[float], percent: int) -> float:
+    """A percentile of some values."""
+    return sorted(values)[min(len(values) - 1, len(values) * percent // 100)]
 
 
 class HealthProbe:
@@ -60,12 +66,10 @@ class HealthProbe:
         output, _ = self._process.communicate(timeout=4 * TIMEOUT_S)
         self.report = ProbeReport(**json.loads(output))
 
-    def check(self, most_p99_ms: float | None = None) -> None:
-        """Fails if a probe was not answered 200 in time, or the 99th percentile is above a bound."""
+    def check(self) -> None:
+        """Fails if a probe was not answered 200 in time."""
         assert self.report.count > 0
         assert not self.report.failures, self.report.failures
-        if most_p99_ms is not None:
-            assert self.report.p99_ms < most_p99_ms, str(self.report)
 
 
 def _probe(port: int, path: str) -> str | None:
@@ -95,14 +99,7 @@ def main(port: int) -> None:
             failures.append(failure)
         if select.select([sys.stdin], [], [], INTERVAL_S)[0]:
             break
-    times.sort()
-    report = {
-        "count": len(times),
-        "failures": failures[:20],
-        "p99_ms": times[min(len(times) - 1, len(times) * 99 // 100)],
-        "max_ms": times[-1],
-    }
-    print(json.dumps(report))
+    print(json.dumps({"count": len(times), "failures": failures[:20], "times_ms": times}))
 
 
 if __name__ == "__main__":

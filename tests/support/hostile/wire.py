@@ -9,6 +9,8 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import Any
 
+import httpx
+
 from support.server import ServerProcess
 
 TIMEOUT_S = 60.0
@@ -18,6 +20,12 @@ JSON = {"content-type": "application/json"}
 def connect(server: ServerProcess) -> socket.socket:
     """A connection on which nothing has been sent."""
     return socket.create_connection(("127.0.0.1", server.port), timeout=TIMEOUT_S)
+
+
+def post(server: ServerProcess, path: str, body: dict[str, Any]) -> httpx.Response:
+    """One POST on a new connection."""
+    # Without verify=False each client would read all certificates of the system.
+    return httpx.post(server.base_url + path, json=body, timeout=2 * TIMEOUT_S, verify=False)
 
 
 def request_bytes(path: str, body: bytes, headers: str = "") -> bytes:
