@@ -25,10 +25,10 @@ SLOW = 'llgtrt_http_disconnects_total{reason="slow"}'
 @pytest.mark.parametrize(
     ("part", "sent"),
     [
-        ("head", WHOLE[:30]),
+        ("first line", WHOLE[:20]),
         ("header", WHOLE[:60]),
         ("body", WHOLE[:-10]),
-        ("nothing of the body", WHOLE[: -len(BODY)]),
+        ("gap before the body", WHOLE[: -len(BODY)]),
     ],
 )
 def test_a_request_that_stops_half_way(impatient: ServerProcess, part: str, sent: bytes) -> None:

@@ -32,7 +32,7 @@ def is_whole(response: httpx.Response) -> bool:
     if response.headers["content-type"].startswith("text/event-stream"):
         return response.text.endswith("data: [DONE]\n\n") and '"finish_reason":"length"' in response.text
     answer = json.loads(response.content)
-    return answer["usage"]["completion_tokens"] == TOKENS
+    return bool(answer["usage"]["completion_tokens"] == TOKENS)
 
 
 def test_ten_times_more_than_fits(start_server: StartServer) -> None:

@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import TypeVar
 
 ENVIRONMENT = Path(__file__).parents[3] / ".venv-hostile"
-"""Python environment of ``make hostile``, with what only the full form needs (``requirements/hostile.in``)."""
+"""Python environment of ``make hostile``: what only the full form needs (``requirements/hostile.in``)."""
 
 FULL = os.environ.get("LLGTRT_HOSTILE") == "full"
 

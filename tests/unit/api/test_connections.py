@@ -7,7 +7,6 @@ import resource
 
 import pytest
 
-from llgtrt.api import connections
 from llgtrt.api.connections import (
     LEAST_CONNECTIONS,
     MOST_LAST_WORDS,
@@ -45,9 +44,9 @@ def test_without_a_limit_all_are_served() -> None:
 def test_the_limit_of_files_bounds_connections(
     monkeypatch: pytest.MonkeyPatch, soft: int, most: int | None
 ) -> None:
-    monkeypatch.setattr(connections.resource, "getrlimit", lambda _: (soft, soft))
+    monkeypatch.setattr(resource, "getrlimit", lambda _: (soft, soft))
     assert most_connections() == most
-    monkeypatch.setattr(connections.resource, "getrlimit", lambda _: (10_000, 10_000))
+    monkeypatch.setattr(resource, "getrlimit", lambda _: (10_000, 10_000))
     found = most_connections()
     assert found is not None
     assert 9000 < found < 10_000 - SPARE_FILES
