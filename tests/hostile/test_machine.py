@@ -88,7 +88,8 @@ def test_little_memory(start_server: StartServer, room_mb: int) -> None:
     wait_until(serves_or_is_gone, "the process serves or is gone", 60)
     code = server.process.poll()
     assert code != 0
-    record(f"memory for {room_mb} MB more", f"{dict(told)}, " + end)
+    end = "serves on" if code is None else f"code {code}"
+    record(f"memory for {room_mb} MB more", f"{dict(told)}, {end}")
 
 
 def limit_memory(server: ServerProcess, limit: int) -> bool:

@@ -5,12 +5,16 @@ from __future__ import annotations
 import copy
 import itertools
 import json
+import re
 from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Any
 
 MOST_DEPTH = 4
+MODEL = "sim-model"
 _HOLE = "@hole@"
+_PARAMETER = re.compile(r"\{\w+\}")
+"""In paths: it is always the model's name."""
 
 Pointer = tuple[str | int, ...]
 
@@ -144,8 +148,9 @@ def positions(document: dict[str, Any]) -> list[Position]:
     found = []
     for path, operations in document["paths"].items():
         content = operations.get("post", {}).get("requestBody", {}).get("content", {})
-        if "application/json" not in content or "{" in path:
+        if "application/json" not in content:
             continue
+        path = _PARAMETER.sub(MODEL, path)
         schema = content["application/json"]["schema"]
         body = BASES.get(path) or _sample(document, schema)
         found += [Position(path, pointer, body) for pointer in _pointers(document, schema, ())]

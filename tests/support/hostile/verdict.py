@@ -6,14 +6,13 @@ import json
 from typing import Any, NoReturn
 
 MOST_MESSAGE_CHARS = 2000
-ERROR_MEMBERS = {"message", "type", "param", "code"}
 
 
 def fault_of(status: int, content_type: str, body: bytes) -> str | None:
     """What is wrong with an answer; None for a good one.
 
-    A status of 5xx is always wrong. So is a body that is not strict JSON in UTF-8, an error without OpenAI's
-    object, and one that repeats a long input.
+    A status of 5xx is always wrong. So is a body that is not strict JSON in UTF-8, an error in no form that
+    clients know, and one that repeats a long input.
     """
     if status >= 500:
         return f"status {status}: {body[:300]!r}"
@@ -39,11 +38,13 @@ def strict_json(body: bytes) -> Any:
 
 def _fault_of_stream(status: int, body: bytes) -> str | None:
     events = [event for event in body.split(b"\n\n") if event and not event.startswith(b":")]
-    if status != 200 or not events or events[-1] != b"data: [DONE]":
+    if status != 200 or not body.endswith(b"\n\n"):
         return f"status {status}: the stream does not end: {body[-200:]!r}"
+    if events and events[-1] == b"data: [DONE]":
+        events.pop()
     try:
-        for event in events[:-1]:
-            strict_json(event.removeprefix(b"data: "))
+        for event in events:
+            strict_json(event.rpartition(b"data: ")[2])
     except ValueError as error:
         return f"an event is not JSON: {error}"
     return None
@@ -51,9 +52,12 @@ def _fault_of_stream(status: int, body: bytes) -> str | None:
 
 def _fault_of_error(answer: Any) -> str | None:
     error = answer.get("error") if isinstance(answer, dict) else None
-    if not isinstance(error, dict) or set(error) != ERROR_MEMBERS:
+    if isinstance(error, dict) and set(error) >= {"message", "type"}:
+        message = error["message"]
+    elif isinstance(error, str) and len(answer) == 1:
+        message = error  # Triton's form.
+    else:
         return f"no error object: {str(answer)[:300]}"
-    message = error["message"]
     if not isinstance(message, str) or not message or len(message) > MOST_MESSAGE_CHARS:
         return f"the message is of no use: {str(message)[:300]!r}, {len(str(message))} characters"
     return None
