@@ -7,7 +7,6 @@ text, SSE, HTTP, sockets. `floor` is the least that one asyncio loop can do: see
 from __future__ import annotations
 
 import argparse
-import asyncio
 import json
 import signal
 import subprocess
@@ -17,7 +16,9 @@ from dataclasses import dataclass
 from pathlib import Path
 
 import uvloop
-from load import Answer, cpu_seconds_by_thread, fetch, free_port, parse, percentile, print_table, wait_http
+from load import ask, cpu_seconds_by_thread, free_port, percentile, print_table, wait_http
+
+from llgtrt.bench.client import Answer
 
 HERE = Path(__file__).parent
 
@@ -44,8 +45,7 @@ async def run_streams(port: int, streams: int, tokens: int) -> list[Answer]:
         "stream": True,
         "stream_options": {"include_usage": True},
     }
-    protocols = await asyncio.gather(*(fetch(port, "/v1/chat/completions", body) for _ in range(streams)))
-    return [parse(protocol) for protocol in protocols]
+    return await ask(port, [body] * streams)
 
 
 def measure(process: subprocess.Popen[bytes], port: int, streams: int, tokens: int) -> Figures:
@@ -54,8 +54,8 @@ def measure(process: subprocess.Popen[bytes], port: int, streams: int, tokens: i
     after = cpu_seconds_by_thread(process.pid)
     return Figures(
         # The floor server reports no usage: it writes one chunk per token.
-        tokens=sum(answer.completion_tokens or len(answer.piece_times_s) for answer in answers),
-        chunks=sum(len(answer.piece_times_s) for answer in answers),
+        tokens=sum(answer.tokens for answer in answers),
+        chunks=sum(len(answer.texts_s) for answer in answers),
         cpu_s={name: after[name] - before.get(name, 0.0) for name in after},
         gaps_s=[gap for answer in answers for gap in answer.gaps_s],
     )

@@ -21,8 +21,9 @@ from contextlib import ExitStack
 from pathlib import Path
 from typing import Any
 
-from load import Answer, fetch, free_port, parse, percentile, print_table, wait_http
+from load import ask, free_port, percentile, print_table, wait_http
 
+from llgtrt.bench.client import Answer
 from llgtrt.config.engine import demo_model
 
 HERE = Path(__file__).parent
@@ -90,19 +91,6 @@ def body(workload: str, number: int, length: int = 128) -> dict[str, Any]:
     return {**fields, "max_tokens": 256, "response_format": response_format}
 
 
-async def run_clients(port: int, bodies: list[dict[str, Any]], clients: int) -> list[Answer]:
-    """The answers to ``bodies``, from clients that each send the next one when one is answered."""
-    waiting = iter(range(len(bodies)))
-    protocols: list[Any] = [None] * len(bodies)
-
-    async def client() -> None:
-        for index in waiting:
-            protocols[index] = await fetch(port, "/v1/chat/completions", bodies[index])
-
-    await asyncio.gather(*(client() for _ in range(clients)))
-    return [parse(protocol) for protocol in protocols]
-
-
 class Side:
     """One server and its results, by workload: one list of answers per round."""
 
@@ -155,7 +143,7 @@ def tokens_per_second(answers: list[Answer], clients: int) -> float:
     tokens = 0.0
     for answer in answers:
         inside = max(0.0, min(answer.end_s, end) - answer.start_s)
-        tokens += answer.completion_tokens * inside / (answer.end_s - answer.start_s)
+        tokens += answer.tokens * inside / (answer.end_s - answer.start_s)
     return tokens / (end - start)
 
 
@@ -167,9 +155,9 @@ def run_round(side: Side, workload: str, clients: int, first: int, count: int) -
     """One workload of a round, entered into the side's results."""
     lengths = [128] * count
     if workload == "free":
-        lengths = [answer.completion_tokens for answer in side.rounds["schema"][-1]]
+        lengths = [answer.tokens for answer in side.rounds["schema"][-1]]
     bodies = [body(workload, first + index, length) for index, length in enumerate(lengths)]
-    side.rounds.setdefault(workload, []).append(asyncio.run(run_clients(side.port, bodies, clients)))
+    side.rounds.setdefault(workload, []).append(asyncio.run(ask(side.port, bodies, clients)))
 
 
 def cost_of_constraints(clients: int, side: Side) -> str:
@@ -195,8 +183,8 @@ def table_row(clients: int, workload: str, side: Side, peer: Side) -> list[str]:
         f"{statistics.median(rates):.0f}",
         f"{min(rates):.0f}-{max(rates):.0f}",
         f"{statistics.median(ratios):.2f}x" if side is not peer else "1",
-        f"{statistics.mean(a.completion_tokens for a in answers):.0f}",
-        f"{percentile([a.ttft_s for a in answers], 0.5) * 1e3:.0f}",
+        f"{statistics.mean(a.tokens for a in answers):.0f}",
+        f"{percentile([a.ttft_s or 0.0 for a in answers], 0.5) * 1e3:.0f}",
         f"{percentile(gaps, 0.5) * 1e3:.1f}",
         f"{percentile(gaps, 0.99) * 1e3:.1f}",
         f"{sum(a.finish_reason == 'stop' for a in answers)}/{len(answers)}",
