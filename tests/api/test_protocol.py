@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import math
 import re
+import socket
 from pathlib import Path
 from typing import Any
 
@@ -488,8 +489,8 @@ def test_any_name_can_be_allowed(start_server: StartServer) -> None:
     server = start_server("--served-model-name", "*")
     with httpx.Client(base_url=server.base_url) as client:
         assert ok(client.post(CHAT, json=chat(model="gpt-4o-mini")))["model"] == "gpt-4o-mini"
-        assert ok(client.get("/v1/models"))["data"][0]["id"] == "sim"
-        assert ok(client.post(CHAT, json=chat(model="")))["model"] == "sim"
+        assert ok(client.get("/v1/models"))["data"][0]["id"] == "sim-model"
+        assert ok(client.post(CHAT, json=chat(model="")))["model"] == "sim-model"
 
 
 def test_p29_seeds(http: httpx.Client) -> None:
@@ -604,3 +605,97 @@ def test_a_root_path_is_added_by_a_proxy(start_server: StartServer) -> None:
     assert server.get("/v1/models").status_code == 401
     response = httpx.get(server.base_url + "/v1/models", headers={"authorization": "Bearer k"})
     assert response.status_code == 200
+
+
+NUMBER = {"type": "object", "properties": {"a": {"type": "integer"}}, "required": ["a"]}
+
+
+@pytest.mark.parametrize(
+    "fields",
+    [
+        {"response_format": {"type": "json_object", "response_schema": NUMBER}},
+        {
+            "response_format": {
+                "type": "json_schema",
+                "json_schema": {"name": "x", "schema": json.dumps(NUMBER)},
+            }
+        },
+        {
+            "response_format": {
+                "type": "json_schema",
+                "json_schema": json.dumps({"name": "x", "strict": True, "schema": NUMBER}),
+            }
+        },
+        {"response_format": {"type": "json_schema", "json_schema": json.dumps(NUMBER)}},
+        {
+            "structured_outputs": {
+                "json": NUMBER,
+                "regex": None,
+                "structural_tag": None,
+                "disable_fallback": False,
+                "disable_any_whitespace": False,
+                "disable_additional_properties": False,
+                "_backend": None,
+            }
+        },
+    ],
+)
+def test_forms_of_other_servers(http: httpx.Client, fields: dict[str, Any]) -> None:
+    answer = json.loads(text_of(ok(http.post(CHAT, json=chat(**fields)))))
+    assert set(answer) == {"a"}
+    assert isinstance(answer["a"], int)
+
+
+def test_objects_are_closed_when_asked_for(start_server: StartServer) -> None:
+    server = start_server(llguidance={"standard": True})
+    outputs = {"json": NUMBER, "disable_additional_properties": True}
+    with httpx.Client(base_url=server.base_url, timeout=60) as http:
+        for seed in range(5):
+            body = {**chat(structured_outputs=outputs), "seed": seed}
+            assert set(json.loads(text_of(ok(http.post(CHAT, json=body))))) == {"a"}
+
+
+def test_a_mark_of_the_byte_order_is_no_error(http: httpx.Client) -> None:
+    body = b"\xef\xbb\xbf" + json.dumps(chat(max_tokens=2)).encode()
+    ok(http.post(CHAT, content=body, headers={"content-type": "application/json"}))
+
+
+def test_stream_options_say_nothing_without_a_stream(http: httpx.Client) -> None:
+    body = ok(http.post(CHAT, json=chat(max_tokens=2, stream_options={"include_usage": True})))
+    assert body["usage"]["completion_tokens"] == 2
+
+
+def test_twenty_log_probabilities(http: httpx.Client) -> None:
+    body = {"prompt": "Once", "max_tokens": 2, "logprobs": 20, "seed": 1}
+    (choice,) = ok(http.post(COMPLETIONS, json=body))["choices"]
+    assert [len(one) >= 20 for one in choice["logprobs"]["top_logprobs"]] == [True, True]
+
+
+def test_an_empty_prompt_is_the_token_that_begins_a_text(http: httpx.Client) -> None:
+    body = ok(http.post(COMPLETIONS, json={"prompt": "", "max_tokens": 2}))
+    assert body["usage"]["prompt_tokens"] == 1
+
+
+def test_routes_without_the_prefix(http: httpx.Client) -> None:
+    assert ok(http.post("/chat/completions", json=chat(max_tokens=2)))["choices"]
+    assert ok(http.post("/completions", json={"prompt": "Once", "max_tokens": 2}))["choices"]
+    assert ok(http.get("/models"))["data"][0]["id"] == "sim-model"
+    assert set(ok(http.get("/version"))) == {"version"}
+    assert ok(http.get("/ping")) == {"status": "ready"}
+
+
+@pytest.mark.parametrize("stream", [True, False])
+def test_http_1_0_knows_no_chunks(server: ServerProcess, stream: bool) -> None:
+    body = json.dumps(chat(max_tokens=4, stream=stream)).encode()
+    head = f"POST {CHAT} HTTP/1.0\r\nContent-Type: application/json\r\nContent-Length: {len(body)}\r\n\r\n"
+    with socket.create_connection(("127.0.0.1", server.port), timeout=20) as connection:
+        connection.sendall(head.encode() + body)
+        # The server closes: that is the end of the body.
+        answer = b"".join(iter(lambda: connection.recv(65536), b""))
+    fields, _, text = answer.partition(b"\r\n\r\n")
+    assert fields.startswith(b"HTTP/1.1 200")
+    assert b"transfer-encoding" not in fields.lower()
+    if stream:
+        assert joined(chunks_of(text.decode()))
+    else:
+        assert json.loads(text)["choices"]

@@ -19,6 +19,7 @@ OPEN_PATHS = frozenset(
         "/docs",
         "/health",
         "/openapi.json",
+        "/ping",
         "/v1/health/live",
         "/v1/health/ready",
         "/v2/health/live",

@@ -22,6 +22,7 @@ PROBES = frozenset(
     {
         "/health",
         "/metrics",
+        "/ping",
         "/v1/health/live",
         "/v1/health/model",
         "/v1/health/ready",

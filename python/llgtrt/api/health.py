@@ -11,6 +11,7 @@ from llgtrt.api.errors import HttpError
 from llgtrt.api.metrics import CONTENT_TYPE
 from llgtrt.api.responses import errors, json_object
 from llgtrt.api.services import services_of
+from llgtrt.engine import __version__
 from llgtrt.serving import CompletionRequest
 
 router = APIRouter(tags=["health"])
@@ -30,6 +31,18 @@ async def live() -> Response:
     return JSONResponse({"status": "live"})
 
 
+@router.get(
+    "/version",
+    summary="The server's version",
+    responses=json_object("An object with `version`."),
+    response_model=None,
+)
+async def version(_request: Request) -> Response:
+    """As vLLM has it."""
+    return JSONResponse({"version": __version__})
+
+
+@router.get("/ping", include_in_schema=False)
 @router.head("/health", include_in_schema=False)
 @router.get("/health", include_in_schema=False)
 @router.head("/v1/health/ready", include_in_schema=False)

@@ -36,6 +36,24 @@ def _write_chunk(cycle: RequestResponseCycle, body: bytes) -> bool:
     return True
 
 
+class _UntilClosed(int):
+    """What a response has left of its length where nobody said how long it is."""
+
+    def __lt__(self, other: int) -> bool:
+        return False
+
+    def __sub__(self, other: int) -> _UntilClosed:
+        return self
+
+    def __ne__(self, other: object) -> bool:
+        return False
+
+    def __eq__(self, other: object) -> bool:
+        return True
+
+    __hash__ = int.__hash__
+
+
 class LimitedHttpProtocol(HttpToolsProtocol):
     """uvicorn's protocol with a deadline and a size limit on the request's head."""
 
@@ -115,6 +133,10 @@ class LimitedHttpProtocol(HttpToolsProtocol):
         extensions: dict[str, Any] = {"llgtrt.abort": self.transport.abort}
         self.scope["extensions"] = extensions
         super().on_headers_complete()
+        if self.scope["http_version"] == "1.0":
+            # Chunks came with HTTP/1.1: before it the end of the connection is the end of the body.
+            self.cycle.chunked_encoding = False
+            self.cycle.expected_content_length = _UntilClosed()
         extensions["llgtrt.write"] = functools.partial(_write_chunk, self.cycle)
 
     def on_body(self, body: bytes) -> None:

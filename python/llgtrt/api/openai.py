@@ -1,4 +1,4 @@
-"""OpenAI's routes: chat, completions and models."""
+"""OpenAI's routes: chat, completions and models; without /v1 too, for clients whose address lacks it."""
 
 from __future__ import annotations
 
@@ -17,6 +17,7 @@ router = APIRouter()
 MODEL_NAME = {"name": "name", "in": "path", "required": True, "schema": {"type": "string"}}
 
 
+@router.post("/chat/completions", include_in_schema=False, response_model=None)
 @router.post(
     "/v1/chat/completions",
     tags=["openai"],
@@ -32,6 +33,7 @@ async def chat_completions(request: Request) -> Response:
     return await answer_chat(request, services.chat.start(chat))
 
 
+@router.post("/completions", include_in_schema=False, response_model=None)
 @router.post(
     "/v1/completions",
     tags=["openai"],
@@ -47,6 +49,7 @@ async def completions(request: Request) -> Response:
     return deliver(request, await services.completions.start(completion))
 
 
+@router.get("/models", include_in_schema=False, response_model=None)
 @router.head("/v1/models", include_in_schema=False)
 @router.get(
     "/v1/models",

@@ -99,6 +99,8 @@ class CompletionService:
         _refuse_unsupported(request)
         arguments = generation_arguments(request, info.vocab_size)
         prompts = prompts_of(request.prompt, self._limits.max_n, info.vocab_size, info.max_sequence_tokens)
+        if "" in prompts and info.bos_token is None:
+            raise RequestError("prompt is empty, and this model has no token that begins a text.", "prompt")
         sequences = check_choices(arguments["n"], len(prompts), self._limits.max_n)
         default = self._limits.default_max_tokens or DEFAULT_COMPLETION_TOKENS
         asked = asked_tokens(request, default)

@@ -82,8 +82,6 @@ def generation_arguments(request: GenerationFields, vocab_size: int) -> Generati
     Raises:
         RequestError: a token id is outside the vocabulary, or fields contradict each other.
     """
-    if request.stream_options is not None and not request.stream:
-        raise RequestError("stream_options is only allowed when stream is true.", "stream_options")
     for token, _bias in request.logit_bias or ():
         if token >= vocab_size:
             raise RequestError(

@@ -46,7 +46,7 @@ def test_both_read_the_same(value: Any) -> None:
         b'{"\\udfff": 1}',
         b'["\xff"]',
         b'["\n"]',
-        b"\xef\xbb\xbf{}",
+        b"\xef\xbb\xbf\xef\xbb\xbf{}",
         b"[1] 2",
         b"[" * 100_000,
         b'{"a":' * 100_000,

@@ -194,8 +194,8 @@ def test_p5_conflicts_are_refused(fields: dict[str, Any], param: str) -> None:
         ({"structured_outputs": {}}, "structured_outputs"),
         ({"structured_outputs": {"json": None, "regex": None}}, "structured_outputs"),
         (
-            {"structured_outputs": {"json": SCHEMA, "disable_additional_properties": True}},
-            "structured_outputs.disable_additional_properties",
+            {"structured_outputs": {"json": SCHEMA, "disable_additional_things": True}},
+            "structured_outputs.disable_additional_things",
         ),
         (
             {"structured_outputs": {"regex": "a", "whitespace_pattern": " "}},

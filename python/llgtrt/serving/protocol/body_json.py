@@ -8,6 +8,7 @@ two values.
 
 from __future__ import annotations
 
+import codecs
 import json.decoder
 import json.scanner
 from collections.abc import Callable
@@ -30,6 +31,8 @@ def parse_json(body: bytes | bytearray) -> Any:
         ValueError: it is not JSON, not UTF-8, holds half of a surrogate pair, NaN or an infinity, is nested
             too deeply or holds too many values.
     """
+    # RFC 8259 lets a reader ignore a mark of the byte order, which some clients on Windows send.
+    body = body.removeprefix(codecs.BOM_UTF8)
     if body.count(b",") <= MAX_SEPARATORS:
         return from_json(body, allow_inf_nan=False)
     try:

@@ -106,6 +106,9 @@ class ResponseFormat(ClosedModel):
     schema_: dict[str, Any] | bool | None = Field(
         default=None, alias="schema", description="With json_object, json_schema and json: the schema."
     )
+    response_schema: dict[str, Any] | bool | str | None = Field(
+        default=None, description="With json_object: LiteLLM's name of the schema."
+    )
     regex: str | None = None
     choice: list[str] | None = Field(default=None, fail_fast=True)
     lark_grammar: str | None = None
@@ -120,9 +123,16 @@ class ResponseFormat(ClosedModel):
     @field_validator("json_schema", mode="before")
     @classmethod
     def _schema_as_text_or_bare(cls, value: Any) -> Any:
-        """SGLang takes the schema as JSON text; a schema without the object around it is a mistake."""
+        """Some servers take JSON texts for the object or the schema in it; a schema without the object around
+        it is a mistake."""
         if isinstance(value, str):
-            return {"schema": schema_from_text(value, "response_format.json_schema")}
+            parsed = schema_from_text(value, "response_format.json_schema")
+            is_object = (
+                isinstance(parsed, dict) and "schema" in parsed and not SCHEMA_KEYWORDS & parsed.keys()
+            )
+            value = parsed if is_object else {"schema": parsed}
+        if isinstance(value, dict) and isinstance(text := value.get("schema"), str):
+            value = {**value, "schema": schema_from_text(text, "response_format.json_schema.schema")}
         if isinstance(value, dict) and "schema" not in value and SCHEMA_KEYWORDS & value.keys():
             raise PydanticCustomError(
                 "bare_schema", 'holds a schema itself: put it into a member "schema", {"schema": {...}}'
@@ -142,6 +152,11 @@ class StructuredOutputs(ClosedModel):
         default=None, description="Regular expression of the whitespace in JSON."
     )
     disable_any_whitespace: bool | None = Field(default=None, description="JSON without whitespace.")
+    disable_additional_properties: bool | None = Field(
+        default=None,
+        description="Objects that name properties and say nothing of others take no others, even if the "
+        "server keeps to the letter of the standard.",
+    )
     disable_fallback: bool | None = Field(default=None, description="Accepted: there is nothing to fall to.")
 
 
@@ -266,9 +281,9 @@ def _plain_constraints(request: ConstraintFields) -> Iterator[Constraint]:
             yield constraint
     outputs = request.structured_outputs
     if outputs is not None:
-        named = _named(
+        named = [] if outputs.json_ is None else [_schema_of(outputs, outputs.json_)]
+        named += _named(
             "structured_outputs.",
-            json=outputs.json_,
             regex=outputs.regex,
             choice=outputs.choice,
             grammar=outputs.grammar,
@@ -296,6 +311,10 @@ def _plain_constraints(request: ConstraintFields) -> Iterator[Constraint]:
     )
 
 
+def _schema_of(outputs: StructuredOutputs, schema: Any) -> Constraint:
+    return json_schema(schema, "structured_outputs.json", strict=bool(outputs.disable_additional_properties))
+
+
 def is_unknown_constraint(name: str) -> bool:
     """Whether an unknown top-level field would constrain the answer on another server."""
     return name in UNKNOWN_CONSTRAINTS or (name.startswith("guided_") and name not in HARMLESS_GUIDED)
@@ -317,7 +336,7 @@ def _named(prefix: str, **values: Any) -> list[Constraint]:
 
 FORMAT_MEMBERS: dict[str, tuple[str, ...]] = {
     "text": (),
-    "json_object": ("schema",),
+    "json_object": ("schema", "response_schema"),
     "json_schema": ("json_schema", "schema"),
     "regex": ("regex", "value"),
     "choice": ("choice",),
@@ -334,6 +353,7 @@ def _response_format(given: ResponseFormat) -> Constraint | None:
     values = {
         "json_schema": given.json_schema,
         "schema": given.schema_,
+        "response_schema": given.response_schema,
         "regex": given.regex,
         "choice": given.choice,
         "lark_grammar": given.lark_grammar,

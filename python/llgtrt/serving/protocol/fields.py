@@ -190,7 +190,7 @@ class GenerationFields(RequestModel):
         "close: it is completed in time and stays valid (the default). cut: it ends wherever it is.",
     )
     stream: bool | None = Field(default=None, description="Send server-sent events while generating.")
-    stream_options: StreamOptions | None = Field(default=None, description="Only with stream.")
+    stream_options: StreamOptions | None = Field(default=None, description="Without stream they say nothing.")
     lora_model: str | None = Field(
         default=None, description="LoRA adapter to use; `model` may name it as well. (TensorRT-LLM)"
     )
