@@ -30,7 +30,14 @@ from llgtrt.engine import (
     start_core_log,
     work_for_leader,
 )
-from llgtrt.hooks import ProcessorPool, load_processor_class, start_processor
+from llgtrt.hooks import (
+    HookRunner,
+    ProcessorPool,
+    load_hook,
+    load_processor_class,
+    start_hook,
+    start_processor,
+)
 from llgtrt.serving import (
     AnswerFormats,
     ChatPrompts,
@@ -108,6 +115,7 @@ def build_services(
     processor: ProcessorPool | None = None,
     validate_threads: ThreadPoolExecutor | None = None,
     token_threads: ThreadPoolExecutor | None = None,
+    hook: HookRunner | None = None,
 ) -> Services:
     """The use cases on a loaded engine."""
     server = settings.config.server
@@ -122,6 +130,8 @@ def build_services(
     )
     compat = CompatMetrics(settings.config.metrics.compat, model.name, engine)
     metrics = HttpMetrics(compat.text)
+    if hook is not None:
+        hook.count_failure = metrics.hook_failure
     if processor is not None:
         metrics.gauge(
             "llgtrt_input_processor_requests",
@@ -133,7 +143,7 @@ def build_services(
         default_max_tokens=server.default_max_tokens,
         clamp_max_tokens=server.max_tokens_beyond_context == "clamp",
     )
-    completions = CompletionService(engine, model, limits=limits)
+    completions = CompletionService(engine, model, limits=limits, hook=hook)
     chat = ChatService(
         engine,
         model,
@@ -141,6 +151,7 @@ def build_services(
         formats=AnswerFormats.of_model(engine, template.source, settings.config.tools.parser),
         limits=limits,
         tokens=TokenWork(engine, token_threads),
+        hook=hook,
     )
     return Services(
         engine=engine,
@@ -162,17 +173,24 @@ async def _serve(settings: Settings, listeners: list[socket.socket], tls: ssl.SS
     file = settings.input_processor
     kind = None if file is None else await asyncio.to_thread(load_processor_class, file)
     truss = settings.truss
+    hook_name = settings.config.py.hooks
+    hook_kind = None if hook_name is None else await asyncio.to_thread(load_hook, hook_name)
+    # It changes the working folder, so it comes last.
     model_kind = None if truss is None else await asyncio.to_thread(load_model_class, truss)
     engine = await AsyncEngine.load(native_config(settings))
-    processor = model = None
+    processor = hook = model = None
     code = 1
     try:
         template = load_chat_template(settings, dataclasses.asdict(engine.model_info))
         if kind is not None and file is not None:
             processor = await start_processor(kind, file, settings, engine, template)
+        if hook_kind is not None:
+            hook = await start_hook(hook_kind, settings.config.py)
         validate_threads = _threads(VALIDATE_THREAD_NAME, MOST_REPORTS)
         token_threads = _threads(TOKEN_THREAD_NAME, TOKEN_THREADS, TOKEN_STACK)
-        services = build_services(settings, engine, template, processor, validate_threads, token_threads)
+        services = build_services(
+            settings, engine, template, processor, validate_threads, token_threads, hook
+        )
         if model_kind is not None and truss is not None:
             model = await start_model(model_kind, truss, settings.config.py, services)
         _say_what_is_served(settings, services)
@@ -187,10 +205,14 @@ async def _serve(settings: Settings, listeners: list[socket.socket], tls: ssl.SS
         return code
     finally:
         await _stop(engine, code)
+        if hook is not None:
+            await hook.finish()
         if processor is not None and not await asyncio.to_thread(processor.stop, PROCESSOR_STOP_S):
             exit_now(code, "the input processor does not return; leaving it behind")
         if model is not None and not await asyncio.to_thread(model.stop, PROCESSOR_STOP_S):
             exit_now(code, "model.py does not return; leaving it behind")
+        if hook is not None and not await asyncio.to_thread(hook.stop, PROCESSOR_STOP_S):
+            exit_now(code, "the hook does not return; leaving it behind")
 
 
 def _threads(name: str, count: int, stack_bytes: int = 0) -> ThreadPoolExecutor:

@@ -15,6 +15,7 @@ from llgtrt.api.errors import error_response
 from llgtrt.api.metrics import HttpMetrics
 from llgtrt.api.record import RECORD
 from llgtrt.logs import REQUEST_ID
+from llgtrt.serving.caller import CALLER, Caller
 
 logger = logging.getLogger("llgtrt.requests")
 
@@ -55,6 +56,7 @@ class RequestContextMiddleware:
         token = REQUEST_ID.set(request_id.decode())
         record: dict[str, Any] = {}
         scope[RECORD] = record
+        caller = CALLER.set(Caller(request_id.decode(), scope, record))
         started = time.monotonic()
         status = CLIENT_CLOSED
 
@@ -83,6 +85,7 @@ class RequestContextMiddleware:
                 }
                 logger.info("request", extra={"fields": fields})
             REQUEST_ID.reset(token)
+            CALLER.reset(caller)
 
 
 class UnhandledErrorMiddleware:

@@ -15,7 +15,7 @@ from llgtrt.api.error_forms import error_form
 from llgtrt.api.record import note
 from llgtrt.engine import LlgtrtError
 from llgtrt.serving import ModelNotFoundError, NotFoundError, RequestError
-from llgtrt.serving.errors import Failure, quote
+from llgtrt.serving.errors import Failure, HookError, quote
 
 logger = logging.getLogger("llgtrt.api")
 
@@ -77,6 +77,9 @@ def describe(error: BaseException) -> tuple[Failure, dict[str, str]]:
         return Failure(404, error.message, INVALID_REQUEST, error.param, error.code), {}
     if isinstance(error, RequestError):
         return Failure(400, error.message, INVALID_REQUEST, error.param, error.code), {}
+    if isinstance(error, HookError):
+        type_ = INVALID_REQUEST if error.status < 500 else SERVER_ERROR
+        return Failure(error.status, error.message, type_, None, error.code), dict(error.headers)
     if isinstance(error, HttpError):
         type_ = INVALID_REQUEST if error.status < 500 else SERVER_ERROR
         return (

@@ -69,7 +69,7 @@ async def ready(request: Request) -> Response:
 async def model(request: Request) -> Response:
     """Generates one token; 200 with the completion when it came."""
     services = services_of(request)
-    generation = await services.completions.start(PROBE)
+    generation = await services.completions.start(PROBE, probe=True)
     limits = DeliveryLimits(0, services.server.write_timeout_s, services.server.request_timeout_s)
     return JsonGenerationResponse(generation, limits, services.metrics)
 

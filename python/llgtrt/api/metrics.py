@@ -60,6 +60,12 @@ class HttpMetrics:
             "Connections beyond what the limit of open files allows.",
             registry=self.registry,
         )
+        self._hook_failures = Counter(
+            "llgtrt_hook_failures",
+            "Calls of the hook's methods that failed (error) or took too long (timeout).",
+            ["method", "reason"],
+            registry=self.registry,
+        )
         for reason in ("disconnected", "slow"):
             self._disconnects.labels(reason)
 
@@ -83,6 +89,10 @@ class HttpMetrics:
         """Counts a request that its key's limits let in (admitted) or not (limited)."""
         if key is not None:
             self._key_requests.labels(key, result).inc()
+
+    def hook_failure(self, method: str, reason: str) -> None:
+        """Counts a call of the hook that failed."""
+        self._hook_failures.labels(method, reason).inc()
 
     def gauge(self, name: str, text: str, value: Callable[[], float]) -> None:
         """Adds a gauge that is read when it is asked for."""

@@ -259,6 +259,15 @@ class Arguments:
             help="Truss folder, or a folder or file with model.py, that answers requests around the engine.",
         ),
     )
+    hooks: str | None = field(
+        default=None,
+        metadata=_flag(
+            "--hooks",
+            kind="text",
+            option="py.hooks",
+            help="Class around every generation: file.py:Class, module:Class, or an entry point's name.",
+        ),
+    )
     lora_root: Path | None = field(
         default=None,
         metadata=_flag(

@@ -12,6 +12,7 @@ import json5
 from pydantic import BaseModel, ValidationError
 
 from .errors import ConfigError
+from .py import absolute_hook
 from .root import Config
 from .tokenizer import TokenizerConfig
 
@@ -48,6 +49,9 @@ def resolve_paths(content: dict[str, Any], folder: Path) -> None:
         for option in options:
             if isinstance(values.get(option), str):
                 values[option] = os.path.normpath(folder / values[option])
+    hooks = content.get("py", {}).get("hooks")
+    if isinstance(hooks, str):
+        content["py"]["hooks"] = absolute_hook(hooks, folder)
 
 
 def read_tokenizer_config(path: Path) -> dict[str, Any]:

@@ -1,5 +1,6 @@
 """Section ``py``: Python of the operator."""
 
+import os
 from pathlib import Path
 
 from pydantic import Field, JsonValue
@@ -34,6 +35,20 @@ class PyConfig(Section):
         description="Requests that the class processes at the same time. More than 1 only where it is\n"
         "thread-safe.",
     )
+    hooks: str | None = Field(
+        default=None,
+        description="A class around every generation: access control, rate limits, billing, audit: see\n"
+        "docs/hooks.md. file.py:Class, module:Class, or the name of an entry point.",
+    )
+    hooks_arguments: JsonValue = Field(
+        default=None, description="Argument of that class's constructor: any JSON value."
+    )
+    hooks_timeout_s: float = Field(
+        default=5.0, gt=0, description="How long each call of the hook may take, in seconds."
+    )
+    hooks_threads: int = Field(
+        default=8, ge=1, le=1024, description="Synchronous methods of the hook that run at the same time."
+    )
     model_threads: int = Field(
         default=40,
         ge=1,
@@ -45,6 +60,14 @@ class PyConfig(Section):
         ge=1,
         description="Requests that model.py works on at the same time; more are refused with status 503.",
     )
+
+
+def absolute_hook(reference: str, folder: Path) -> str:
+    """The reference to a hook, with the path of its file, if it is in one, counted from a folder."""
+    name, separator, class_name = reference.rpartition(":")
+    if not (separator and name.endswith(".py")):
+        return reference
+    return f"{os.path.normpath(folder / name)}:{class_name}"
 
 
 def input_processor_file(section: PyConfig, folder: Path | None) -> Path | None:

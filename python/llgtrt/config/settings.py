@@ -21,6 +21,9 @@ from .truss import Truss, read_truss, truss_options
 
 logger = logging.getLogger("llgtrt")
 
+CODE_OPTIONS = ("input_processor", "hooks")
+"""Options of `py` that name code that is run."""
+
 LogLevel = Literal["debug", "info", "warning"]
 
 
@@ -124,9 +127,10 @@ def load_config(
     files = tuple(_config_files(arguments))
     for file in files:
         content = read_config_file(file)
-        if content.get("py", {}).get("input_processor") is not None and not _is_trusted(arguments):
+        code = next((name for name in CODE_OPTIONS if content.get("py", {}).get(name) is not None), None)
+        if code is not None and not _is_trusted(arguments):
             raise ConfigError(
-                f"{file}: py.input_processor: what it names would be run, but nobody named this file: "
+                f"{file}: py.{code}: what it names would be run, but nobody named this file: "
                 "name it with -C, or its folder as ENGINE"
             )
         merged = merge(merged, content)

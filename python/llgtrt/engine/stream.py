@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Callable
-from typing import TypeAlias
+from typing import Protocol, TypeAlias
 
 from llgtrt._native import Delta, RequestHandle
 
@@ -18,6 +18,16 @@ Payload: TypeAlias = "bytes | Delta"
 
 Sink: TypeAlias = Callable[[bytes], bool]
 """Writes bytes at once, or returns false and writes nothing."""
+
+
+class Tap(Protocol):
+    """Sees the payloads of a stream on their way to its consumer, on the event loop."""
+
+    async def passes(self, payload: Payload, last: bool) -> Payload:
+        """What the consumer gets for a payload. What it raises, the consumer sees."""
+
+    def ended(self, error: Exception | None) -> None:
+        """The request was cancelled, or failed with what :meth:`Stream.fail` was given."""
 
 
 class StreamCancelledError(Exception):
@@ -31,7 +41,18 @@ class Stream:
         finished: the last payload was returned, or the request was cancelled.
     """
 
-    __slots__ = ("_error", "_forget", "_handle", "_loop", "_ready", "_sink", "_waiter", "finished", "id")
+    __slots__ = (
+        "_error",
+        "_forget",
+        "_handle",
+        "_loop",
+        "_ready",
+        "_sink",
+        "_tap",
+        "_waiter",
+        "finished",
+        "id",
+    )
 
     def __init__(
         self, handle: RequestHandle, loop: asyncio.AbstractEventLoop, forget: Callable[[int], object]
@@ -45,6 +66,7 @@ class Stream:
         self._ready: tuple[Payload | None, bool] | None = None
         self._error: Exception | None = None
         self._sink: Sink | None = None
+        self._tap: Tap | None = None
 
     async def next(self) -> Payload | None:
         """The next payload, or ``None`` after :meth:`wake`.
@@ -71,6 +93,8 @@ class Stream:
         payload, last = item
         if last:
             self._finish()
+        if self._tap is not None and payload is not None:
+            payload = await self._tap.passes(payload, last)
         return payload
 
     async def result(self) -> Delta:
@@ -90,6 +114,10 @@ class Stream:
                 raise payload.error
             return payload
         raise self._error or StreamCancelledError
+
+    def watch(self, tap: Tap) -> None:
+        """Has all payloads go through a tap; before the first is taken. Not together with :meth:`pipe`."""
+        self._tap = tap
 
     def pipe(self, sink: Sink) -> None:
         """Hands later bytes straight to ``sink`` while :meth:`next` waits: no task switch per chunk.
@@ -142,6 +170,8 @@ class Stream:
         self._ready = None
         self._error = error
         handle.cancel()
+        if self._tap is not None:
+            self._tap.ended(error)
         waiter = self._waiter
         if waiter is not None and not waiter.done():
             self._waiter = None

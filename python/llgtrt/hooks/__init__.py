@@ -1,4 +1,4 @@
-"""What an operator can add to the server in Python: the input processor.
+"""What an operator can add to the server in Python: the input processor, and a hook around generations.
 
 An input processor is a class in a file of its own; everything that the file needs is imported from here::
 
@@ -10,20 +10,29 @@ An input processor is a class in a file of its own; everything that the file nee
             prompt = self.render(request)
             return PreparedInput(tokens=self.tokenize(prompt), prompt=prompt.expanded)
 
-docs/input-processor.md explains it. Imports of this package: :mod:`llgtrt.config`, :mod:`llgtrt.engine` and
-:mod:`llgtrt.chat`.
+docs/input-processor.md explains it. :mod:`llgtrt.hooks.requests` shows a hook, docs/hooks.md explains it.
+Imports of this package: :mod:`llgtrt.config`, :mod:`llgtrt.engine` and :mod:`llgtrt.chat`.
 """
 
-from .errors import InputError, ProcessorFailedError
+from .errors import HookFailedError, HookTimeoutError, InputError, ProcessorFailedError
+from .hook_loader import load_hook, start_hook
 from .loader import load_processor_class
 from .pool import ProcessorPool
 from .prepared import PreparedInput
 from .processor import InputProcessor, InputRequest, ProcessorContext
+from .requests import HookEnd, HookOutput, HookRequest, Refusal
+from .runner import HookRunner
 from .start import start_processor
 from .tensor import Tensor
 from .trial import try_input_processor
 
 __all__ = [
+    "HookEnd",
+    "HookFailedError",
+    "HookOutput",
+    "HookRequest",
+    "HookRunner",
+    "HookTimeoutError",
     "InputError",
     "InputProcessor",
     "InputRequest",
@@ -31,8 +40,11 @@ __all__ = [
     "ProcessorContext",
     "ProcessorFailedError",
     "ProcessorPool",
+    "Refusal",
     "Tensor",
+    "load_hook",
     "load_processor_class",
+    "start_hook",
     "start_processor",
     "try_input_processor",
 ]

@@ -20,3 +20,11 @@ class InputError(Exception):
 
 class ProcessorFailedError(Exception):
     """An input processor raised something, or returned what cannot be used. The cause has the details."""
+
+
+class HookFailedError(Exception):
+    """A method of a hook raised something, or returned what cannot be used: status 500."""
+
+
+class HookTimeoutError(Exception):
+    """A method of a hook took too long: status 503."""

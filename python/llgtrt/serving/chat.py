@@ -7,10 +7,12 @@ from functools import partial
 from typing import Any
 
 from llgtrt.engine import AsyncEngine, ChoiceDelta, GenerateRequest
+from llgtrt.hooks import HookRunner
 from llgtrt.serving.answers import AnswerFormats, plan_grammar
 from llgtrt.serving.chat_output import ChatEncoder
 from llgtrt.serving.errors import RequestError
 from llgtrt.serving.generation import Generation, logprobs_object, response_object
+from llgtrt.serving.hooked import HookedGeneration, start_hooked
 from llgtrt.serving.models import ServedModel, first_chunk_fields
 from llgtrt.serving.offload import in_proportion
 from llgtrt.serving.output import AnswerHead, AnswerReader, EncodedAnswer, Encoder
@@ -45,6 +47,7 @@ class ChatService:
         formats: AnswerFormats | None = None,
         limits: TokenLimits,
         tokens: TokenWork,
+        hook: HookRunner | None = None,
     ) -> None:
         self._engine = engine
         self._model = model
@@ -52,11 +55,12 @@ class ChatService:
         self._formats = formats or AnswerFormats()
         self._limits = limits
         self._tokens = tokens
+        self._hook = hook
 
     @property
     def starts_slowly(self) -> bool:
         """Whether :meth:`start` may take long, so that its client may leave meanwhile."""
-        return self._prompts.has_processor
+        return self._prompts.has_processor or (self._hook is not None and self._hook.has("on_request"))
 
     @property
     def can_think(self) -> bool:
@@ -97,9 +101,25 @@ class ChatService:
 
         Raises:
             RequestError: a field is wrong.
+            HookError: the hook refuses it, or fails.
             ProcessorFailedError: the input processor failed.
             LlgtrtError: the core refuses: no room, shutting down, dead.
         """
+        if self._hook is None:
+            return await self._start(request, encoder, response_id, None)
+
+        async def start(changed: ChatRequest, hooked: HookedGeneration) -> Generation:
+            return await self._start(changed, encoder, response_id, hooked)
+
+        return await start_hooked(self._hook, request, start)
+
+    async def _start(
+        self,
+        request: ChatRequest,
+        encoder: EncoderFactory | None,
+        response_id: str | None,
+        hooked: HookedGeneration | None,
+    ) -> Generation:
         name = self._model.resolve(request.model)
         adapter = self._model.adapter(name, request.lora_model)
         _refuse_unsupported(request)
@@ -136,11 +156,12 @@ class ChatService:
             param = use.param if use is not None else grammar_param or "messages"
             grammar, explain = await in_proportion(size, plan_grammar, plan, param)
             grammar_param = None
-        if encoder is not None:
+        read_here = encoder is not None or (hooked is not None and streaming)
+        if read_here:
             plan = plan or AnswerPlan(self._formats.markup)
-        structured = encoder is not None or (
-            plan is not None and (bool(plan.tools) or plan.thinking is not None)
-        )
+        if hooked is not None:
+            hooked.request.constrained = grammar is not None
+        structured = read_here or (plan is not None and (bool(plan.tools) or plan.thinking is not None))
         stream = self._engine.submit(
             GenerateRequest(
                 prompts=[prompt.prompt],

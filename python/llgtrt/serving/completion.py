@@ -7,8 +7,11 @@ from functools import partial
 from typing import Any
 
 from llgtrt.engine import AsyncEngine, ChoiceDelta, GenerateRequest
+from llgtrt.hooks import HookRunner
+from llgtrt.serving.completion_output import CompletionOutput
 from llgtrt.serving.errors import RequestError
 from llgtrt.serving.generation import Generation, logprobs_object, response_object
+from llgtrt.serving.hooked import HookedGeneration, start_hooked
 from llgtrt.serving.models import ServedModel, first_chunk_fields
 from llgtrt.serving.offload import in_proportion
 from llgtrt.serving.output import Output
@@ -49,16 +52,26 @@ class _Plan:
 class CompletionService:
     """Starts completions on one model."""
 
-    def __init__(self, engine: AsyncEngine, model: ServedModel, *, limits: TokenLimits) -> None:
+    def __init__(
+        self,
+        engine: AsyncEngine,
+        model: ServedModel,
+        *,
+        limits: TokenLimits,
+        hook: HookRunner | None = None,
+    ) -> None:
         self._engine = engine
         self._model = model
         self._limits = limits
+        self._hook = hook
 
     async def start(
         self,
         request: CompletionRequest,
         output: Output | None = None,
         constraint: Constraint | None = None,
+        *,
+        probe: bool = False,
     ) -> Generation:
         """Checks a request, reserves its place and hands it to the core.
 
@@ -66,18 +79,41 @@ class CompletionService:
             request: what is asked for.
             output: writes the answer; None: it has OpenAI's form.
             constraint: one that the request has under names of its own.
+            probe: the server asks itself, which is nothing for the hook.
 
         Raises:
             RequestError: a field is wrong.
+            HookError: the hook refuses it, or fails.
             LlgtrtError: the core refuses: no room, shutting down, dead.
         """
+        if self._hook is None or probe:
+            return await self._start(request, output, constraint, None)
+
+        async def start(changed: CompletionRequest, hooked: HookedGeneration) -> Generation:
+            return await self._start(changed, output, constraint, hooked)
+
+        return await start_hooked(self._hook, request, start)
+
+    async def _start(
+        self,
+        request: CompletionRequest,
+        output: Output | None,
+        constraint: Constraint | None,
+        hooked: HookedGeneration | None,
+    ) -> Generation:
         size = request.body_bytes
         plan = await in_proportion(size, self._plan, request, constraint)
         permit = self._engine.reserve(plan.sequences)
         response_id = new_response_id("cmpl")
         created = now()
         generate = await in_proportion(
-            size, self._generate_request, request, plan, response_id, created, output is None
+            size,
+            self._generate_request,
+            request,
+            plan,
+            response_id,
+            created,
+            output is None and hooked is None,
         )
         stream = self._engine.submit(generate, permit, plan.adapter)
         build = partial(
@@ -89,6 +125,17 @@ class CompletionService:
             plan.expanded,
             completion_choice,
         )
+        if hooked is not None:
+            hooked.request.constrained = plan.constraint is not None
+            if output is None and request.stream:
+                head = {
+                    "id": response_id,
+                    "object": "text_completion",
+                    "created": created,
+                    "model": plan.name,
+                }
+                include_usage = plan.arguments["include_usage"]
+                output = CompletionOutput(head, completion_choice, build, include_usage, plan.expanded)
         return Generation(stream, bool(request.stream), build, output)
 
     def _plan(self, request: CompletionRequest, constraint: Constraint | None) -> _Plan:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
@@ -28,6 +29,24 @@ class Failure:
         """OpenAI's error object."""
         error = {"message": self.message, "type": self.type, "param": self.param, "code": self.code}
         return {"error": error}
+
+
+class HookError(Exception):
+    """The operator's hook refuses a request, fails or takes too long.
+
+    Attributes:
+        status: the HTTP status.
+        message: one sentence for the client.
+        code: stable name for programs.
+        headers: of the answer.
+    """
+
+    def __init__(self, status: int, message: str, code: str, headers: Mapping[str, str]) -> None:
+        super().__init__(message)
+        self.status = status
+        self.message = message
+        self.code = code
+        self.headers = dict(headers)
 
 
 class RequestError(Exception):

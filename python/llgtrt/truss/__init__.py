@@ -1,7 +1,7 @@
 """Serves the model.py of a Truss around the engine: business logic in Python, in the server's process.
 
 docs/model-py.md explains it. The code of the model runs on an event loop and threads of its own
-(:mod:`llgtrt.truss.user_loop`); its requests come by the routes of :mod:`llgtrt.truss.routes`, which take the
+(:mod:`llgtrt.hooks.user_loop`); its requests come by the routes of :mod:`llgtrt.truss.routes`, which take the
 place of the server's own.
 """
 

@@ -8,8 +8,9 @@ from collections.abc import AsyncGenerator, AsyncIterator, Generator
 from concurrent.futures import Future
 from typing import Any, TypeAlias
 
+from llgtrt.hooks.user_loop import UserLoop
+
 from .errors import contained
-from .user_loop import UserLoop
 
 logger = logging.getLogger("llgtrt.truss")
 

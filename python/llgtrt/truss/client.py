@@ -11,7 +11,7 @@ from contextvars import ContextVar
 from starlette.requests import Request
 from starlette.types import Message, Scope
 
-from .user_loop import UserLoop
+from llgtrt.hooks.user_loop import UserLoop
 
 CLIENT = "llgtrt.client"
 """Key of a request's scope."""

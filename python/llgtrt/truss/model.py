@@ -14,12 +14,13 @@ from starlette.requests import Request
 from starlette.responses import Response, StreamingResponse
 from starlette.types import Send
 
+from llgtrt.hooks.user_loop import UserLoop
+
 from .chunks import Chunks, is_generator
 from .client import CURRENT_CLIENT, Client
 from .codec import BINARY, is_binary, parse_body, result_response
 from .definition import Definition, Method
 from .errors import ModelDefinitionError, UserCodeError, client_left, contained
-from .user_loop import UserLoop
 
 logger = logging.getLogger("llgtrt.truss")
 

@@ -12,15 +12,18 @@ from fastapi import APIRouter
 
 from llgtrt.api import Services
 from llgtrt.config import PyConfig, Truss
+from llgtrt.hooks.user_loop import UserLoop
 
 from .definition import Definition
 from .engine import Engine
 from .loader import load_model, make_model
 from .model import Model
 from .routes import ModelService, model_router
-from .user_loop import UserLoop
 
 logger = logging.getLogger("llgtrt.truss")
+
+START_FAILED_S = 1.0
+"""How long the threads of a model that cannot be loaded may keep the process that is to end."""
 
 
 class RunningModel:
@@ -46,14 +49,14 @@ async def start_model(kind: type[Any], truss: Truss, section: PyConfig, services
         ConfigError: it cannot be built or loaded.
     """
     engine = Engine(services, asyncio.get_running_loop())
-    loop = UserLoop(section.model_threads)
+    loop = UserLoop(section.model_threads, "llgtrt-model")
     stopping = threading.Event()
     try:
         _, definition = await loop.in_thread(make_model, kind, truss, engine)
         await _load(definition, truss, loop, stopping)
     except BaseException:
         stopping.set()
-        loop.stop(0)
+        await asyncio.to_thread(loop.stop, START_FAILED_S)
         raise
     model = Model(definition, loop, truss.predict_concurrency)
     service = ModelService(model, services, section.model_max_requests)

@@ -207,6 +207,13 @@ def test_a_configuration_that_nobody_named_cannot_name_code(engine: Path) -> Non
         assert load_settings(arguments).input_processor == engine / "input_processor.py"
 
 
+def test_a_configuration_that_nobody_named_cannot_name_a_hook(engine: Path) -> None:
+    write(engine / "llgtrt.json5", {"py": {"hooks": "hook.py:Hook"}})
+    with pytest.raises(ConfigError, match=r"llgtrt\.json5: py\.hooks: what it names would be run"):
+        load_settings(Arguments(engine=engine / "model.gguf"))
+    assert load_settings(Arguments(engine=engine)).config.py.hooks == f"{engine}/hook.py:Hook"
+
+
 def test_empty_files_that_nobody_named_are_absent(engine: Path, tmp_path: Path) -> None:
     write(engine / "llgtrt.json5", "")
     write(engine / "chat_template.j2", "\n")

@@ -12,6 +12,7 @@ from llgtrt.engine import (
     EngineFailedError,
     GrammarError,
     OverloadedError,
+    Payload,
     ShuttingDownError,
     Stream,
     StreamCancelledError,
@@ -255,3 +256,65 @@ async def test_shutdown_cancels_and_stops(native: FakeNativeEngine) -> None:
     assert handle.cancelled
     assert stream.finished
     assert native.stopped
+
+
+class Watch:
+    """A tap that notes what it sees."""
+
+    def __init__(self, fails: bool = False) -> None:
+        self.seen: list[tuple[object, bool]] = []
+        self.ends: list[Exception | None] = []
+        self._fails = fails
+
+    async def passes(self, payload: Payload, last: bool) -> Payload:
+        await asyncio.sleep(0)
+        self.seen.append((payload, last))
+        if self._fails:
+            raise ValueError("no")
+        return b"other"
+
+    def ended(self, error: Exception | None) -> None:
+        self.ends.append(error)
+
+
+async def test_a_tap_sees_every_payload_and_gives_another(
+    engine: AsyncEngine, native: FakeNativeEngine
+) -> None:
+    stream, handle = submit(engine, native)
+    tap = Watch()
+    stream.watch(tap)
+    handle.put(b"a")
+    assert await stream.next() == b"other"
+    wait = asyncio.ensure_future(stream.next())
+    await settle()
+    stream.wake()
+    assert await wait is None, "that is no payload"
+    handle.put(b"b", last=True)
+    assert await stream.next() == b"other"
+    assert tap.seen == [(b"a", False), (b"b", True)]
+    stream.cancel()
+    assert tap.ends == [], "it had its last payload"
+
+
+async def test_a_tap_hears_of_an_end_before_the_last_payload(
+    engine: AsyncEngine, native: FakeNativeEngine
+) -> None:
+    cancelled, failed = Watch(), Watch()
+    stream, _ = submit(engine, native)
+    stream.watch(cancelled)
+    stream.cancel()
+    stream.cancel()
+    assert cancelled.ends == [None]
+    stream, _ = submit(engine, native)
+    stream.watch(failed)
+    error = new_error(ShuttingDownError, "bye")
+    stream.fail(error)
+    assert failed.ends == [error]
+
+
+async def test_the_consumer_sees_what_a_tap_raises(engine: AsyncEngine, native: FakeNativeEngine) -> None:
+    stream, handle = submit(engine, native)
+    stream.watch(Watch(fails=True))
+    handle.put(b"a")
+    with pytest.raises(ValueError, match="no"):
+        await stream.next()

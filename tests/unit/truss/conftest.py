@@ -15,11 +15,11 @@ from llgtrt.api import Services, create_app
 from llgtrt.app import build_services
 from llgtrt.chat import load_chat_template
 from llgtrt.config import Config, Settings
+from llgtrt.hooks.user_loop import UserLoop
 from llgtrt.truss.definition import Definition
 from llgtrt.truss.engine import Engine
 from llgtrt.truss.model import Model
 from llgtrt.truss.routes import ModelService, model_router
-from llgtrt.truss.user_loop import UserLoop
 from support.fake_engine import FakeNativeEngine, fake_engine
 
 ServeModel = Callable[..., FastAPI]
@@ -50,7 +50,7 @@ async def serve(services: Services) -> AsyncIterator[ServeModel]:
     def make(
         kind: Callable[..., Any], *, threads: int = 4, predict_concurrency: int = 1, most_requests: int = 10
     ) -> FastAPI:
-        loop = UserLoop(threads)
+        loop = UserLoop(threads, "llgtrt-model")
         loops.append(loop)
         engine = Engine(services, asyncio.get_running_loop())
         takes_engine = "engine" in inspect.signature(kind).parameters

@@ -1,7 +1,7 @@
-"""Where a model's code runs: an event loop of its own, and threads of its own.
+"""Where the operator's code runs: an event loop of its own, and threads of its own.
 
-The server's event loop never runs a model's code. A method that blocks keeps other methods of the model, but
-neither probes nor metrics nor the draining of the server.
+The server's event loop never runs it. A method that blocks keeps other methods of the same class, but neither
+probes nor metrics nor the draining of the server.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ from collections.abc import Callable, Coroutine
 from concurrent.futures import Future, ThreadPoolExecutor
 from typing import Any, TypeVar
 
-logger = logging.getLogger("llgtrt.truss")
+logger = logging.getLogger("llgtrt.hooks")
 
 Result = TypeVar("Result")
 
@@ -25,17 +25,18 @@ class UserLoop:
 
     Args:
         threads: synchronous calls at the same time.
+        name: of the loop's thread; the others have ``-sync`` behind it.
     """
 
-    def __init__(self, threads: int) -> None:
+    def __init__(self, threads: int, name: str) -> None:
         self._loop = asyncio.new_event_loop()
-        self._threads = ThreadPoolExecutor(threads, thread_name_prefix="llgtrt-model-sync")
+        self._threads = ThreadPoolExecutor(threads, thread_name_prefix=f"{name}-sync")
         self._calls: set[Future[Any]] = set()
         self._stopping = False
         self._last: asyncio.Task[None] | None = None
-        # Where a model's own code calls run_in_executor(None, ...) or asyncio.to_thread.
+        # Where that code itself calls run_in_executor(None, ...) or asyncio.to_thread.
         self._loop.set_default_executor(self._threads)
-        self._thread = threading.Thread(target=self._run, name="llgtrt-model", daemon=True)
+        self._thread = threading.Thread(target=self._run, name=name, daemon=True)
         self._thread.start()
 
     def submit(self, work: Coroutine[Any, Any, Result]) -> Future[Result]:
@@ -78,8 +79,8 @@ class UserLoop:
             try:
                 self._loop.run_forever()
             except BaseException:  # noqa: PERF203 (one round, unless the model is broken)
-                # sys.exit() in a task of the model.
-                logger.exception("model.py tried to end the process")
+                # sys.exit() in a task of that code.
+                logger.exception("%s: the code tried to end the process", self._thread.name)
 
     def _cancel_all(self) -> None:
         tasks = asyncio.all_tasks(self._loop)

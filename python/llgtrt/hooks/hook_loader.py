@@ -1,0 +1,149 @@
+"""From the name of a hook to its class: an entry point, a module or a file."""
+
+from __future__ import annotations
+
+import asyncio
+import importlib
+import importlib.metadata
+import importlib.util
+import inspect
+import logging
+import sys
+from pathlib import Path
+from types import ModuleType
+from typing import Any
+
+from llgtrt.config import ConfigError, PyConfig
+
+from .loader import describe_failure
+from .requests import METHODS
+from .runner import HookRunner
+from .user_loop import UserLoop
+
+logger = logging.getLogger("llgtrt.hooks")
+
+ENTRY_POINTS = "llgtrt.hooks"
+"""Group of the entry points that packages offer hooks by."""
+
+START_FAILED_S = 1.0
+"""How long the threads of a hook that cannot be made may keep the process that is to end."""
+
+MODULE = "llgtrt_hook"
+"""Name that a file is imported under."""
+
+
+def load_hook(reference: str) -> type[Any]:
+    """The class of a hook.
+
+    Args:
+        reference: the name of an entry point, ``module:Class`` or ``path/to/file.py:Class``.
+
+    Raises:
+        ConfigError: there is none, it cannot be imported, or it does not have the form of a hook.
+    """
+    name, separator, class_name = reference.rpartition(":")
+    if not separator:
+        kind = _entry_point(reference)
+    else:
+        module = _file(Path(name)) if name.endswith(".py") else _module(name)
+        kind = getattr(module, class_name, None)
+        if kind is None:
+            raise ConfigError(f"py.hooks: {name} has no {class_name}")
+    if not isinstance(kind, type):
+        raise ConfigError(f"py.hooks: {reference} is no class")
+    _check(kind, reference)
+    return kind
+
+
+async def start_hook(kind: type[Any], section: PyConfig) -> HookRunner:
+    """The hook, made on another thread; its constructor gets ``py.hooks_arguments`` if it takes an argument.
+
+    Raises:
+        ConfigError: its constructor fails.
+    """
+    loop = UserLoop(section.hooks_threads, "llgtrt-hook")
+    try:
+        hook = await loop.in_thread(_make, kind, section)
+    except BaseException:
+        await asyncio.to_thread(loop.stop, START_FAILED_S)
+        raise
+    logger.info("hook %s", section.hooks)
+    return HookRunner(hook, loop, section.hooks_timeout_s)
+
+
+def _make(kind: type[Any], section: PyConfig) -> object:
+    try:
+        return kind(section.hooks_arguments) if _takes_arguments(kind) else kind()
+    except (Exception, SystemExit) as error:
+        raise ConfigError(_describe(kind, error)) from error
+
+
+def _takes_arguments(kind: type[Any]) -> bool:
+    try:
+        return bool(inspect.signature(kind).parameters)
+    except (TypeError, ValueError):
+        return False
+
+
+def _describe(kind: type[Any], error: BaseException) -> str:
+    try:
+        return describe_failure(Path(inspect.getfile(kind)), error)
+    except TypeError:
+        return f"py.hooks: {type(error).__name__}: {error}"
+
+
+def _entry_point(name: str) -> Any:
+    found = list(importlib.metadata.entry_points(group=ENTRY_POINTS, name=name))
+    if not found:
+        known = sorted({one.name for one in importlib.metadata.entry_points(group=ENTRY_POINTS)})
+        offered = f"installed are {', '.join(known)}" if known else "none is installed"
+        raise ConfigError(
+            f"py.hooks: no entry point {name!r} in the group {ENTRY_POINTS} ({offered}); "
+            "write module:Class or file.py:Class for others"
+        )
+    try:
+        return found[0].load()
+    except (Exception, SystemExit) as error:
+        raise ConfigError(f"py.hooks: {found[0].value}: {type(error).__name__}: {error}") from error
+
+
+def _module(name: str) -> ModuleType:
+    try:
+        return importlib.import_module(name)
+    except (Exception, SystemExit) as error:
+        raise ConfigError(f"py.hooks: {name}: {type(error).__name__}: {error}") from error
+
+
+def _file(file: Path) -> ModuleType:
+    file = file.absolute()
+    if not file.is_file():
+        raise ConfigError(f"{file}: no such file (py.hooks)")
+    spec = importlib.util.spec_from_file_location(MODULE, file)
+    assert spec is not None
+    assert spec.loader is not None
+    module = importlib.util.module_from_spec(spec)
+    if (folder := str(file.parent)) not in sys.path:
+        sys.path.append(folder)
+    # Dataclasses and pickle look a class's module up here.
+    sys.modules[MODULE] = module
+    try:
+        spec.loader.exec_module(module)
+    except (Exception, SystemExit) as error:
+        del sys.modules[MODULE]
+        raise ConfigError(describe_failure(file, error)) from error
+    return module
+
+
+def _check(kind: Any, reference: str) -> None:
+    found = {name: getattr(kind, name) for name in METHODS if hasattr(kind, name)}
+    if not found:
+        raise ConfigError(f"py.hooks: {reference} has none of {', '.join(METHODS)}")
+    for name, method in found.items():
+        if inspect.isgeneratorfunction(method) or inspect.isasyncgenfunction(method):
+            raise ConfigError(f"py.hooks: {reference}.{name} must not be a generator")
+        try:
+            bound = isinstance(inspect.getattr_static(kind, name), staticmethod | classmethod)
+            inspect.signature(method).bind(*[None] * (METHODS[name] + (0 if bound else 1)))
+        except TypeError as error:
+            arguments = "(self, request)" if METHODS[name] == 1 else f"(self, request, {name[3:]})"
+            raise ConfigError(f"py.hooks: {reference}.{name} must take {arguments}: {error}") from error
