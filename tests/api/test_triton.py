@@ -171,6 +171,11 @@ def test_infer_names_what_is_wrong(client: triton.InferenceServerClient) -> None
         with pytest.raises(InferenceServerException, match=name) as caught:
             client.infer(MODEL, [text, tensor])
         assert caught.value.status() == "400"
+    for parameters, name in (({"sampling": 1}, "sampling"), ({"max_tokens": 0}, "max_tokens")):
+        with pytest.raises(InferenceServerException, match=name):
+            client.infer(MODEL, [text], parameters=parameters)
+    with pytest.raises(InferenceServerException, match="sequence_id"):
+        client.infer(MODEL, [text], sequence_id=3, sequence_start=True)
     with pytest.raises(InferenceServerException, match="nothing"):
         client.infer(MODEL, [text], outputs=[triton.InferRequestedOutput("nothing")])
     with pytest.raises(InferenceServerException, match="text_input"):

@@ -38,10 +38,13 @@ async def answer_chat(request: Request, starting: Coroutine[Any, Any, Generation
 
 def deliver(request: Request, generation: Generation, spent_s: float = 0.0) -> GenerationResponse:
     """The response of a started generation, after so much of its time."""
-    services = services_of(request)
-    server = services.server
+    form = SseGenerationResponse if generation.streaming else JsonGenerationResponse
+    return form(generation, limits_of(request, spent_s), services_of(request).metrics)
+
+
+def limits_of(request: Request, spent_s: float = 0.0) -> DeliveryLimits:
+    """The times that a delivery may take, after so much of the request's."""
+    server = services_of(request).server
     timeout_s = server.request_timeout_s
     left_s = None if timeout_s is None else max(timeout_s - spent_s, 0.0)
-    limits = DeliveryLimits(server.ping_interval_s, server.write_timeout_s, left_s)
-    form = SseGenerationResponse if generation.streaming else JsonGenerationResponse
-    return form(generation, limits, services.metrics)
+    return DeliveryLimits(server.ping_interval_s, server.write_timeout_s, left_s)

@@ -6,8 +6,8 @@ from fastapi import APIRouter
 from starlette.requests import Request
 from starlette.responses import Response
 
+from llgtrt.api.answering import deliver, limits_of
 from llgtrt.api.body import read_json_body, request_body
-from llgtrt.api.delivery import DeliveryLimits, JsonGenerationResponse, SseGenerationResponse
 from llgtrt.api.responses import generation
 from llgtrt.api.services import Services, services_of
 from llgtrt.api.triton_tensors import TensorResponse, read_tensors
@@ -34,8 +34,7 @@ async def generate(request: Request) -> Response:
     """Triton's generate extension with the inputs of the TensorRT-LLM ensemble."""
     services = services_of(request)
     inputs = await _inputs(request, services)
-    started = await services.triton.start(*_target(request), inputs, "generate", None)
-    return JsonGenerationResponse(started, _limits(services), services.metrics)
+    return deliver(request, await services.triton.start(*_target(request), inputs, "generate", None))
 
 
 @router.post(
@@ -50,8 +49,7 @@ async def generate_stream(request: Request) -> Response:
     """Triton's generate extension, streamed."""
     services = services_of(request)
     inputs = await _inputs(request, services)
-    started = await services.triton.start(*_target(request), inputs, "generate_stream", None)
-    return SseGenerationResponse(started, _limits(services), services.metrics)
+    return deliver(request, await services.triton.start(*_target(request), inputs, "generate_stream", None))
 
 
 @router.post(
@@ -71,7 +69,7 @@ async def infer(request: Request) -> Response:
     tensors = await in_proportion(len(body), read_tensors, body, request.headers.get(LENGTH_HEADER))
     inputs = await in_proportion(len(body), check_inputs, tensors.inputs, len(body))
     started = await services.triton.start(*target, inputs, "infer", list(tensors.outputs))
-    return TensorResponse(started, _limits(services), services.metrics, tensors)
+    return TensorResponse(started, limits_of(request), services.metrics, tensors)
 
 
 async def _inputs(request: Request, services: Services) -> TritonRequest:
@@ -89,8 +87,3 @@ async def _body(request: Request, services: Services) -> bytes:
 def _target(request: Request) -> tuple[str, str | None]:
     """Name and version of the model in the path."""
     return request.path_params["name"], request.path_params.get("version")
-
-
-def _limits(services: Services) -> DeliveryLimits:
-    server = services.server
-    return DeliveryLimits(server.ping_interval_s, server.write_timeout_s, server.request_timeout_s)

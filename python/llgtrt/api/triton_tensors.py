@@ -121,7 +121,12 @@ def read_tensors(body: bytes, json_length: str | None) -> Tensors:
         rest = rest[used:]
     if rest:
         raise RequestError(f"{len(rest)} bytes follow the tensors.")
-    binary = parameters.get("binary_data_output") is True
+    binary = parameters.pop("binary_data_output", False) is True
+    for name, value in parameters.items():
+        # As in the generate extension; what is no input is named when the inputs are checked.
+        if name in inputs:
+            raise RequestError(f"{quote(name)} is given twice, also in parameters.", name[:100])
+        inputs[name] = value
     outputs: dict[str, bool] = {}
     for index, one in enumerate(_objects(given.get("outputs"), "outputs")):
         output = one.get("name")

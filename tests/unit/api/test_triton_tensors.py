@@ -3,13 +3,17 @@
 from __future__ import annotations
 
 import json
+import math
 import struct
 from typing import Any
 
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 
 from llgtrt.api.triton_tensors import MAX_ELEMENTS, MAX_TENSORS, read_tensors
 from llgtrt.serving import RequestError
+from llgtrt.serving.protocol.triton import INPUTS
 
 
 def body(*tensors: dict[str, Any], data: bytes = b"", **fields: Any) -> tuple[bytes, str]:
@@ -43,6 +47,29 @@ def test_tensors_take_their_bytes_in_order() -> None:
     )
     assert read.inputs == {"text_input": ["é", ""], "top_k": [5], "end_id": [-1, 7], "stream": [True]}
     assert (read.outputs, read.binary) == ({}, False)
+
+
+def test_parameters_are_inputs_as_well() -> None:
+    parameters = {"binary_data_output": False, "max_tokens": 5, "sequence_id": 3}
+    read = read_tensors(*body(tensor(data=["a"]), parameters=parameters))
+    assert read.inputs == {"text_input": ["a"], "max_tokens": 5, "sequence_id": 3}
+    with pytest.raises(RequestError, match="twice"):
+        read_tensors(*body(tensor(data=["a"]), parameters={"text_input": "b"}))
+
+
+@given(
+    st.binary(max_size=60),
+    st.integers(0, 70),
+    st.lists(st.integers(-1, 9), max_size=3),
+    st.sampled_from(sorted(INPUTS)),
+)
+def test_any_bytes_are_read_or_refused(data: bytes, size: int, shape: list[int], name: str) -> None:
+    try:
+        read = read_tensors(*body(tensor(name, INPUTS[name][0], shape, **binary(size)), data=data))
+    except RequestError:
+        return
+    assert size == len(data)
+    assert len(read.inputs[name]) == math.prod(shape)
 
 
 def test_outputs_that_are_asked_for_ask_for_what_they_need() -> None:
