@@ -29,7 +29,7 @@ CLIENTS := tests/clients
 CLIENTS_DONE := $(CLIENTS)/.venv/.done
 NODE_CLIENTS_DONE := $(CLIENTS)/node/node_modules/.done
 
-.PHONY: help setup demo test hostile clients lint format bench truth truth-fuzz lock wheel clean
+.PHONY: help setup demo test hostile soak clients lint format bench truth truth-fuzz lock wheel clean
 
 help: ## List the commands
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-10s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
@@ -58,6 +58,10 @@ hostile: setup $(HOSTILE_CORPUS) $(HOSTILE_VENV)/.done ## Run the whole hostile 
 
 clients: setup $(CLIENTS_DONE) $(NODE_CLIENTS_DONE) ## Judge the server with stock clients (needs Node; about 2 minutes)
 	LLGTRT_TEST_EXECUTABLE="$(CURDIR)/$(BIN)/llgtrt" $(CLIENTS)/.venv/bin/python -m pytest -c $(CLIENTS)/pytest.ini $(CLIENTS)
+
+MINUTES ?= 30
+soak: setup ## Mixed load for MINUTES=30: what the server holds must not grow
+	LLGTRT_HOSTILE=full LLGTRT_SOAK_MINUTES=$(MINUTES) $(BIN)/python -m pytest tests/hostile/test_soak.py
 
 lint: setup ## Check formatting, lints, types and the native module's stub
 	@scripts/lint.sh

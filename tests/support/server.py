@@ -80,14 +80,30 @@ class ServerProcess:
         env: dict[str, str] | None = None,
         wait: bool = True,
         prefix: Sequence[str] = (),
+        command: Sequence[str] = (),
     ) -> None:
-        """``prefix`` is a command that runs what follows it in its place, such as ``prlimit``."""
+        """
+        Args:
+            arguments: those of the command line.
+            env: variables beside a clean environment.
+            wait: whether entering the context waits until the server is ready.
+            prefix: a command that runs what follows it in its place, such as ``prlimit``.
+            command: what to run in place of ``llgtrt``.
+        """
         self.port = free_port()
         self.base_url = f"http://127.0.0.1:{self.port}"
         self._log = tempfile.TemporaryFile()  # noqa: SIM115 (closed by close())
         self._wait = wait
         self.process = subprocess.Popen(
-            [*prefix, llgtrt_executable(), *arguments, "--host", "127.0.0.1", "--port", str(self.port)],
+            [
+                *prefix,
+                *(command or [llgtrt_executable()]),
+                *arguments,
+                "--host",
+                "127.0.0.1",
+                "--port",
+                str(self.port),
+            ],
             stdin=subprocess.DEVNULL,
             stdout=self._log,
             stderr=subprocess.STDOUT,

@@ -20,13 +20,20 @@ from llgtrt.api.auth import ApiKeyMiddleware
 from llgtrt.api.browser import BrowserMiddleware
 from llgtrt.api.context import RequestContextMiddleware, UnhandledErrorMiddleware
 from llgtrt.api.docs_page import docs_page
-from llgtrt.api.error_forms import ERROR_FORMS
+from llgtrt.api.error_forms import ERROR_FORMS, ErrorForm, error_schema, form_of_path
 from llgtrt.api.errors import HttpError, handle_error
 from llgtrt.api.responses import OF_EVERY_ROUTE
 from llgtrt.api.services import Services
 from llgtrt.api.triton_tensors import InferRequest
 from llgtrt.engine import LlgtrtError, __version__
-from llgtrt.serving import ChatRequest, CompletionRequest, RequestError, TritonRequest, ValidateRequest
+from llgtrt.serving import (
+    ChatRequest,
+    CompletionRequest,
+    Failure,
+    RequestError,
+    TritonRequest,
+    ValidateRequest,
+)
 
 BODIES: tuple[type[BaseModel], ...] = (
     ChatRequest,
@@ -114,6 +121,18 @@ def _middleware(services: Services) -> list[Middleware]:
     return layers
 
 
+def _describe_errors(document: dict[str, Any], forms: dict[str, ErrorForm]) -> None:
+    """Gives the errors of each route the form of its API, where that is not OpenAI's."""
+    for path, operations in document["paths"].items():
+        form = form_of_path(path, forms)
+        if form is Failure.openai:
+            continue
+        for operation in operations.values():
+            for status, response in operation["responses"].items():
+                if int(status) >= 400:
+                    response["content"] = {"application/json": {"schema": error_schema(form)}}
+
+
 def _openapi(application: FastAPI, services: Services) -> dict[str, Any]:
     document = get_openapi(
         title=application.title,
@@ -125,6 +144,7 @@ def _openapi(application: FastAPI, services: Services) -> dict[str, Any]:
         [(model, "validation") for model in (*BODIES, *request_models(services.apis))],
         ref_template="#/components/schemas/{model}",
     )
+    _describe_errors(document, getattr(application.state, ERROR_FORMS))
     components = document.setdefault("components", {})
     components.setdefault("schemas", {}).update(schemas["$defs"])
     if services.server.keys:

@@ -29,6 +29,7 @@ NS = 1_000_000_000
 @router.get(
     "/v2/health/live",
     summary="Is the process alive (Triton)",
+    response_class=Response,
     responses={200: {"description": "It is."}},
     response_model=None,
 )
@@ -40,6 +41,7 @@ async def live() -> Response:
 @router.get(
     "/v2/health/ready",
     summary="May requests be sent here (Triton)",
+    response_class=Response,
     responses={200: {"description": "They may."}, **errors(503)},
     response_model=None,
 )
@@ -68,6 +70,7 @@ async def all_stats(request: Request) -> Response:
     PATH + "/ready",
     summary="May requests be sent to the model (Triton)",
     openapi_extra={"parameters": [MODEL]},
+    response_class=Response,
     responses={200: {"description": "They may."}, **errors(404, 503)},
     response_model=None,
 )

@@ -60,7 +60,7 @@ def resident_bytes(pid: int) -> int:
     raise ValueError("the kernel does not say RssAnon")
 
 
-def wait_for_nothing_left(server: ServerProcess, before: Census) -> None:
+def wait_for_nothing_left(server: ServerProcess, before: Census, settle_s: float = SETTLE_S) -> None:
     """Waits until the server holds no more than before; fails with what is left."""
     last = [before]
 
@@ -69,6 +69,6 @@ def wait_for_nothing_left(server: ServerProcess, before: Census) -> None:
         return last[0].is_within(before)
 
     try:
-        wait_until(settled, "nothing is left", SETTLE_S)
+        wait_until(settled, "nothing is left", settle_s)
     except AssertionError:
         raise AssertionError(f"left behind: {last[0]}, before it was {before}") from None

@@ -19,6 +19,9 @@ SCHEMA = {
     "required": ["name", "tags"],
 }
 
+PAUSE_S = 0.02
+"""Between two rounds."""
+
 Ask = tuple[str, dict[str, Any]]
 
 ASKS: list[Ask] = [
@@ -33,15 +36,14 @@ ASKS: list[Ask] = [
 class Neighbours:
     """Asks the same again and again while the context is open, and remembers answers that differ."""
 
-    def __init__(self, base_url: str, asks: Sequence[Ask] = tuple(ASKS), pause_s: float = 0.02) -> None:
+    def __init__(self, base_url: str, quiet: Sequence[str] = (), asks: Sequence[Ask] = tuple(ASKS)) -> None:
+        """``quiet`` are the answers of a quiet server; it is asked for them now if there are none."""
         self.answers = 0
         self.different: list[str] = []
         self._asks = list(asks)
-        self._pause_s = pause_s
         self._client = httpx.Client(base_url=base_url, timeout=6 * TIMEOUT_S)
-        self._quiet = [self._answer(ask) for ask in self._asks]
+        self.quiet = list(quiet) or [self._answer(ask) for ask in self._asks]
         self._stop = threading.Event()
-        self._round = threading.Condition()
         self._thread = threading.Thread(target=self._run, daemon=True)
 
     def __enter__(self) -> Neighbours:
@@ -63,7 +65,7 @@ class Neighbours:
 
     def _run(self) -> None:
         while True:
-            for ask, quiet in zip(self._asks, self._quiet, strict=True):
+            for ask, quiet in zip(self._asks, self.quiet, strict=True):
                 try:
                     answer = self._answer(ask)
                 except (httpx.HTTPError, AssertionError) as error:
@@ -71,7 +73,7 @@ class Neighbours:
                 self.answers += 1
                 if answer != quiet:
                     self.different.append(f"{ask}: {answer[:500]} instead of {quiet[:500]}")
-            if self._stop.wait(self._pause_s):
+            if self._stop.wait(PAUSE_S):
                 return
 
     def _answer(self, ask: Ask) -> str:

@@ -1,6 +1,6 @@
 """A health probe in a process of its own, as a load balancer's is: each time on a new connection.
 
-``python probe.py PORT`` probes until its standard input ends, and then prints what it saw as JSON.
+``python probe.py PORT TIMEOUT_S`` probes until its standard input ends, and then prints what it saw as JSON.
 """
 
 from __future__ import annotations
@@ -49,10 +49,13 @@ def percentile(values: list[float], percent: int) -> float:
 class HealthProbe:
     """Probes a server from another process while the context is open; ``report`` is there afterwards."""
 
-    def __init__(self, port: int) -> None:
+    def __init__(self, port: int, timeout_s: float = TIMEOUT_S) -> None:
         self.report: ProbeReport
         self._process = subprocess.Popen(
-            [sys.executable, __file__, str(port)], stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True
+            [sys.executable, __file__, str(port), str(timeout_s)],
+            stdin=subprocess.PIPE,
+            stdout=subprocess.PIPE,
+            text=True,
         )
 
     def __enter__(self) -> HealthProbe:
@@ -72,9 +75,9 @@ class HealthProbe:
         assert not self.report.failures, self.report.failures
 
 
-def _probe(port: int, path: str) -> str | None:
+def _probe(port: int, path: str, timeout_s: float) -> str | None:
     """What is wrong; nothing in most cases."""
-    connection = http.client.HTTPConnection("127.0.0.1", port, timeout=TIMEOUT_S)
+    connection = http.client.HTTPConnection("127.0.0.1", port, timeout=timeout_s)
     try:
         connection.request("GET", path)
         response = connection.getresponse()
@@ -86,14 +89,14 @@ def _probe(port: int, path: str) -> str | None:
     return None if response.status == 200 else f"{path}: {response.status}: {body[:200].decode()}"
 
 
-def main(port: int) -> None:
+def main(port: int, timeout_s: float) -> None:
     """The probing process."""
     print("probing", flush=True)
     times: list[float] = []
     failures: list[str] = []
     while True:
         began = time.perf_counter()
-        failure = _probe(port, PATHS[len(times) % len(PATHS)])
+        failure = _probe(port, PATHS[len(times) % len(PATHS)], timeout_s)
         times.append((time.perf_counter() - began) * 1000)
         if failure is not None:
             failures.append(failure)
@@ -103,4 +106,4 @@ def main(port: int) -> None:
 
 
 if __name__ == "__main__":
-    main(int(sys.argv[1]))
+    main(int(sys.argv[1]), float(sys.argv[2]))

@@ -77,11 +77,11 @@ def _texts(value: Any) -> Any:
     return _flat(value)
 
 
-Whole = BeforeValidator(_number, json_schema_input_type=int | list[int])
-Real = BeforeValidator(_one, json_schema_input_type=float | list[float])
-Switch = BeforeValidator(_one, json_schema_input_type=bool | list[bool])
-Text = BeforeValidator(_one, json_schema_input_type=str | list[str])
-Words = BeforeValidator(_words, json_schema_input_type=str | list[str])
+Whole = BeforeValidator(_number, json_schema_input_type=int | list[int] | None)
+Real = BeforeValidator(_one, json_schema_input_type=float | list[float] | None)
+Switch = BeforeValidator(_one, json_schema_input_type=bool | list[bool] | None)
+Text = BeforeValidator(_one, json_schema_input_type=str | list[str] | None)
+Words = BeforeValidator(_words, json_schema_input_type=str | list[str] | None)
 
 
 class TritonRequest(RequestModel):
@@ -149,7 +149,7 @@ class TritonRequest(RequestModel):
     early_stopping: Annotated[
         bool | int | None,
         Field(default=None, description="Counts with beams only, of which there are none."),
-        BeforeValidator(_one, json_schema_input_type=bool | int | list[bool] | list[int]),
+        BeforeValidator(_one, json_schema_input_type=bool | int | list[bool] | list[int] | None),
     ]
     repetition_penalty: Annotated[
         float | None, Field(default=None, gt=0, le=10, description="Divides the logits of used tokens."), Real
