@@ -11,7 +11,7 @@ import pytest
 
 from support.api import COMPLETIONS
 from support.hostile import fake_server
-from support.hostile.census import count, wait_for_nothing_left
+from support.hostile.census import baseline, wait_for_nothing_left
 from support.hostile.neighbours import Neighbours
 from support.hostile.probe import HealthProbe, percentile
 from support.hostile.soak import check_memory, growth, soak
@@ -42,7 +42,7 @@ def ask(server: ServerProcess) -> None:
 def test_a_server_without_faults_passes(stand_in: Start) -> None:
     server = stand_in("none")
     ask(server)
-    before = count(server)
+    before = baseline(server)
     with HealthProbe(server.port) as probe, Neighbours(server.base_url) as neighbours:
         samples = soak(server, lambda _: ask(server), 0)
     probe.check()
@@ -54,7 +54,7 @@ def test_a_server_without_faults_passes(stand_in: Start) -> None:
 @pytest.mark.parametrize("fault", ["descriptors", "threads"])
 def test_what_is_left_behind_is_noticed(stand_in: Start, fault: str) -> None:
     server = stand_in(fault)
-    before = count(server)
+    before = baseline(server)
     ask(server)
     with pytest.raises(AssertionError, match="left behind"):
         wait_for_nothing_left(server, before, settle_s=0.5)

@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import astuple, dataclass
 from pathlib import Path
 
 from support.server import ServerProcess, wait_until
 
 SETTLE_S = 30.0
+COUNTS = 5
 
 
 @dataclass(frozen=True, slots=True)
@@ -50,6 +51,12 @@ def count(server: ServerProcess) -> Census:
         kv_usage=metrics["llgtrt_kv_cache_usage_perc"],
         stray_compiles=int(metrics["llgtrt_grammar_compiles_overrun"]),
     )
+
+
+def baseline(server: ServerProcess) -> Census:
+    """What an idle server holds: the least of some counts, as connections take a moment to be closed."""
+    counts = [astuple(count(server)) for _ in range(COUNTS)]
+    return Census(*map(min, zip(*counts, strict=True)))
 
 
 def resident_bytes(pid: int) -> int:

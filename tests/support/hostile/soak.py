@@ -6,7 +6,7 @@ import time
 from collections.abc import Callable, Sequence
 from statistics import median
 
-from support.hostile.census import Census, count, resident_bytes, wait_for_nothing_left
+from support.hostile.census import Census, baseline, resident_bytes, wait_for_nothing_left
 from support.server import ServerProcess, wait_until
 
 LONG_SOAK_S = 1800.0
@@ -35,7 +35,7 @@ def soak(
         load(len(samples))
         wait_until(server.is_idle, "the server is idle", settle_s)
         if first is None:
-            first = count(server)
+            first = baseline(server)
         wait_for_nothing_left(server, first, settle_s)
         samples.append(resident_bytes(server.process.pid))
     return samples

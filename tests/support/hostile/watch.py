@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from contextlib import contextmanager
 
-from support.hostile.census import Census, count, wait_for_nothing_left
+from support.hostile.census import Census, baseline, wait_for_nothing_left
 from support.hostile.figures import record
 from support.hostile.neighbours import Neighbours
 from support.hostile.probe import HealthProbe
@@ -25,7 +25,7 @@ def watched(server: ServerProcess, case: str) -> Iterator[Census]:
     wait_until(server.is_idle, "the server is idle")
     neighbours = Neighbours(server.base_url)
     wait_until(server.is_idle, "the server is idle")
-    before = count(server)
+    before = baseline(server)
     with HealthProbe(server.port) as probe, neighbours:
         yield before
     assert server.process.poll() is None, server.output
