@@ -9,6 +9,9 @@ from .errors import ChatError
 
 ROLES = ("system", "developer", "user", "assistant", "tool", "function")
 
+REASONING_MEMBERS = ("reasoning_content", "thinking", "reasoning")
+"""What clients call the thoughts of an earlier answer; the first that is there counts."""
+
 _TEXT_PARTS = {"text": "text", "refusal": "refusal"}
 """Content parts that are text, and the member that holds it."""
 
@@ -39,11 +42,15 @@ def _plain_message(message: Mapping[str, Any], where: str) -> dict[str, Any]:
     if role == "function":
         # The older name of a tool's result; no template knows it.
         role = plain["role"] = "tool"
-    for member in ("name", "tool_call_id", "reasoning_content"):
+    for member in ("name", "tool_call_id"):
         if message.get(member) is not None:
             plain[member] = _text(message[member], f"{where}.{member}")
-    if message.get("reasoning_content") is None and message.get("reasoning") is not None:
-        plain["reasoning_content"] = _text(message["reasoning"], f"{where}.reasoning")
+    for member in REASONING_MEMBERS:
+        if message.get(member) is not None:
+            # Templates read the first two of the names: that of gpt-oss the second.
+            thoughts = _text(message[member], f"{where}.{member}")
+            plain["reasoning_content"] = plain["thinking"] = thoughts
+            break
     at = f"{where}.function_call"
     if message.get("function_call") and not message.get("tool_calls"):
         if role != "assistant":
