@@ -134,7 +134,8 @@ def test_answers_that_are_wrong(status: int, content_type: str, body: bytes) -> 
         (200, "application/json", b'{"a": 1}'),
         (400, "application/json", b'{"error": {"message": "x", "type": "y", "param": null, "code": null}}'),
         (400, "application/json", b'{"error": "x"}'),
-        (200, "text/event-stream", b': ping\n\ndata: {"a": 1}\n\ndata: [DONE]\n\n'),
+        (200, "text/event-stream", b': ping\n\ndata: {"a": "data: x"}\n\ndata: [DONE]\n\n'),
+        (200, "text/event-stream", b'event: a\ndata: {"a": 1}\n\n'),
     ],
 )
 def test_answers_that_are_right(status: int, content_type: str, body: bytes) -> None:

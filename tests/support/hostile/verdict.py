@@ -43,8 +43,9 @@ def _fault_of_stream(status: int, body: bytes) -> str | None:
     if events and events[-1] == b"data: [DONE]":
         events.pop()
     try:
-        for event in events:
-            strict_json(event.rpartition(b"data: ")[2])
+        for line in b"\n".join(events).split(b"\n"):
+            if line.startswith(b"data: "):
+                strict_json(line.removeprefix(b"data: "))
     except ValueError as error:
         return f"an event is not JSON: {error}"
     return None
