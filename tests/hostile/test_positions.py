@@ -15,8 +15,8 @@ from support.server import ServerProcess
 
 
 def shots(places: list[Position]) -> Iterator[Shot]:
-    """In the short form each place meets every tenth value, and each value every tenth place."""
-    every = by_form(10, 1)
+    """In the short form each place meets every 15th value, and each value every 15th place."""
+    every = by_form(15, 1)
     for row, place in enumerate(places):
         for column, (name, value) in enumerate(VALUES.items()):
             if (row + column) % every == 0:
