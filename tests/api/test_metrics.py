@@ -6,7 +6,7 @@ import httpx
 from prometheus_client import Metric
 from prometheus_client.parser import text_string_to_metric_families
 
-from llgtrt.api.compat_metrics import TRITON, VLLM
+from llgtrt.api.compat_metrics import TRITON, TRTLLM, VLLM
 from support.api import COMPLETIONS, ok
 from support.server import ServerProcess
 from support.sim import StartServer
@@ -70,6 +70,9 @@ def test_only_ours(start_server: StartServer) -> None:
     names = families(start_server(metrics={"compat": []}))
     assert "llgtrt_num_requests_running" in names
     assert not [name for name in names if name.startswith(("vllm:", "nv_"))]
-    names = families(start_server("--set", 'metrics.compat=["vllm"]'))
+    names = families(start_server("--set", 'metrics.compat=["vllm","trtllm"]'))
     assert [name for name in names if name.startswith("vllm:")]
     assert not [name for name in names if name.startswith("nv_")]
+    # Nothing has ended yet, and the core has no sample of a kind that never came.
+    missing = {row.name.removesuffix("_total") for row in TRTLLM} - set(names)
+    assert missing == {"trtllm_request_success"}

@@ -1,4 +1,4 @@
-"""The core's figures under the names that vLLM and Triton give them.
+"""The core's figures under the names that vLLM, Triton and trtllm-serve give them.
 
 One table for each: a family of theirs, and which of ours it holds. A figure that the engine does not have is
 left out; none is made up. The core's text is renamed line by line, as routers ask for it many times a second.
@@ -58,6 +58,22 @@ VLLM = (
     Row("vllm:request_prefill_time_seconds", "histogram", "llgtrt_request_prefill_time_seconds"),
     Row("vllm:request_decode_time_seconds", "histogram", "llgtrt_request_decode_time_seconds"),
 )
+
+TRTLLM = (
+    Row("trtllm_num_requests_running", "gauge", "llgtrt_num_requests_running"),
+    Row("trtllm_num_requests_waiting", "gauge", "llgtrt_num_requests_waiting"),
+    Row("trtllm_kv_cache_utilization", "gauge", "llgtrt_kv_cache_usage_perc"),
+    Row("trtllm_prompt_tokens_total", "counter", "llgtrt_prompt_tokens_total"),
+    Row("trtllm_generation_tokens_total", "counter", "llgtrt_generation_tokens_total"),
+    Row("trtllm_request_success_total", "counter", "llgtrt_request_success_total"),
+    Row("trtllm_time_to_first_token_seconds", "histogram", "llgtrt_time_to_first_token_seconds"),
+    Row("trtllm_time_per_output_token_seconds", "histogram", "llgtrt_inter_token_latency_seconds"),
+    Row("trtllm_e2e_request_latency_seconds", "histogram", "llgtrt_e2e_request_latency_seconds"),
+    Row("trtllm_request_queue_time_seconds", "histogram", "llgtrt_request_queue_time_seconds"),
+    Row("trtllm_request_prefill_time_seconds", "histogram", "llgtrt_request_prefill_time_seconds"),
+    Row("trtllm_request_decode_time_seconds", "histogram", "llgtrt_request_decode_time_seconds"),
+)
+"""Of trtllm-serve."""
 
 US = 1_000_000
 _REQUESTS = "nv_trt_llm_request_metrics"
@@ -124,7 +140,10 @@ class CompatMetrics:
             lines += self._vllm_infos(labels)
         if "triton" in self._names:
             labels = {"model": self._model, "version": "1"}
-            lines += _write([*TRITON, *self._constants(samples)], samples, labels)
+            lines += _write([*TRITON, *self._triton_constants(samples)], samples, labels)
+        if "trtllm" in self._names:
+            labels = {"model_name": self._model, "engine_type": self._engine.model_info.backend}
+            lines += _write([*TRTLLM, *self._trtllm_constants(samples)], samples, labels)
         return "\n".join(lines) + "\n"
 
     def _vllm_infos(self, labels: dict[str, str]) -> Iterator[str]:
@@ -147,22 +166,32 @@ class CompatMetrics:
         yield "# TYPE vllm:lora_requests_info gauge"
         yield f"vllm:lora_requests_info{_labels(lora)} {time.time():.3f}"
 
-    def _constants(self, samples: Samples) -> Iterator[Row]:
-        """Rows whose figures are not the core's: they are entered into ``samples``."""
+    def _triton_constants(self, samples: Samples) -> Iterator[Row]:
+        yield _constant(samples, _REQUESTS, self._engine.model_info.max_batch_size, {"request_type": "max"})
+        yield _constant(samples, _GENERAL, int(time.time()), {"general_type": "timestamp"})
+        for kind, count in self._cache_blocks(samples).items():
+            yield _constant(samples, _BLOCKS, count, {"kv_cache_block_type": kind})
 
-        def row(name: str, label: str, value: str, figure: float) -> Row:
-            ours = f"({name},{value})"
-            samples[ours] = [("", repr(figure))]
-            return Row(name, "gauge", ours, {label: value})
+    def _trtllm_constants(self, samples: Samples) -> Iterator[Row]:
+        names = {"max": "max_blocks", "used": "used_blocks", "free": "free_blocks"}
+        for kind, count in self._cache_blocks(samples).items():
+            yield _constant(samples, f"trtllm_kv_cache_{names.get(kind, 'tokens_per_block')}", count, {})
 
-        yield row(_REQUESTS, "request_type", "max", self._engine.model_info.max_batch_size)
-        yield row(_GENERAL, "general_type", "timestamp", int(time.time()))
-        if self._blocks and "llgtrt_kv_cache_usage_perc" in samples:
-            usage = float(samples["llgtrt_kv_cache_usage_perc"][0][1])
-            used = min(math.ceil(usage * self._blocks), self._blocks)
-            blocks = {"max": self._blocks, "used": used, "free": self._blocks - used}
-            for kind, count in {**blocks, "tokens_per": BLOCK_TOKENS}.items():
-                yield row(_BLOCKS, "kv_cache_block_type", kind, count)
+    def _cache_blocks(self, samples: Samples) -> dict[str, int]:
+        """Blocks of the KV cache as Triton calls them; empty if the engine does not say."""
+        if not self._blocks or "llgtrt_kv_cache_usage_perc" not in samples:
+            return {}
+        usage = float(samples["llgtrt_kv_cache_usage_perc"][0][1])
+        used = min(math.ceil(usage * self._blocks), self._blocks)
+        blocks = {"max": self._blocks, "used": used, "free": self._blocks - used}
+        return {**blocks, "tokens_per": BLOCK_TOKENS}
+
+
+def _constant(samples: Samples, name: str, figure: float, labels: dict[str, str]) -> Row:
+    """A row whose figure is not the core's: it is entered into ``samples``."""
+    ours = f"({name},{labels})"
+    samples[ours] = [("", repr(figure))]
+    return Row(name, "gauge", ours, labels)
 
 
 def _samples(text: str) -> Samples:

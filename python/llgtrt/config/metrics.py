@@ -6,7 +6,7 @@ from pydantic import Field
 
 from .section import Section
 
-MetricNames = Literal["vllm", "triton"]
+MetricNames = Literal["vllm", "triton", "trtllm"]
 
 
 class MetricsConfig(Section):
@@ -15,5 +15,5 @@ class MetricsConfig(Section):
     compat: list[MetricNames] = Field(
         default=["vllm", "triton"],
         description="Whose names the figures have too, so that routers and dashboards made for them work:\n"
-        "see docs/metrics.md. []: only the names that begin with llgtrt_.",
+        "see docs/metrics.md. trtllm: those of trtllm-serve. []: only names that begin with llgtrt_.",
     )

@@ -10,7 +10,7 @@ import pytest
 from prometheus_client import Metric
 from prometheus_client.parser import text_string_to_metric_families
 
-from llgtrt.api.compat_metrics import BLOCK_TOKENS, TRITON, VLLM, CompatMetrics
+from llgtrt.api.compat_metrics import BLOCK_TOKENS, TRITON, TRTLLM, VLLM, CompatMetrics
 from support.fake_engine import FakeNativeEngine, fake_engine
 
 CORE = """# HELP llgtrt_num_requests_running x
@@ -122,6 +122,25 @@ async def test_blocks_of_llama_cpps_cache(make: Make) -> None:
     assert (info.labels["block_size"], info.labels["num_gpu_blocks"], info.value) == ("16", "25", 1)
 
 
+async def test_trtllm_serve(make: Make) -> None:
+    whole = parse(make("trtllm", backend="llamacpp", max_batch_size=4, max_sequence_tokens=100).text(CORE))
+    single = {name: family.samples[0].value for name, family in whole.items() if len(family.samples) == 1}
+    assert single == {
+        "trtllm_num_requests_running": 3,
+        "trtllm_num_requests_waiting": 5,
+        "trtllm_kv_cache_utilization": 0.25,
+        "trtllm_kv_cache_max_blocks": 25,
+        "trtllm_kv_cache_used_blocks": 7,
+        "trtllm_kv_cache_free_blocks": 18,
+        "trtllm_kv_cache_tokens_per_block": BLOCK_TOKENS,
+        "trtllm_prompt_tokens": 12345678901,
+    }
+    labels = whole["trtllm_kv_cache_utilization"].samples[0].labels
+    assert labels == {"model_name": "m", "engine_type": "llamacpp"}
+    assert values(whole["trtllm_request_success"], "finished_reason")["stop"] == 20
+    assert not [name for name in parse(make("trtllm").text(CORE)) if "block" in name]
+
+
 async def test_adapters(make: Make) -> None:
     def lora(text: str) -> dict[str, str]:
         (sample,) = parse(text)["vllm:lora_requests_info"].samples
@@ -157,6 +176,6 @@ async def test_none(make: Make) -> None:
 
 def test_the_page_names_every_family() -> None:
     page = (Path(__file__).parents[3] / "docs" / "metrics.md").read_text()
-    for row in (*VLLM, *TRITON):
+    for row in (*VLLM, *TRITON, *TRTLLM):
         assert f"`{row.name}" in page, row.name
         assert f"`{row.ours}" in page, row.ours
