@@ -148,10 +148,9 @@ def _type(schema: dict[str, Any]) -> str:
         return " or ".join(f"`{json.dumps(value)}`" for value in values)
     if schema.get("type") == "array":
         return f"list of {_type(schema.get('items', {}))}"
-    kind = {"string": "text", "boolean": "true or false"}.get(
-        schema.get("type", ""), schema.get("type", "any")
-    )
-    return kind + _range(schema)
+    kind = str(schema.get("type", "any"))
+    words = {"string": "text", "boolean": "true or false"}
+    return words.get(kind, kind) + _range(schema)
 
 
 def _range(schema: dict[str, Any]) -> str:
