@@ -51,6 +51,7 @@ from llgtrt.serving import (
     started_threads,
 )
 from llgtrt.serving.apis.messages import messages_api
+from llgtrt.serving.apis.responses import ResponseStore, responses_api
 from llgtrt.serving.offload import MOST_THREADS as WORK_THREADS
 from llgtrt.serving.tokens import STACK_BYTES as TOKEN_STACK
 from llgtrt.serving.tokens import THREAD_NAME as TOKEN_THREAD_NAME
@@ -138,6 +139,9 @@ def build_services(
             "Requests that the input processor works on, or that wait for it.",
             processor.calls,
         )
+    store = ResponseStore(server.stored_responses, server.stored_response_bytes)
+    metrics.gauge("llgtrt_stored_responses", "Responses kept for later requests.", lambda: store.count)
+    metrics.gauge("llgtrt_stored_response_bytes", "What they take, in bytes.", lambda: store.size)
     limits = TokenLimits(
         max_n=server.max_n,
         default_max_tokens=server.default_max_tokens,
@@ -160,7 +164,7 @@ def build_services(
         completions=completions,
         triton=TritonService(engine, model, completions, server.max_n),
         validate=ValidateService(engine, validate_threads),
-        apis=(messages_api(chat),),
+        apis=(responses_api(chat, store, server.request_timeout_s), messages_api(chat)),
         server=server,
         metrics=metrics,
     )

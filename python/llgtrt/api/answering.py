@@ -7,10 +7,10 @@ from collections.abc import Coroutine
 from typing import Any
 
 from starlette.requests import Request
+from starlette.responses import Response
 
 from llgtrt.api.delivery import (
     DeliveryLimits,
-    GenerationResponse,
     JsonGenerationResponse,
     SseGenerationResponse,
 )
@@ -19,8 +19,10 @@ from llgtrt.api.services import services_of
 from llgtrt.serving import Generation
 
 
-async def answer_chat(request: Request, starting: Coroutine[Any, Any, Generation]) -> GenerationResponse:
-    """The response to a chat in any API. Its start may be slow: an input processor may make the prompt.
+async def answer_chat(request: Request, starting: Coroutine[Any, Any, Generation | bytes]) -> Response:
+    """The response to a chat in any API, which may be an object that is there at once.
+
+    Its start may be slow: an input processor may make the prompt.
 
     Raises:
         ClientDisconnect: the client left before the start was done.
@@ -36,8 +38,10 @@ async def answer_chat(request: Request, starting: Coroutine[Any, Any, Generation
     return deliver(request, started, clock() - began)
 
 
-def deliver(request: Request, generation: Generation, spent_s: float = 0.0) -> GenerationResponse:
+def deliver(request: Request, generation: Generation | bytes, spent_s: float = 0.0) -> Response:
     """The response of a started generation, after so much of its time."""
+    if isinstance(generation, bytes):
+        return Response(generation, media_type="application/json")
     form = SseGenerationResponse if generation.streaming else JsonGenerationResponse
     return form(generation, limits_of(request, spent_s), services_of(request).metrics)
 

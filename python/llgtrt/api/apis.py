@@ -56,9 +56,9 @@ def request_models(apis: tuple[Api, ...]) -> list[type[BaseModel]]:
 
 
 def _generation(
-    model: type[BaseModel], start: Callable[[Any], Awaitable[Generation]]
+    model: type[BaseModel], start: Callable[[Any], Awaitable[Generation | bytes]]
 ) -> Callable[[Request], Awaitable[Response]]:
-    async def started(body: BaseModel) -> Generation:
+    async def started(body: BaseModel) -> Generation | bytes:
         return await start(body)
 
     async def endpoint(request: Request) -> Response:

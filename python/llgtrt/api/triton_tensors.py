@@ -23,6 +23,7 @@ from llgtrt.serving.errors import quote
 from llgtrt.serving.generation import delta_size
 from llgtrt.serving.protocol.body_json import parse_json
 from llgtrt.serving.protocol.triton import ASKED_BY, FLOATS, INPUTS, INTEGERS, OUTPUTS
+from llgtrt.serving.triton import TritonOutput
 
 MAX_TENSORS = 64
 MAX_ELEMENTS = 65_536
@@ -261,7 +262,9 @@ class TensorResponse(JsonGenerationResponse):
         return await in_proportion(delta_size(delta), self._write_tensors, delta)
 
     def _write_tensors(self, delta: Delta) -> Response:
-        body = self._generation.whole(delta)
+        output = self._generation.output
+        assert isinstance(output, TritonOutput)
+        body = output.columns(delta)
         batch: list[int] = body.pop("shape")
         columns: dict[str, list[Any]] = body["outputs"]
         tensors, binary = [], b""

@@ -93,6 +93,15 @@ class ServerConfig(Section):
         default_factory=lambda: ["enable_thinking", "thinking", "reasoning_effort"],
         description="Template variables that requests may set with chat_template_kwargs.",
     )
+    stored_responses: int = Field(
+        default=1000,
+        ge=0,
+        description="Responses of /v1/responses that are kept in memory for later requests. The least\n"
+        "recently used go first. 0: none.",
+    )
+    stored_response_bytes: int = Field(
+        default=64 * 1024 * 1024, ge=1, description="What all of them take together, in bytes."
+    )
     request_timeout_s: float | None = Field(
         default=None, gt=0, description="Longest request, queue included, in seconds. null: no limit."
     )

@@ -67,6 +67,11 @@ class ChatService:
         """Whether the model has thinking tags of its own."""
         return self._formats.reasoning is not None
 
+    @property
+    def context_tokens(self) -> int:
+        """Most tokens of prompt and answer together."""
+        return self._model.max_sequence_tokens
+
     async def prompt_tokens(self, request: ChatRequest, add_special: bool | None = None) -> list[int]:
         """The tokens of a conversation's prompt.
 

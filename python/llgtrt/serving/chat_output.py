@@ -43,7 +43,7 @@ class ChatEncoder(Encoder):
         self._choices: dict[int, _Choice] = {}
         self._first = True
 
-    def whole(self, events: list[tuple[int, OutputEvent]], usage: TokenUsage) -> dict[str, Any]:
+    def whole(self, events: list[tuple[int, OutputEvent]], usage: TokenUsage) -> bytes:
         """The ``chat.completion`` object."""
         messages: dict[int, _Message] = {}
         for index, event in events:
@@ -58,7 +58,7 @@ class ChatEncoder(Encoder):
         }
         if self._head.expanded_prompt is not None:
             response["expanded_prompt"] = self._head.expanded_prompt
-        return response
+        return to_json(response)
 
     def event(self, index: int, event: OutputEvent) -> bytes:
         """The chunk of an event, if it has one."""

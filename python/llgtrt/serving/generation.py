@@ -39,21 +39,20 @@ class Generation:
 
     async def response(self, delta: Delta) -> bytes:
         """The response object of the only payload, as JSON."""
-        return await in_proportion(delta_size(delta), self._response, delta)
+        if self.output is not None:
+            return await in_proportion(
+                delta_size(delta) + self.output.size(True), self.output.response, delta
+            )
+        return await in_proportion(delta_size(delta), self._plain_response, delta)
 
     async def encode(self, delta: Delta, last: bool) -> bytes:
         """The part of a stream for a structured payload; needs an ``output``."""
         assert self.output is not None
-        size = delta_size(delta) + (self.output.size if last else 0)
+        size = delta_size(delta) + self.output.size(last)
         return await in_proportion(size, self.output.encode, delta, last)
 
-    def whole(self, delta: Delta) -> dict[str, Any]:
-        """The response object as it is. May take long for a long answer."""
-        build = self.plain if self.output is None else self.output.response
-        return build(delta)
-
-    def _response(self, delta: Delta) -> bytes:
-        return to_json(self.whole(delta))
+    def _plain_response(self, delta: Delta) -> bytes:
+        return to_json(self.plain(delta))
 
 
 def delta_size(delta: Delta) -> int:

@@ -108,7 +108,7 @@ class Encoder(ABC):
 
     @property
     def size(self) -> int:
-        """How much :meth:`end` has to write that came before, in bytes of text about."""
+        """How much :meth:`begin` and :meth:`end` have to write of what is known, in bytes of text about."""
         return 0
 
     def begin(self) -> bytes:
@@ -128,8 +128,8 @@ class Encoder(ABC):
         """The end of a stream that fails after its beginning."""
 
     @abstractmethod
-    def whole(self, events: list[tuple[int, OutputEvent]], usage: TokenUsage) -> dict[str, Any]:
-        """The object of an answer that is not streamed."""
+    def whole(self, events: list[tuple[int, OutputEvent]], usage: TokenUsage) -> bytes:
+        """The object of an answer that is not streamed, as JSON."""
 
 
 class AnswerReader:
@@ -185,9 +185,8 @@ class AnswerReader:
 class Output(ABC):
     """Makes what a client gets of the core's deltas, where the core does not write it itself."""
 
-    @property
-    def size(self) -> int:
-        """How much work the end of a stream is beside its last delta, in bytes of text about."""
+    def size(self, last: bool) -> int:
+        """How much work a delta is beside its own text, in bytes of text about."""
         return 0
 
     @abstractmethod
@@ -199,8 +198,8 @@ class Output(ABC):
         """The end of a stream that fails after its beginning."""
 
     @abstractmethod
-    def response(self, delta: Delta) -> dict[str, Any]:
-        """The object for the only delta of an answer that is not streamed."""
+    def response(self, delta: Delta) -> bytes:
+        """The object for the only delta of an answer that is not streamed, as JSON."""
 
 
 class EncodedAnswer(Output):
@@ -222,7 +221,7 @@ class EncodedAnswer(Output):
             parts.append(self._encoder.end(self._reader.usage(delta.usage)))
         return b"".join(parts)
 
-    def response(self, delta: Delta) -> dict[str, Any]:
+    def response(self, delta: Delta) -> bytes:
         """The object for the only delta."""
         events = self._reader.read(delta)
         return self._encoder.whole(events, self._reader.usage(delta.usage))
@@ -231,10 +230,10 @@ class EncodedAnswer(Output):
         """The end of a stream that fails after its beginning."""
         return self._encoder.failed(failure)
 
-    @property
-    def size(self) -> int:
-        """How much work the end of a stream is, in bytes of text about."""
-        return self._reader.reasoning_chars + self._encoder.size
+    def size(self, last: bool) -> int:
+        """The first delta and the last one come with what the API writes around them."""
+        size = self._reader.reasoning_chars if last else 0
+        return size if self._began and not last else size + self._encoder.size
 
 
 def sse(data: bytes, event: str | None = None) -> bytes:

@@ -73,7 +73,7 @@ class TritonService:
             wanted = set(outputs)
         streaming = shape == "generate_stream" and request.stream is not False
         completion = self._completion(name, request, streaming, wanted)
-        form = _Form(name, request, shape, frozenset(wanted))
+        form = TritonOutput(name, request, shape, frozenset(wanted))
         generation = await self._completions.start(completion, form, _constraint(request))
         generation.streaming = shape == "generate_stream"
         return generation
@@ -153,7 +153,7 @@ def _constraint(request: TritonRequest) -> Constraint | None:
 
 
 @dataclass
-class _Form(Output):
+class TritonOutput(Output):
     """Writes the answer to one request.
 
     Attributes:
@@ -169,7 +169,11 @@ class _Form(Output):
     sums: dict[int, float] = field(default_factory=dict)
     begun: set[int] = field(default_factory=set)
 
-    def response(self, delta: Delta) -> dict[str, Any]:
+    def response(self, delta: Delta) -> bytes:
+        """The object of a complete answer."""
+        return to_json(self.columns(delta))
+
+    def columns(self, delta: Delta) -> dict[str, Any]:
         """The object of a complete answer; a value alone where there is one sequence, as Triton writes it."""
         choices = sorted(delta.choices, key=lambda one: one.index)
         columns: dict[str, list[Any]] = {name: [] for name in OUTPUTS if name in self.wanted}

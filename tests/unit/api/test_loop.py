@@ -13,6 +13,7 @@ from llgtrt.api import body as body_module
 from llgtrt.chat import ChatTemplate
 from llgtrt.serving import chat as chat_module
 from llgtrt.serving.apis import messages as messages_module
+from llgtrt.serving.apis.responses import service as responses_service
 from llgtrt.serving.completion import CompletionService
 from llgtrt.serving.offload import INLINE_BYTES
 from support.asgi import AsgiCall
@@ -22,6 +23,7 @@ CHAT = "/v1/chat/completions"
 COMPLETIONS = "/v1/completions"
 MESSAGES = "/v1/messages"
 COUNT = "/v1/messages/count_tokens"
+RESPONSES = "/v1/responses"
 LONG = "x" * (2 * INLINE_BYTES)
 
 
@@ -45,6 +47,7 @@ HOSTILE: dict[str, tuple[str, dict[str, Any]]] = {
         MESSAGES,
         {"max_tokens": 1, "messages": [{"role": "user", "content": [{"type": "text", "text": "x"}] * 2000}]},
     ),
+    "items": (RESPONSES, {"input": [{"role": "user", "content": "x"}] * 900}),
     "counted": (COUNT, {"messages": [{"role": "user", "content": LONG}]}),
     "text": (COMPLETIONS, {"prompt": LONG}),
     "tokens": (COMPLETIONS, {"prompt": [[1] * 900] * 20}),
@@ -69,6 +72,7 @@ def threads(monkeypatch: pytest.MonkeyPatch) -> dict[str, threading.Thread]:
     watch(chat_module, "resolve_constraint")
     watch(ChatTemplate, "render")
     watch(messages_module, "translate")
+    watch(responses_service, "translate")
     watch(FakeNativeEngine, "tokenize")
     watch(CompletionService, "_plan")
     watch(CompletionService, "_generate_request")
@@ -78,6 +82,7 @@ def threads(monkeypatch: pytest.MonkeyPatch) -> dict[str, threading.Thread]:
 WORK = {
     CHAT: {"parse_request", "resolve_constraint", "render"},
     MESSAGES: {"parse_request", "translate", "resolve_constraint", "render"},
+    RESPONSES: {"parse_request", "translate", "resolve_constraint", "render"},
     COUNT: {"parse_request", "translate", "resolve_constraint", "render", "tokenize"},
     COMPLETIONS: {"parse_request", "_plan", "_generate_request"},
 }

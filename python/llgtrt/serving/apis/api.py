@@ -26,14 +26,15 @@ class GenerationRoute:
         path: its path.
         summary, answers: for the OpenAPI document: what it does, what it answers.
         request: the model of its body.
-        start: the use case; raises what ``ChatService.start`` raises.
+        start: the use case; raises what ``ChatService.start`` raises. Gives an object as JSON where there is
+            nothing to wait for.
     """
 
     path: str
     summary: str
     answers: str
     request: type[BaseModel]
-    start: Callable[[Any], Awaitable[Generation]]
+    start: Callable[[Any], Awaitable[Generation | bytes]]
 
 
 @dataclass(frozen=True)
