@@ -13,7 +13,7 @@ from typing import Any, TypeVar
 
 from fastapi import HTTPException
 from pydantic import BaseModel
-from pydantic_core import to_json
+from pydantic_core import from_json, to_json
 from starlette.responses import StreamingResponse
 
 from llgtrt.api import Services
@@ -21,7 +21,6 @@ from llgtrt.api.errors import describe, error_event
 from llgtrt.engine import Stream, StreamCancelledError
 from llgtrt.serving import ChatRequest, CompletionRequest, Generation, in_proportion, parse_request
 from llgtrt.serving.apis import GenerationRoute
-from llgtrt.serving.generation import delta_size
 
 from .client import Client, client_of
 from .errors import client_left
@@ -103,7 +102,7 @@ class Engine:
     async def _answer(
         self,
         body_type: type[Body],
-        start: Callable[[Body], Awaitable[Generation]],
+        start: Callable[[Body], Awaitable[Generation | bytes]],
         answer_type: type[Answer],
         model_input: Any,
         client: Client | None,
@@ -116,11 +115,14 @@ class Engine:
         async def run() -> dict[str, Any] | _Events:
             request = await in_proportion(len(body), parse_request, body_type, body)
             generation = await start(request)
+            if isinstance(generation, bytes):
+                return await in_proportion(len(generation), from_json, generation)
             if generation.streaming:
                 return await _Events.begin(generation, self._loop, client)
             try:
                 delta = await generation.stream.result()
-                return await in_proportion(delta_size(delta), generation.whole, delta)
+                answer = await generation.response(delta)
+                return await in_proportion(len(answer), from_json, answer)
             except StreamCancelledError:
                 raise
             except Exception as error:

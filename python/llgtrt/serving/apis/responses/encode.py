@@ -115,8 +115,9 @@ class ResponsesEncoder(Encoder):
             "incomplete_details": cut,
             "model": self._head.model,
             "output": self._items,
-            "usage": None if usage is None else _usage(usage),
         }
+        if usage is not None:
+            response["usage"] = _usage(usage)
         if self._head.expanded_prompt is not None:
             response["expanded_prompt"] = self._head.expanded_prompt
         return to_json(response)[:-1] + b"," + self._echo + b"}"
