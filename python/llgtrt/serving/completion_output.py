@@ -51,9 +51,9 @@ class CompletionOutput(Output):
         """OpenAI's error object, and the mark that nothing follows."""
         return sse(to_json(failure.openai())) + DONE
 
-    def response(self, delta: Delta) -> dict[str, Any]:
+    def response(self, delta: Delta) -> bytes:
         """The object for the only delta."""
-        return self.plain(delta)
+        return to_json(self.plain(delta))
 
     def _event(self, members: dict[str, Any]) -> bytes:
         event = dict(self.head)
