@@ -43,20 +43,20 @@ def rows(result: dict[str, Any]) -> list[tuple[str, str]]:
         lines.append(("good requests / s", number(goodput["requests_per_s"])))
     if validity["checked"]:
         share = validity["valid"] / validity["checked"]
-        lines.append(("answers valid under their schema", f"{validity['valid']} of {validity['checked']}"))
-        lines.append(("", f"{share:.2%}"))
+        counts = f"{validity['valid']} of {validity['checked']}"
+        lines.append(("answers valid under their schema", f"{counts} ({share:.2%})"))
     return lines
 
 
 def table(result: dict[str, Any]) -> Group:
     """The figures for a terminal."""
     counts = Table(show_header=False, box=None, pad_edge=False)
-    counts.add_column()
+    counts.add_column(no_wrap=True)
     counts.add_column(justify="right")
     for name, value in rows(result):
         counts.add_row(name, value)
     latencies = Table(box=None, pad_edge=False, title_justify="left")
-    latencies.add_column("milliseconds")
+    latencies.add_column("milliseconds", no_wrap=True)
     columns = ["mean", *(f"p{at}" for at in PERCENTILES), "max"]
     for column in columns:
         latencies.add_column(column, justify="right")

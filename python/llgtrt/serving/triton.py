@@ -102,6 +102,8 @@ class TritonService:
         lora = None if request.lora_task_id is None else str(request.lora_task_id)
         if lora is not None and lora not in self._model.adapters:
             raise RequestError(f"lora_task_id: no adapter is named {lora} here.", "lora_task_id")
+        if lora is not None and self._model.adapter(name, None) not in (None, lora):
+            raise RequestError("lora_task_id is another adapter than the model in the path.", "lora_task_id")
         seed = request.random_seed if request.random_seed is not None else request.seed
         completion = CompletionRequest(
             model=name,

@@ -10,8 +10,24 @@ import pytest
 from fastapi import FastAPI
 
 from llgtrt.engine import ContextLengthError, OverloadedError, new_error
+from llgtrt.serving import (
+    CompletionService,
+    RequestError,
+    ServedModel,
+    TokenLimits,
+    TritonRequest,
+    TritonService,
+)
 from support.asgi import AsgiCall
-from support.fake_engine import AppFactory, FakeChoice, FakeDelta, FakeNativeEngine, FakeUsage, settle
+from support.fake_engine import (
+    AppFactory,
+    FakeChoice,
+    FakeDelta,
+    FakeNativeEngine,
+    FakeUsage,
+    fake_engine,
+    settle,
+)
 
 PATH = "/v2/models/fake"
 
@@ -127,3 +143,26 @@ async def test_statistics_before_the_first_request(make_app: AppFactory) -> None
         (stats,) = (await http.get(f"{PATH}/stats")).json()["model_stats"]
     assert (stats["inference_count"], stats["execution_count"], stats["last_inference"]) == (0, 0, 0)
     assert stats["inference_stats"]["success"] == {"count": 0, "ns": 0}
+
+
+async def test_an_adapter_is_named_by_its_number() -> None:
+    native = FakeNativeEngine(adapters=["7", "blue"])
+    engine = fake_engine(native)
+    model = ServedModel("fake", 1000, engine.model_info.adapters)
+    completions = CompletionService(engine, model, limits=TokenLimits(max_n=8))
+    service = TritonService(engine, model, completions, 8)
+    request = TritonRequest.model_validate({"text_input": "Hi", "lora_task_id": [[7]]})
+    started = await service.start("fake", None, request, "generate", None)
+    assert engine.adapters_in_use() == ["7"]
+    plain = TritonRequest.model_validate({"text_input": "Hi"})
+    by_path = await service.start("blue", "1", plain, "generate", None)
+    assert engine.adapters_in_use() == ["7", "blue"]
+    started.stream.cancel()
+    by_path.stream.cancel()
+    with pytest.raises(RequestError, match="lora_task_id"):
+        await service.start("blue", None, request, "generate", None)
+    other = TritonRequest.model_validate({"text_input": "Hi", "lora_task_id": 8})
+    with pytest.raises(RequestError, match="no adapter is named 8"):
+        await service.start("fake", None, other, "generate", None)
+    await engine.shutdown()
+    native.close()

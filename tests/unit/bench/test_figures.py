@@ -2,13 +2,16 @@
 
 from __future__ import annotations
 
+import io
 import json
 from typing import Any
 
 import pytest
+from rich.console import Console
 
 from llgtrt.bench.client import Answer, Exchange, read_answer
 from llgtrt.bench.figures import Slo, figures, problem_of, summary
+from llgtrt.bench.report import rows, table
 from llgtrt.bench.workload import Ask, WorkloadError
 
 
@@ -142,6 +145,30 @@ def test_validity_counts_complete_answers_under_a_schema() -> None:
     assert "$.n" in (problem_of(asks[1], answers[1]) or "")
     assert problem_of(Ask("x", schema=False), answers[0]) is not None
     assert problem_of(Ask("x", schema=True), answers[0]) is None
+
+
+def test_the_table_says_all_of_it() -> None:
+    schema = {"type": "integer"}
+    answers = [answer(0.0, 1.0, tokens=2, text="1"), answer(0.0, 2.0, tokens=3, text="x")]
+    result = figures([Ask("a", schema=schema)] * 2, answers, [Slo("ttft", 1500)], [0.0, 0.0])
+    lines = dict(rows(result))
+    assert lines["requests completed"] == "2 of 2"
+    assert lines["answers valid under their schema"] == "1 of 2 (50.00%)"
+    assert lines["good requests (ttft <= 1500 ms)"] == "1 (50.0%)"
+    assert lines["output tokens / s"] == "2.5"
+    assert lines["output tokens"] == "5 (counted by server)"
+    console = Console(width=80, file=io.StringIO())
+    console.print(table(result))
+    assert isinstance(console.file, io.StringIO)
+    text = console.file.getvalue()
+    for name in (
+        "time to first token",
+        "time per output token",
+        "sent later than planned",
+        "invalid: not JSON",
+    ):
+        assert name in text
+    assert max(map(len, text.splitlines())) <= 80
 
 
 def test_percentiles_interpolate() -> None:
