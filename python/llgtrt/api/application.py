@@ -81,7 +81,7 @@ def create_app(services: Services, routers: Sequence[APIRouter] = ()) -> FastAPI
 
     def openapi() -> dict[str, Any]:
         if application.openapi_schema is None:
-            application.openapi_schema = _openapi(application, services)
+            application.openapi_schema = _openapi(application, services, routers)
         return application.openapi_schema
 
     application.openapi = openapi  # type: ignore[method-assign]
@@ -133,13 +133,18 @@ def _describe_errors(document: dict[str, Any], forms: dict[str, ErrorForm]) -> N
                     response["content"] = {"application/json": {"schema": error_schema(form)}}
 
 
-def _openapi(application: FastAPI, services: Services) -> dict[str, Any]:
+def _openapi(application: FastAPI, services: Services, routers: Sequence[APIRouter]) -> dict[str, Any]:
     document = get_openapi(
         title=application.title,
         version=application.version,
         summary=application.summary,
         routes=application.routes,
     )
+    # Of two routes of one path the first answers, but the last would be described.
+    for router in routers:
+        own = get_openapi(title=application.title, version=application.version, routes=router.routes)
+        for path, operations in own["paths"].items():
+            document["paths"].setdefault(path, {}).update(operations)
     _, schemas = models_json_schema(
         [(model, "validation") for model in (*BODIES, *request_models(services.apis))],
         ref_template="#/components/schemas/{model}",

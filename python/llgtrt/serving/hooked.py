@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import time
 from collections.abc import Awaitable, Callable
 from dataclasses import dataclass
@@ -55,7 +56,10 @@ class HookedGeneration:
         try:
             choices = [await self._choice(choice) for choice in payload.choices]
         except BaseException as error:
-            self._end("refused" if isinstance(error.__cause__, Refusal) else "error", error)
+            if isinstance(error.__cause__, Refusal):
+                self._end("refused", error)
+            else:
+                self.failed(error)
             raise
         if payload.error is not None:
             self._end("error", payload.error)
@@ -70,8 +74,11 @@ class HookedGeneration:
         self._end("cancelled" if error is None else "error", error)
 
     def failed(self, error: BaseException) -> None:
-        """There is no stream: the request was refused after the hook had let it pass."""
-        self._end("error", error)
+        """Something went wrong before the end of the stream, or before there was one."""
+        if isinstance(error, asyncio.CancelledError):
+            self._end("cancelled")
+        else:
+            self._end("error", error)
 
     async def _choice(self, choice: ChoiceDelta) -> ChoiceDelta:
         self._tokens += choice.token_count

@@ -44,6 +44,7 @@ class Model:
         self.definition = definition
         self.loop = loop
         self._places = asyncio.Semaphore(predict_concurrency)
+        self._health: asyncio.Task[Any] | None = None
 
     async def answer(self, name: str, request: Request, client: Client, body: bytes, send: Send) -> None:
         """Answers a request by the method ``name``. Runs on the model's loop.
@@ -68,17 +69,23 @@ class Model:
             response = await self._response(result, request, binary, name)
             await _deliver(response, request, client, send, name)
 
-    async def is_healthy(self) -> bool | None:
-        """What the model says of itself; ``None`` if it says nothing. Runs on the model's loop."""
+    async def is_healthy(self) -> bool:
+        """What the model says of itself. Runs on the model's loop."""
         method = self.definition.is_healthy
         if method is None:
-            return None
-        try:
-            return bool(await asyncio.wait_for(self._call(method, ()), HEALTH_TIMEOUT_S))
-        except (UserCodeError, HTTPException):
-            return False
-        except asyncio.TimeoutError:
+            return True
+        # One that hangs is waited for again: probes must not use up the threads.
+        if self._health is None:
+            self._health = asyncio.ensure_future(self._call(method, ()))
+        task = self._health
+        await asyncio.wait({task}, timeout=HEALTH_TIMEOUT_S)
+        if not task.done():
             logger.warning("is_healthy did not return within %g s", HEALTH_TIMEOUT_S)
+            return False
+        self._health = None
+        try:
+            return bool(task.result())
+        except (UserCodeError, HTTPException, asyncio.CancelledError):
             return False
 
     async def _predict(self, inputs: Any, request: Request, client: Client, place: AsyncExitStack) -> Any:

@@ -19,7 +19,9 @@ from llgtrt.api.record import note
 from .client import Client
 from .definition import ENDPOINTS
 from .errors import ModelNotReadyError, TooManyRequestsError, UserCodeError, error_response
-from .model import Model
+from .model import HEALTH_TIMEOUT_S, Model
+
+HEALTH_MARGIN_S = 0.5
 
 PATHS = {name: f"/v1/{name.replace('_', '/')}" for name in ENDPOINTS}
 PATHS["predict"] = "/v1/models/{name:path}:predict"
@@ -63,9 +65,14 @@ class ModelService:
         Raises:
             ModelNotReadyError: it is not.
         """
-        healthy = await asyncio.wrap_future(self.model.loop.submit(self.model.is_healthy()))
-        if healthy is None:
+        if self.model.definition.is_healthy is None:
             healthy = self.services.engine.health()[0] == "ready"
+        else:
+            asking = asyncio.wrap_future(self.model.loop.submit(self.model.is_healthy()))
+            # Its own limit is of no use where the model blocks its loop.
+            await asyncio.wait({asking}, timeout=HEALTH_TIMEOUT_S + HEALTH_MARGIN_S)
+            healthy = asking.done() and bool(asking.result())
+            asking.cancel()
         if not healthy:
             raise ModelNotReadyError(name)
 
@@ -116,7 +123,7 @@ def _add_endpoint(router: APIRouter, service: ModelService, method: str) -> None
         PATHS[method],
         endpoint,
         methods=["POST"],
-        name=method,
+        name=f"model_{method}",
         summary=f"Call {method} of the model",
         response_model=None,
     )

@@ -12,6 +12,7 @@ from fastapi import FastAPI, HTTPException, Request
 from pydantic import BaseModel
 from starlette.responses import JSONResponse, PlainTextResponse, StreamingResponse
 
+from llgtrt.truss import model, routes
 from support.asgi import AsgiCall
 from support.fake_engine import FakeNativeEngine
 from support.server import wait_until
@@ -504,3 +505,52 @@ async def test_the_request_timeout(serve: ServeModel, services: Any) -> None:
     assert error(await post(app), 504) == "The request took too long."
     await asyncio.to_thread(cancelled.wait, 10)
     assert cancelled.is_set()
+
+
+@pytest.mark.parametrize("form", ["sync", "async", "blocking"])
+async def test_is_healthy_that_hangs_is_not_ready(
+    serve: ServeModel, form: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Probes that go on asking use no more than one thread, and none waits for a loop that is blocked."""
+    monkeypatch.setattr(model, "HEALTH_TIMEOUT_S", 0.01)
+    monkeypatch.setattr(routes, "HEALTH_TIMEOUT_S", 0.01)
+    monkeypatch.setattr(routes, "HEALTH_MARGIN_S", 0.1)
+    go = threading.Event()
+    calls: list[int] = []
+
+    class Model:
+        def predict(self, inputs: Any) -> Any:
+            return "there is a thread left"
+
+    def hang(self: Any) -> bool:
+        calls.append(1)
+        return go.wait()
+
+    async def hang_async(self: Any) -> bool:
+        calls.append(1)
+        await asyncio.Event().wait()
+        return True
+
+    async def block(self: Any) -> bool:
+        return hang(self)
+
+    Model.is_healthy = {"sync": hang, "async": hang_async, "blocking": block}[form]  # type: ignore[attr-defined]
+    app = serve(Model, threads=2)
+    for _ in range(3):
+        assert (await AsgiCall(app, "/v1/models/m", method="GET").done()).status == 503
+    assert len(calls) == 1
+    if form != "blocking":
+        assert (await post(app)).json() == "there is a thread left"
+    go.set()
+    if form == "sync":
+        await until(lambda: len(calls) == 1)
+        assert (await AsgiCall(app, "/v1/models/m", method="GET").done()).status == 200
+
+
+async def test_the_openapi_document_has_the_routes(serve: ServeModel) -> None:
+    class Model:
+        def predict(self, inputs: Any) -> Any: ...
+
+    document = (await AsgiCall(serve(Model), "/openapi.json", method="GET").done()).json()
+    assert "post" in document["paths"]["/v1/models/{name}:predict"]
+    assert "Call chat_completions" in document["paths"]["/v1/chat/completions"]["post"]["summary"]
