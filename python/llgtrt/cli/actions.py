@@ -21,6 +21,7 @@ from llgtrt.config import (
     locate_model,
     print_config,
     tokenizer_template,
+    truss_base,
 )
 from llgtrt.config.gguf import read_text_value
 
@@ -103,7 +104,9 @@ def _test_py(arguments: Arguments) -> int:
 def _printed_config(arguments: Arguments) -> Config:
     # A key from the command line or the environment is a secret that does not belong in a file.
     complete = arguments.print_complete_config
-    config, files = load_config(replace(arguments, api_key=()), with_tokenizer=complete)
+    config, files = load_config(
+        replace(arguments, api_key=()), with_tokenizer=complete, base=truss_base(arguments)
+    )
     for file in files:
         logger.info("configuration file %s", file)
     if not complete:

@@ -16,7 +16,7 @@ from .py import PyConfig
 from .root import Config
 from .runtime import RuntimeConfig
 from .server import ANY_NAME, ServerConfig
-from .settings import Settings, chat_template, load_config, load_settings, tokenizer_template
+from .settings import Settings, chat_template, load_config, load_settings, tokenizer_template, truss_base
 from .sim import SimConfig, SimFault
 from .tls import tls_context
 from .tokenizer import TokenizerConfig
@@ -60,4 +60,5 @@ __all__ = [
     "read_truss",
     "tls_context",
     "tokenizer_template",
+    "truss_base",
 ]

@@ -105,6 +105,22 @@ def _warn_of_tokenizer_options(config: Config) -> None:
             logger.warning("tokenizer.%s has no effect on a GGUF model, which brings its own", option)
 
 
+def truss_base(arguments: Arguments) -> dict[str, Any]:
+    """What the Truss sets in the configuration, if there is one, for printing it.
+
+    Raises:
+        ConfigError: it cannot be read.
+    """
+    if arguments.model_py is None:
+        return {}
+    try:
+        backend = locate_model(arguments.engine, arguments.backend or "auto").backend
+    except ConfigError:
+        # Printing needs no model that can run.
+        backend = "sim"
+    return truss_options(read_truss(arguments.model_py), backend)[0]
+
+
 def load_config(
     arguments: Arguments, *, with_tokenizer: bool = True, base: dict[str, Any] | None = None
 ) -> tuple[Config, tuple[Path, ...]]:

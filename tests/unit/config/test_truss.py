@@ -6,8 +6,10 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
+import json5
 import pytest
 
+from llgtrt.cli.command import run
 from llgtrt.config import Arguments, ConfigError, find_engine, is_truss, load_settings, read_truss
 from llgtrt.config.truss import truss_options
 
@@ -188,3 +190,11 @@ def test_the_model_of_a_truss(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -
         (tmp_path / place / "m.gguf").write_bytes(b"GGUF")
         assert find_engine(arguments).engine == tmp_path / place
     assert find_engine(replace(arguments, engine=Path("x"))).engine == Path("x")
+
+
+def test_the_printed_configuration_has_it(tmp_path: Path, capfdbinary: pytest.CaptureFixture[bytes]) -> None:
+    assert run(["serve", str(folder(tmp_path, TRT_LLM)), "--backend", "sim", "--print-config"]) == 0
+    printed = capfdbinary.readouterr().out.decode()
+    config = json5.loads(printed)
+    assert config["runtime"]["max_seq_len"] == 1000
+    assert config["server"]["served_model_name"] == "mine"

@@ -20,7 +20,10 @@ from llgtrt.truss.definition import Definition
 from llgtrt.truss.engine import Engine
 from llgtrt.truss.model import Model
 from llgtrt.truss.routes import ModelService, model_router
+from support.asgi import AsgiCall
 from support.fake_engine import FakeNativeEngine, fake_engine
+
+PREDICT = "/v1/models/anything:predict"
 
 ServeModel = Callable[..., FastAPI]
 """Builds the application around an instance of a class, made with the engine if its constructor takes one."""
@@ -61,3 +64,18 @@ async def serve(services: Services) -> AsyncIterator[ServeModel]:
     yield make
     for loop in loops:
         assert await asyncio.to_thread(loop.stop, 5.0), "the model's code does not end"
+
+
+async def post(app: FastAPI, body: Any = None, path: str = PREDICT, **headers: str) -> AsgiCall:
+    """A finished request."""
+    given = [(name.replace("_", "-"), value) for name, value in headers.items()]
+    return await AsgiCall(app, path, {} if body is None else body, headers=given).done()
+
+
+def error(call: AsgiCall, status: int) -> str:
+    """The message of an error in Truss's form."""
+    assert call.status == status, call.body
+    body = call.json()
+    assert set(body) == {"error"}
+    message: str = body["error"]
+    return message
