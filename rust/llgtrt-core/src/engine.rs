@@ -41,6 +41,10 @@ pub struct EngineStats {
     pub prefix_cache_hits: u64,
     /// Forward passes since start.
     pub forward_passes: u64,
+    /// Guesses at next tokens that took part in them.
+    pub draft_tokens: u64,
+    /// Guesses that came true.
+    pub accepted_draft_tokens: u64,
 }
 
 /// An inference engine. One thread owns it and makes every call.

@@ -88,15 +88,8 @@ impl LlamaCppEngine {
             }
             self.slots[slot].tokens = tokens;
         }
-        let kept = reused.min(self.slots[slot].tokens.len());
-        if kept < self.slots[slot].tokens.len() && !(kept > 0 && self.context.truncate(slot, kept)) {
-            // Recurrent models cannot forget a part.
-            self.context.truncate(slot, 0);
-            self.slots[slot].tokens.clear();
-            return 0;
-        }
-        self.slots[slot].tokens.truncate(kept);
-        kept
+        self.context.keep(slot, &mut self.slots[slot].tokens, reused);
+        self.slots[slot].tokens.len()
     }
 
     /// The running slot that was admitted last.

@@ -46,6 +46,9 @@ pub struct LlamaCppConfig {
     /// Rearrange weights for batches where llama.cpp has no kernel of its own. Holds for the whole process
     /// from the first model that asks for it.
     pub repack: bool,
+    /// Guess at the next tokens from the prompt and the answer, and check the guesses in the same forward pass.
+    /// Answers stay the same.
+    pub speculation: bool,
 }
 
 impl Default for LlamaCppConfig {
@@ -66,6 +69,7 @@ impl Default for LlamaCppConfig {
             mmap: true,
             mlock: false,
             repack: true,
+            speculation: true,
         }
     }
 }

@@ -240,6 +240,19 @@ impl Context {
         unsafe { sys::llama_memory_seq_rm(self.memory, slot as i32, position as i32, -1) }
     }
 
+    /// Leaves `slot` the first `kept` of the tokens whose cells it holds; none where the model cannot forget a
+    /// part.
+    pub(crate) fn keep(&mut self, slot: usize, cells: &mut Vec<TokenId>, kept: usize) {
+        if kept >= cells.len() {
+            return;
+        }
+        let kept = if kept > 0 && self.truncate(slot, kept) { kept } else { 0 };
+        if kept == 0 {
+            self.truncate(slot, 0);
+        }
+        cells.truncate(kept);
+    }
+
     /// Replaces everything of slot `to` by a copy of slot `from`. False if that failed, `to` is then empty.
     pub(crate) fn copy(&mut self, from: usize, to: usize) -> bool {
         assert!(from < self.slots && to < self.slots, "slot out of range");

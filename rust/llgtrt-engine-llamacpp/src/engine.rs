@@ -14,6 +14,7 @@ use llgtrt_core::{
 };
 
 use crate::context::Context;
+use crate::draft::PassCost;
 use crate::forward::Output;
 use crate::model::LlamaCppModel;
 use crate::schedule::Demand;
@@ -30,6 +31,9 @@ pub struct LlamaCppEngine {
     pub(crate) prefill_chunk: usize,
     /// Whether idle slots may take part in a pass.
     pub(crate) bridging: bool,
+    /// Whether guesses at the next tokens take part in a pass.
+    pub(crate) speculation: bool,
+    pub(crate) pass_cost: PassCost,
     max_waiting: usize,
     pub(crate) slots: Vec<Slot>,
     /// The sequence in each slot.
@@ -75,6 +79,9 @@ impl LlamaCppEngine {
         Ok(Self {
             context,
             bridging,
+            // Wrong guesses have to leave the cache.
+            speculation: config.speculation && bridging,
+            pass_cost: PassCost::default(),
             capabilities,
             masks,
             eos: model.tokenizer().vocabulary().eos().to_vec(),

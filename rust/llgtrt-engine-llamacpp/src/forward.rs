@@ -1,12 +1,16 @@
 //! One forward pass: builds the batch, evaluates it, and books what came of it. Runs in a poll, on the
 //! engine's thread.
 
+use std::time::Instant;
+
 use llgtrt_core::sampler::token_logprobs;
 use llgtrt_core::{Error, ErrorKind, Result};
 
 use crate::context::DecodeError;
 use crate::engine::LlamaCppEngine;
 use crate::schedule::{Demand, Limits, bridge, plan};
+use crate::sequence::Sequence;
+use crate::slot::Slot;
 
 /// A token of the batch whose logits were asked for.
 #[derive(Debug, Clone, Copy)]
@@ -35,7 +39,9 @@ impl LlamaCppEngine {
         if self.context.batch_len() == 0 {
             return Ok(false);
         }
+        let started = Instant::now();
         let result = self.context.decode();
+        self.pass_cost.observe(self.context.batch_len(), started.elapsed().as_secs_f64());
         self.take_back_bridges();
         match result {
             Ok(()) => {}
@@ -62,11 +68,13 @@ impl LlamaCppEngine {
         }
         self.stats.forward_passes += 1;
         for (demand, &share) in self.demands.iter().zip(&self.shares) {
-            let Some(sequence) = &self.running[demand.slot] else { continue };
+            let Some(sequence) = &mut self.running[demand.slot] else { continue };
             let cells = &mut self.slots[demand.slot].tokens;
             for _ in 0..share {
                 cells.push(sequence.token(cells.len()));
             }
+            // Guesses that had no room in the pass.
+            sequence.draft.truncate(cells.len().saturating_sub(sequence.len()));
         }
         self.read_logprobs();
         for (sequence, slot) in self.running.iter_mut().zip(&self.slots) {
@@ -79,10 +87,11 @@ impl LlamaCppEngine {
 
     fn collect_demands(&mut self) {
         self.demands.clear();
+        self.guess();
         for (slot, sequence) in self.running.iter().enumerate() {
             let Some(sequence) = sequence else { continue };
             let evaluated = self.slots[slot].tokens.len();
-            let pending = sequence.target().saturating_sub(evaluated);
+            let pending = sequence.target().saturating_sub(evaluated) + sequence.draft.len();
             if pending > 0 && !sequence.is_done() {
                 self.demands.push(Demand {
                     slot,
@@ -92,6 +101,23 @@ impl LlamaCppEngine {
                     age: sequence.age,
                 });
             }
+        }
+    }
+
+    /// Lets every sequence guess, as far as that pays in a pass of this size.
+    fn guess(&mut self) {
+        if !self.speculation {
+            return;
+        }
+        let pending = |(sequence, slot): (&Option<Box<Sequence>>, &Slot)| {
+            Some(sequence.as_ref()?.target().saturating_sub(slot.tokens.len()).min(self.prefill_chunk))
+        };
+        let known = self.running.iter().zip(&self.slots).filter_map(pending);
+        let (sequences, tokens) = known.fold((0, 0), |(n, sum), pending| (n + 1, sum + pending));
+        let worth = self.pass_cost.worth(tokens, sequences);
+        let end = self.context_end();
+        for sequence in self.running.iter_mut().flatten() {
+            sequence.guess(worth, end);
         }
     }
 
@@ -152,7 +178,7 @@ impl LlamaCppEngine {
         self.outputs.retain(|output| {
             let Some(sequence) = &mut running[output.slot] else { return false };
             let next = output.position + 1;
-            if next == sequence.len() {
+            if next >= sequence.len() {
                 return sequence.closing.is_none();
             }
             let Some(logits) = context.logits(output.index) else { return false };

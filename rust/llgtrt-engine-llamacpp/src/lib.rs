@@ -12,6 +12,7 @@
 mod admit;
 mod config;
 mod context;
+mod draft;
 mod engine;
 mod forward;
 mod gguf;

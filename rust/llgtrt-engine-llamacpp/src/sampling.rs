@@ -7,12 +7,40 @@ use crate::forward::Output;
 use crate::sequence::Sequence;
 
 impl LlamaCppEngine {
-    /// Draws a token for every entry of `outputs`.
+    /// Draws tokens for every sequence of `outputs`: one, and one more as long as all behind the known ones is as
+    /// guessed, what was drawn and what the grammar forced.
     pub(crate) fn sample(&mut self) {
-        self.fill_masks();
+        let outputs = std::mem::take(&mut self.outputs);
+        let mut round: Vec<Output> = outputs.iter().copied().filter(|output| self.is_next(output)).collect();
+        while !round.is_empty() {
+            self.sample_round(&round);
+            round.clear();
+            if self.running.iter().flatten().any(|sequence| !sequence.draft.is_empty()) {
+                self.advance();
+                round.extend(outputs.iter().filter(|output| self.is_next(output)));
+            }
+        }
+        self.outputs = outputs;
+        self.settle_guesses();
+    }
+
+    /// Whether the next token of a sequence can be drawn from an output.
+    fn is_next(&self, output: &Output) -> bool {
+        let cells = &self.slots[output.slot].tokens;
+        self.running[output.slot].as_ref().is_some_and(|sequence| {
+            sequence.closing.is_none()
+                && output.position + 1 == sequence.len()
+                && cells.len() > output.position
+                && sequence.guessed_right(cells) == output.position + 1
+        })
+    }
+
+    /// Draws a token for every entry of `round`.
+    fn sample_round(&mut self, round: &[Output]) {
+        self.fill_masks(round);
         let end = self.context_end();
         let mut mask_row = 0;
-        for &Output { slot, index, .. } in &self.outputs {
+        for &Output { slot, index, .. } in round {
             let Some(sequence) = self.running[slot].as_deref_mut() else { continue };
             let mut mask = None;
             if sequence.spec.constrained {
@@ -41,13 +69,28 @@ impl LlamaCppEngine {
         }
     }
 
-    /// Asks for one row per constrained sequence that is about to be sampled, in the order of `outputs`.
-    fn fill_masks(&mut self) {
+    /// Removes from the cells what was guessed wrong, and learns from it.
+    fn settle_guesses(&mut self) {
+        for (slot, sequence) in self.running.iter_mut().enumerate() {
+            let Some(sequence) = sequence.as_deref_mut().filter(|sequence| !sequence.draft.is_empty()) else {
+                continue;
+            };
+            let cells = &mut self.slots[slot].tokens;
+            let right = sequence.guessed_right(cells);
+            self.context.keep(slot, cells, right);
+            let (evaluated, accepted) = sequence.settle_guesses(right);
+            self.stats.draft_tokens += evaluated as u64;
+            self.stats.accepted_draft_tokens += accepted as u64;
+        }
+    }
+
+    /// Asks for one row per constrained sequence of `round`, in its order.
+    fn fill_masks(&mut self, round: &[Output]) {
         let constrained = |output: &Output| {
             let sequence = self.running[output.slot].as_deref()?;
             sequence.spec.constrained.then(|| mask_slot(sequence))
         };
-        let slots: Vec<MaskSlot<'_>> = self.outputs.iter().filter_map(constrained).collect();
+        let slots: Vec<MaskSlot<'_>> = round.iter().filter_map(constrained).collect();
         if !slots.is_empty() {
             self.mask_rows.reset(slots.len(), self.capabilities.vocab_size as usize);
             self.masks.fill(&slots, &mut self.mask_rows);
@@ -81,16 +124,7 @@ impl LlamaCppEngine {
             sequence.follow(forced, state, &self.eos, end);
             if matches!(state, AdvanceState::Retract { .. }) {
                 // The logits after the last token that stays are needed again.
-                let cells = &mut self.slots[slot].tokens;
-                let kept = (sequence.len() - 1).min(cells.len());
-                if kept < cells.len() {
-                    // Recurrent models cannot forget a part.
-                    let kept = if self.context.truncate(slot, kept) { kept } else { 0 };
-                    if kept == 0 {
-                        self.context.truncate(slot, 0);
-                    }
-                    cells.truncate(kept);
-                }
+                self.context.keep(slot, &mut self.slots[slot].tokens, sequence.len() - 1);
             }
             sequence.release(self.slots[slot].tokens.len());
         }

@@ -1,6 +1,7 @@
 //! One running sequence: what is known of it, what was reported, and when it ends. Plain data, owned by the
 //! engine.
 
+use crate::draft::Drafter;
 use llgtrt_core::sampler::Sampler;
 use llgtrt_core::{AdvanceState, Finish, SequenceSpec, StopCause, TokenId, TokenLogprobs, TokenOutput};
 
@@ -31,6 +32,11 @@ pub(crate) struct Sequence {
     pub(crate) prompt_logprobs: Option<Vec<Option<TokenLogprobs>>>,
     /// Order of admission.
     pub(crate) age: u64,
+    drafter: Drafter,
+    /// Guesses at the tokens behind those that are known, for the present pass.
+    pub(crate) draft: Vec<TokenId>,
+    /// Position of the first guess.
+    guessed_from: usize,
 }
 
 impl Sequence {
@@ -49,6 +55,9 @@ impl Sequence {
             cached: Some(cached as u32),
             prompt_logprobs: spec.prompt_logprobs.then(|| vec![None]),
             age,
+            drafter: Drafter::default(),
+            draft: Vec::new(),
+            guessed_from: 0,
             spec,
         }
     }
@@ -58,10 +67,48 @@ impl Sequence {
         self.spec.prompt.len() + self.generated.len()
     }
 
-    /// The token at a position.
+    /// The token at a position; behind the known ones, until another is known, what is guessed.
     pub(crate) fn token(&self, position: usize) -> TokenId {
-        let prompt = &self.spec.prompt;
-        if position < prompt.len() { prompt[position] } else { self.generated[position - prompt.len()] }
+        match position.checked_sub(self.len()) {
+            Some(guess) => self.draft[guess],
+            None => known(&self.spec.prompt, &self.generated, position),
+        }
+    }
+
+    /// Guesses at the tokens to come; none that the sequence has no room for, and none that is not worth it
+    /// (see [`PassCost::worth`](crate::draft::PassCost::worth)).
+    pub(crate) fn guess(&mut self, worth: f32, context: usize) {
+        self.draft.clear();
+        self.guessed_from = self.len();
+        // Log-probabilities of forced tokens are read from passes that ask for them before they are known.
+        let unfit =
+            self.closing.is_some() || !self.started || (self.spec.constrained && self.wants_logprobs());
+        let left = (self.spec.max_tokens as usize).saturating_sub(self.generated.len());
+        let most = left.min(context - self.len().min(context)).saturating_sub(1);
+        if unfit || most == 0 {
+            return;
+        }
+        let (prompt, generated) = (&self.spec.prompt, &self.generated);
+        let token = |position| known(prompt, generated, position);
+        self.drafter.propose(prompt.len() + generated.len(), token, most, worth, &mut self.draft);
+    }
+
+    /// How many of `cells`, the evaluated tokens, are the sequence's: all known ones, and the guesses that came true.
+    pub(crate) fn guessed_right(&self, cells: &[TokenId]) -> usize {
+        let end = self.len().min(cells.len());
+        let right =
+            |&position: &usize| cells[position] == known(&self.spec.prompt, &self.generated, position);
+        let start = self.guessed_from.min(end);
+        start + (start..end).take_while(right).count()
+    }
+
+    /// Forgets the guesses, where the first `right` evaluated tokens turned out to be the sequence's. Answers how
+    /// many there were and how many came true.
+    pub(crate) fn settle_guesses(&mut self, right: usize) -> (usize, usize) {
+        let counts = (self.draft.len(), right.saturating_sub(self.guessed_from));
+        self.draft.clear();
+        self.drafter.learn(counts.0, counts.1);
+        counts
     }
 
     /// Tokens to evaluate before anything else can happen: all, unless the end is known.
@@ -80,7 +127,7 @@ impl Sequence {
     /// Whether the logits at `position`, which predict the next token, are needed.
     pub(crate) fn wants_output(&self, position: usize) -> bool {
         let next = position + 1;
-        let to_sample = self.closing.is_none() && next == self.len();
+        let to_sample = self.closing.is_none() && next >= self.len();
         let of_forced = self.wants_logprobs() && next >= self.spec.prompt.len() && next < self.len();
         let of_prompt = self.prompt_logprobs.is_some() && next < self.spec.prompt.len();
         to_sample || of_forced || of_prompt
@@ -89,7 +136,9 @@ impl Sequence {
     /// Whether more than one of the next `pending` positions may need its logits.
     pub(crate) fn wants_many_outputs(&self, pending: usize) -> bool {
         pending > 1
-            && (self.prompt_logprobs.is_some() || (self.wants_logprobs() && !self.generated.is_empty()))
+            && (self.prompt_logprobs.is_some()
+                || (self.wants_logprobs() && !self.generated.is_empty())
+                || !self.draft.is_empty())
     }
 
     /// Adds a token and finds out whether it is the last one. `context` is the longest a sequence can be.
@@ -207,6 +256,11 @@ impl Sequence {
             None => false,
         }
     }
+}
+
+/// The token at a position of a prompt and what follows it.
+fn known(prompt: &[TokenId], generated: &[TokenId], position: usize) -> TokenId {
+    if position < prompt.len() { prompt[position] } else { generated[position - prompt.len()] }
 }
 
 #[cfg(test)]

@@ -27,6 +27,8 @@ pub(crate) struct Metrics {
     prefix_queries: IntCounter,
     prefix_hits: IntCounter,
     forward_passes: IntCounter,
+    draft_tokens: IntCounter,
+    accepted_draft_tokens: IntCounter,
     /// Prompt tokens of admitted sequences.
     pub(crate) prompt_tokens: IntCounter,
     /// Generated tokens, sampled and forced.
@@ -95,6 +97,8 @@ impl Metrics {
             )?,
             prefix_hits: counter("llgtrt_prefix_cache_hits", "Prompt tokens found in the prefix cache")?,
             forward_passes: counter("llgtrt_forward_passes_total", "Forward passes of the model")?,
+            draft_tokens: counter("llgtrt_draft_tokens_total", "Guesses at next tokens that were evaluated")?,
+            accepted_draft_tokens: counter("llgtrt_accepted_draft_tokens_total", "Guesses that came true")?,
             prompt_tokens: counter("llgtrt_prompt_tokens_total", "Prompt tokens")?,
             generation_tokens: counter(
                 "llgtrt_generation_tokens_total",
@@ -139,6 +143,8 @@ impl Metrics {
         raise(&self.prefix_queries, stats.prefix_cache_queries);
         raise(&self.prefix_hits, stats.prefix_cache_hits);
         raise(&self.forward_passes, stats.forward_passes);
+        raise(&self.draft_tokens, stats.draft_tokens);
+        raise(&self.accepted_draft_tokens, stats.accepted_draft_tokens);
     }
 
     /// Prometheus text of the whole registry.

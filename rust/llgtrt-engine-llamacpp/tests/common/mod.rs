@@ -39,6 +39,8 @@ pub fn config(path: PathBuf) -> LlamaCppConfig {
         model_path: path,
         max_sequence_tokens: Some(512),
         threads: Some(1),
+        // Tests count passes.
+        speculation: false,
         ..LlamaCppConfig::default()
     }
 }
