@@ -49,3 +49,9 @@ class LlamaCppConfig(Section):
         "x86 with AVX2 (Q8_0: AVX-VNNI) or AVX-512 VNNI. They are copied then, not mapped. The kernels are\n"
         "chosen by the CPU that runs the server, not by the one that compiled it.",
     )
+    speculation: bool = Field(
+        True,
+        description="Guess at the next tokens where the answer repeats the prompt or itself, and check the guesses in "
+        "the same forward pass. Answers stay the same. How long the guesses are follows from how many came true and "
+        "what a token more costs; where they do not pay there are none.",
+    )

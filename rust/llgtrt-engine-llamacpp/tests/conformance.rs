@@ -8,9 +8,9 @@ use common::*;
 use llgtrt_core::{Engine, MaskSource, Tokenizer};
 use llgtrt_engine_llamacpp::{LlamaCppEngine, LlamaCppModel};
 
-struct Demo(&'static LlamaCppModel);
+struct Demo<'a>(&'a LlamaCppModel);
 
-impl llgtrt_conformance::Fixture for Demo {
+impl llgtrt_conformance::Fixture for Demo<'_> {
     fn engine(&self, masks: Arc<dyn MaskSource>) -> Box<dyn Engine> {
         Box::new(LlamaCppEngine::new(self.0, masks).unwrap())
     }
@@ -29,5 +29,12 @@ impl llgtrt_conformance::Fixture for Demo {
 fn the_engine_keeps_its_contract() {
     if let Some(model) = model() {
         llgtrt_conformance::run(&Demo(model));
+    }
+}
+
+#[test]
+fn the_engine_keeps_its_contract_while_it_guesses() {
+    if let Some(model) = model_with(|config| config.speculation = true) {
+        llgtrt_conformance::run(&Demo(&model));
     }
 }

@@ -5,49 +5,123 @@ mod common;
 use std::sync::Arc;
 
 use common::*;
-use llgtrt_core::{Engine, EngineStats, SamplingParams, SequenceSpec, StopCause, TokenId};
-use llgtrt_core::{AdvanceBatch, AdvanceState, Finish, MaskBatch, MaskSlot, MaskSource};
+use llgtrt_core::{Engine, EngineStats, MaskSource, SamplingParams, SequenceSpec, TokenId};
 use llgtrt_engine_llamacpp::{LlamaCppEngine, LlamaCppModel};
 
 const RECORD: &str = "Name: Ada Lovelace. Born: 10 December 1815, London. Died: 27 November 1852, Marylebone. Known for: \
     the first published algorithm for the Analytical Engine of Charles Babbage.";
 
+/// The demo model with guesses and without.
 fn models() -> Option<(LlamaCppModel, LlamaCppModel)> {
     let with = |speculation| model_with(|config| config.speculation = speculation);
     Some((with(true)?, with(false)?))
 }
 
-fn quoting(model: &LlamaCppModel, id: u64) -> SequenceSpec {
-    let prompt = format!(
-        "<|im_start|>user\nRepeat this {id} times, word for word: {RECORD}<|im_end|>\n<|im_start|>assistant\n{RECORD}\n"
-    );
-    let seeded = SamplingParams { seed: id, temperature: 0.9, ..SamplingParams::default() };
-    let sampling = if id % 2 == 0 { greedy() } else { seeded };
-    SequenceSpec { sampling, ..spec(id, encode(model, &prompt), 120) }
-}
-
-fn answers(model: &LlamaCppModel, masks: Arc<dyn MaskSource>, specs: &[SequenceSpec]) -> (Answers, EngineStats) {
+fn answers(
+    model: &LlamaCppModel,
+    masks: Arc<dyn MaskSource>,
+    specs: &[SequenceSpec],
+) -> (Answers, EngineStats) {
     let mut engine = LlamaCppEngine::new(model, masks).unwrap();
     let answers = run(&mut engine, specs.to_vec());
     (answers, engine.stats())
 }
 
+/// A prompt that its answer repeats; every second one is sampled at a temperature.
+fn quoting(model: &LlamaCppModel, id: u64) -> SequenceSpec {
+    let prompt = format!(
+        "<|im_start|>user\nRepeat this {id} times: {RECORD}<|im_end|>\n<|im_start|>assistant\n{RECORD}\n"
+    );
+    let seeded = SamplingParams { seed: id, temperature: 0.9, ..SamplingParams::default() };
+    let sampling = if id.is_multiple_of(2) { greedy() } else { seeded };
+    SequenceSpec { sampling, ..spec(id, encode(model, &prompt), 60) }
+}
+
 #[test]
-fn one_answer_at_a_time_stays_the_same_in_fewer_passes() {
-    let Some((on, off)) = models() else { return };
+fn an_answer_stays_the_same_in_fewer_passes() {
+    let Some((guessing, plain)) = models() else { return };
     let mut accepted = 0;
-    for id in 1..=8 {
-        let specs = [quoting(&on, id)];
+    for id in [1, 2, 4, 5, 8] {
+        let specs = [quoting(&guessing, id)];
         let none: Arc<dyn MaskSource> = Arc::new(Script::default());
-        let (quick, with) = answers(&on, Arc::clone(&none), &specs);
-        let (plain, without) = answers(&off, none, &specs);
-        eprintln!("{id} {} {} {} {}", quick[&id] == plain[&id], with.draft_tokens, with.accepted_draft_tokens, without.forward_passes);
-        assert_eq!(quick[&id].ids(), plain[&id].ids(), "{id}");
-        assert_eq!(quick[&id].finish, plain[&id].finish);
+        let (quick, with) = answers(&guessing, Arc::clone(&none), &specs);
+        let (slow, without) = answers(&plain, none, &specs);
+        assert_eq!(quick[&id].ids(), slow[&id].ids(), "{id}");
+        assert_eq!(quick[&id].finish, slow[&id].finish);
         assert_eq!(without.draft_tokens, 0);
         assert!(with.accepted_draft_tokens <= with.draft_tokens);
-        assert_eq!(without.forward_passes - with.forward_passes, with.accepted_draft_tokens, "each saves a pass");
+        assert_eq!(
+            without.forward_passes - with.forward_passes,
+            with.accepted_draft_tokens,
+            "each saves a pass"
+        );
         accepted += with.accepted_draft_tokens;
     }
-    assert!(accepted > 100, "{accepted}");
+    assert!(accepted > 20, "{accepted}");
+}
+
+#[test]
+fn a_grammar_is_asked_token_by_token() {
+    let Some((guessing, plain)) = models() else { return };
+    let text = format!("{{\"a\": \"{RECORD}\", \"b\": \"{RECORD}\"}}");
+    let tokens: Vec<TokenId> = encode(&guessing, &text);
+    let prompt = encode(&guessing, &format!("{text}\n{text}\n"));
+    let limit = tokens.len() as u32;
+    // Forced runs at places that no guess knows of, and answers that end in the middle of a guess.
+    for (runs, max_tokens) in
+        [(vec![], limit), (vec![(3, 5), (20, 7), (40, 1), (41, 12)], limit), (vec![(10, 4)], 33), (vec![], 1)]
+    {
+        let line = Line { tokens: tokens.clone(), runs: runs.into_iter().collect(), ..Line::default() };
+        let one = SequenceSpec { constrained: true, ..spec(1, prompt.clone(), max_tokens) };
+        let script = Script::new([(1, line.clone())]);
+        let (quick, with) = answers(&guessing, Arc::<Script>::clone(&script), std::slice::from_ref(&one));
+        let (slow, without) = answers(&plain, Script::new([(1, line)]), &[one]);
+        assert_eq!(quick[&1], slow[&1]);
+        assert_eq!(quick[&1].tokens.len() as u32, max_tokens);
+        if max_tokens == limit {
+            assert!(with.forward_passes * 2 < without.forward_passes, "{with:?} {without:?}");
+        }
+        let asked: Vec<usize> = script
+            .calls
+            .lock()
+            .unwrap()
+            .iter()
+            .filter(|call| call.0 == "advance")
+            .map(|call| call.2)
+            .collect();
+        assert!(asked.is_sorted() && asked.len() > 1 || max_tokens == 1, "{asked:?}");
+    }
+}
+
+#[test]
+fn several_sequences_keep_their_cells_apart() {
+    let Some((guessing, _)) = models() else { return };
+    let specs: Vec<SequenceSpec> = (1..=6).map(|id| quoting(&guessing, id)).collect();
+    let (_, stats) = answers(&guessing, Arc::new(Script::default()), &specs);
+    assert!(stats.draft_tokens >= stats.accepted_draft_tokens);
+    // What was guessed wrong has left the cache: the next answer starts from the right cells.
+    let mut engine = engine(&guessing);
+    let again = quoting(&guessing, 2);
+    let first = run(&mut engine, vec![again.clone()]);
+    let mut longer = again.prompt.to_vec();
+    longer.extend(first[&2].ids());
+    let next = spec(7, longer, 8);
+    let reused = run(&mut engine, vec![next.clone()]);
+    assert!(reused[&7].cached.is_some_and(|cached| cached as usize >= next.prompt.len() - 2));
+    assert_eq!(reused[&7].ids(), run(&mut self::engine(&guessing), vec![next])[&7].ids());
+}
+
+#[test]
+fn log_probabilities_are_the_same() {
+    let Some((guessing, plain)) = models() else { return };
+    let mut one = quoting(&guessing, 2);
+    one.sampling.logprobs = Some(2);
+    let (quick, with) = answers(&guessing, Arc::new(Script::default()), std::slice::from_ref(&one));
+    let (slow, _) = answers(&plain, Arc::new(Script::default()), &[one]);
+    assert!(with.accepted_draft_tokens > 0);
+    assert_eq!(quick[&2].ids(), slow[&2].ids());
+    for (quick, slow) in quick[&2].tokens.iter().zip(&slow[&2].tokens) {
+        let (quick, slow) = (quick.logprobs.as_ref().unwrap(), slow.logprobs.as_ref().unwrap());
+        assert!((quick.logprob - slow.logprob).abs() < 1e-3, "{quick:?} {slow:?}");
+    }
 }

@@ -1,0 +1,178 @@
+"""Extraction: JSON copied out of a text, with guesses at the next tokens (`llamacpp.speculation`) and without.
+
+Two servers of the same model take turns in every round, at one stream and at several. Every answer must be the
+same from both, byte for byte. The texts are 60 order confirmations, made of lists by a fixed rule: as different as
+their names, goods and numbers, 300 to 800 tokens long.
+"""
+
+from __future__ import annotations
+
+import argparse
+import asyncio
+import json
+import os
+import statistics
+import sys
+import tempfile
+import time
+from contextlib import ExitStack
+from pathlib import Path
+from typing import Any
+
+from load import Answer, free_port, percentile, print_table
+from serve import Side, run_clients
+
+from llgtrt.config.engine import demo_model
+
+DOCUMENTS = 60
+FIRST = ["Amelia", "Bogdan", "Chiara", "Dmitri", "Esther", "Farouk", "Greta", "Hiroshi", "Ingrid", "Jorge"]
+LAST = ["Abernathy", "Bergstrom", "Castellano", "Dubrovsky", "Eisenhower", "Fitzgerald", "Grabowski"]
+STREETS = ["Marlowe Avenue", "Old Harbour Road", "Kestrel Lane", "Rue des Tanneurs", "Lindenstrasse", "Quay Street"]
+TOWNS = ["Halifax", "Uppsala", "Bilbao", "Groningen", "Trieste", "Galway", "Tampere", "Bruges"]
+GOODS = [
+    "oak bookcase, five shelves", "copper saucepan 24 cm", "wool blanket, charcoal grey", "reading lamp with dimmer",
+    "set of six soup bowls", "folding garden chair", "linen tablecloth 140 x 220", "cast iron door stop",
+    "alarm clock, brass case", "umbrella stand, powder coated", "hand-woven laundry basket", "walnut picture frame A3",
+    "stoneware teapot 1.2 l",
+]  # fmt: skip
+REMARKS = [
+    "Please leave the parcels with the neighbours if nobody answers the bell.",
+    "The customer asked us to take the old packaging back with the same van.",
+    "Our warehouse found one box with a dent and replaced it before it was loaded.",
+    "The invoice follows by letter, because the address for electronic mail bounced twice.",
+    "The driver rings half an hour before, and carries everything to the second floor.",
+    "Part of the order was reserved in spring and is delivered from another warehouse.",
+]
+SCHEMA = {
+    "type": "object",
+    "properties": {
+        "order_number": {"type": "string"},
+        "customer": {"type": "string"},
+        "delivery_address": {"type": "string"},
+        "items": {
+            "type": "array",
+            "minItems": 3,
+            "maxItems": 6,
+            "items": {
+                "type": "object",
+                "properties": {
+                    "description": {"type": "string"},
+                    "article": {"type": "string"},
+                    "price": {"type": "string"},
+                },
+                "required": ["description", "article", "price"],
+                "additionalProperties": False,
+            },
+        },
+        "remarks": {"type": "array", "minItems": 1, "maxItems": 3, "items": {"type": "string"}},
+    },
+    "required": ["order_number", "customer", "delivery_address", "items", "remarks"],
+    "additionalProperties": False,
+}
+
+
+def document(number: int) -> str:
+    """Text ``number``: the same every time."""
+    pick = lambda choices, step: choices[(number * step + step) % len(choices)]  # noqa: E731
+    customer = f"{pick(FIRST, 3)} {pick(LAST, 5)}"
+    address = f"{11 + number * 7 % 180} {pick(STREETS, 1)}, {pick(TOWNS, 3)}"
+    lines = [
+        f"ORDER CONFIRMATION No. {chr(65 + number % 26)}{2026_000 + number * 137}",
+        f"Dear {customer}, thank you for your order. We deliver to {address}, on the date that you chose.",
+    ]
+    for item in range(3 + number % 4):
+        goods = GOODS[(number * 5 + item * 4) % len(GOODS)]
+        article = f"{chr(75 + item)}{(number * 7919 + item * 104_729) % 90_000 + 10_000}"
+        price = f"EUR {(number * 31 + item * 57) % 400 + 12}.{(number * 13 + item * 29) % 100:02}"
+        lines.append(f"Position {item + 1}: {goods}, article {article}, price {price}.")
+    lines += [REMARKS[(number + remark) % len(REMARKS)] for remark in range(1 + number % 3)]
+    lines.append("All prices include value added tax. Goods remain ours until they are paid for in full.")
+    return "\n".join(lines)
+
+
+def body(number: int) -> dict[str, Any]:
+    """The request of text ``number``."""
+    question = f"{document(number)}\n\nExtract the order as JSON. Copy every text word for word."
+    return {
+        "messages": [{"role": "user", "content": question}],
+        "temperature": 0,
+        "stream": True,
+        "stream_options": {"include_usage": True},
+        "max_tokens": 400,
+        "response_format": {"type": "json_schema", "json_schema": {"name": "order", "schema": SCHEMA}},
+    }
+
+
+def command(model: Path, port: int, threads: int, slots: int, speculation: bool, folder: Path) -> list[str]:
+    config = folder / f"{port}.json5"
+    options = {
+        "runtime": {"max_batch_size": slots, "max_seq_len": 1536, "enable_kv_cache_reuse": False},
+        "llamacpp": {"threads": threads, "batch_threads": threads, "speculation": speculation},
+    }
+    config.write_text(json.dumps(options), encoding="utf-8")
+    executable = str(Path(sys.executable).parent / "llgtrt")
+    return [executable, "serve", str(model), "-C", str(config), "-H", "127.0.0.1", "-p", str(port), "-q"]
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__.split("\n")[0])
+    parser.add_argument("--model", type=Path, default=demo_model(), help="a GGUF file")
+    parser.add_argument("--threads", type=int, default=os.cpu_count() or 1)
+    parser.add_argument("--documents", type=int, default=DOCUMENTS)
+    parser.add_argument("--streams", type=int, nargs="+", default=[1, 8])
+    arguments = parser.parse_args()
+    rows = []
+    with ExitStack() as stack:
+        folder = Path(stack.enter_context(tempfile.TemporaryDirectory()))
+        sides = []
+        for name, speculation in (("guessing", True), ("plain", False)):
+            port = free_port()
+            slots = max(arguments.streams)
+            side = Side(
+                name,
+                command(arguments.model, port, arguments.threads, slots, speculation, folder),
+                port,
+                "/v1/health/ready",
+            )
+            stack.callback(side.stop)
+            sides.append(side)
+        for streams in arguments.streams:
+            rows.append(measure(sides, streams, arguments.documents))
+    head = ["streams", "guessing s", "plain s", "ratio of times", "tokens", "equal answers"]
+    print_table(head, rows)
+
+
+def measure(sides: list[Side], streams: int, documents: int) -> list[str]:
+    """Rounds of as many documents as make a few answers per stream; the sides take turns."""
+    per_round = max(streams * 2, 4)
+    seconds: dict[str, float] = {side.name: 0.0 for side in sides}
+    ratios, equal, count, tokens = [], 0, 0, 0
+    for start in range(0, documents, per_round):
+        bodies = [body(number) for number in range(start, min(start + per_round, documents))]
+        order = sides if start // per_round % 2 == 0 else sides[::-1]
+        took: dict[str, float] = {}
+        answers: dict[str, list[Answer]] = {}
+        for side in order:
+            began = time.perf_counter()
+            answers[side.name] = asyncio.run(run_clients(side.port, bodies, streams))
+            took[side.name] = time.perf_counter() - began
+            seconds[side.name] += took[side.name]
+        pairs = zip(answers["guessing"], answers["plain"], strict=True)
+        equal += sum(one.text == other.text for one, other in pairs)
+        count += len(bodies)
+        tokens += sum(answer.completion_tokens for answer in answers["plain"])
+        ratios.append(took["plain"] / took["guessing"])
+    middle = statistics.median(ratios)
+    spread = f"{middle:.2f} ({percentile(ratios, 0.1):.2f} to {percentile(ratios, 0.9):.2f})"
+    return [
+        str(streams),
+        f"{seconds['guessing']:.1f}",
+        f"{seconds['plain']:.1f}",
+        spread,
+        str(tokens),
+        f"{equal} of {count}",
+    ]
+
+
+if __name__ == "__main__":
+    main()
