@@ -1,8 +1,8 @@
-"""Extraction: JSON copied out of a text, with guesses at the next tokens (`llamacpp.speculation`) and without.
+"""Extraction: JSON copied out of a text, with guesses at next tokens (`llamacpp.speculation`) and without.
 
-Two servers of the same model take turns in every round, at one stream and at several. Every answer must be the
-same from both, byte for byte. The texts are 60 order confirmations, made of lists by a fixed rule: as different as
-their names, goods and numbers, 300 to 800 tokens long.
+Two servers of the same model take turns in every round, at one stream and at several. Every answer must be
+the same from both, byte for byte. The texts are 60 order confirmations, made of lists by a fixed rule: as
+different as their names, goods and numbers, 300 to 700 tokens long.
 """
 
 from __future__ import annotations
@@ -19,20 +19,29 @@ from contextlib import ExitStack
 from pathlib import Path
 from typing import Any
 
-from load import Answer, free_port, percentile, print_table
-from serve import Side, run_clients
+from load import ask, free_port, percentile, print_table
+from serve import Side
 
+from llgtrt.bench.client import Answer
 from llgtrt.config.engine import demo_model
 
 DOCUMENTS = 60
 FIRST = ["Amelia", "Bogdan", "Chiara", "Dmitri", "Esther", "Farouk", "Greta", "Hiroshi", "Ingrid", "Jorge"]
 LAST = ["Abernathy", "Bergstrom", "Castellano", "Dubrovsky", "Eisenhower", "Fitzgerald", "Grabowski"]
-STREETS = ["Marlowe Avenue", "Old Harbour Road", "Kestrel Lane", "Rue des Tanneurs", "Lindenstrasse", "Quay Street"]
+STREETS = [
+    "Marlowe Avenue",
+    "Old Harbour Road",
+    "Kestrel Lane",
+    "Rue des Tanneurs",
+    "Lindenstrasse",
+    "Quay Street",
+]
 TOWNS = ["Halifax", "Uppsala", "Bilbao", "Groningen", "Trieste", "Galway", "Tampere", "Bruges"]
 GOODS = [
-    "oak bookcase, five shelves", "copper saucepan 24 cm", "wool blanket, charcoal grey", "reading lamp with dimmer",
-    "set of six soup bowls", "folding garden chair", "linen tablecloth 140 x 220", "cast iron door stop",
-    "alarm clock, brass case", "umbrella stand, powder coated", "hand-woven laundry basket", "walnut picture frame A3",
+    "oak bookcase, five shelves", "copper saucepan 24 cm", "wool blanket, charcoal grey",
+    "reading lamp with dimmer", "set of six soup bowls", "folding garden chair",
+    "linen tablecloth 140 x 220", "cast iron door stop", "alarm clock, brass case",
+    "umbrella stand, powder coated", "hand-woven laundry basket", "walnut picture frame A3",
     "stoneware teapot 1.2 l",
 ]  # fmt: skip
 REMARKS = [
@@ -52,7 +61,7 @@ SCHEMA = {
         "items": {
             "type": "array",
             "minItems": 3,
-            "maxItems": 6,
+            "maxItems": 9,
             "items": {
                 "type": "object",
                 "properties": {
@@ -73,19 +82,22 @@ SCHEMA = {
 
 def document(number: int) -> str:
     """Text ``number``: the same every time."""
-    pick = lambda choices, step: choices[(number * step + step) % len(choices)]  # noqa: E731
+
+    def pick(choices: list[str], step: int) -> str:
+        return choices[(number * step + step) % len(choices)]
+
     customer = f"{pick(FIRST, 3)} {pick(LAST, 5)}"
     address = f"{11 + number * 7 % 180} {pick(STREETS, 1)}, {pick(TOWNS, 3)}"
     lines = [
         f"ORDER CONFIRMATION No. {chr(65 + number % 26)}{2026_000 + number * 137}",
         f"Dear {customer}, thank you for your order. We deliver to {address}, on the date that you chose.",
     ]
-    for item in range(3 + number % 4):
+    for item in range(5 + number % 5):
         goods = GOODS[(number * 5 + item * 4) % len(GOODS)]
         article = f"{chr(75 + item)}{(number * 7919 + item * 104_729) % 90_000 + 10_000}"
         price = f"EUR {(number * 31 + item * 57) % 400 + 12}.{(number * 13 + item * 29) % 100:02}"
         lines.append(f"Position {item + 1}: {goods}, article {article}, price {price}.")
-    lines += [REMARKS[(number + remark) % len(REMARKS)] for remark in range(1 + number % 3)]
+    lines += [REMARKS[(number + remark) % len(REMARKS)] for remark in range(2 + number % 4)]
     lines.append("All prices include value added tax. Goods remain ours until they are paid for in full.")
     return "\n".join(lines)
 
@@ -98,7 +110,7 @@ def body(number: int) -> dict[str, Any]:
         "temperature": 0,
         "stream": True,
         "stream_options": {"include_usage": True},
-        "max_tokens": 400,
+        "max_tokens": 500,
         "response_format": {"type": "json_schema", "json_schema": {"name": "order", "schema": SCHEMA}},
     }
 
@@ -121,7 +133,6 @@ def main() -> None:
     parser.add_argument("--documents", type=int, default=DOCUMENTS)
     parser.add_argument("--streams", type=int, nargs="+", default=[1, 8])
     arguments = parser.parse_args()
-    rows = []
     with ExitStack() as stack:
         folder = Path(stack.enter_context(tempfile.TemporaryDirectory()))
         sides = []
@@ -136,8 +147,7 @@ def main() -> None:
             )
             stack.callback(side.stop)
             sides.append(side)
-        for streams in arguments.streams:
-            rows.append(measure(sides, streams, arguments.documents))
+        rows = [measure(sides, streams, arguments.documents) for streams in arguments.streams]
     head = ["streams", "guessing s", "plain s", "ratio of times", "tokens", "equal answers"]
     print_table(head, rows)
 
@@ -154,13 +164,13 @@ def measure(sides: list[Side], streams: int, documents: int) -> list[str]:
         answers: dict[str, list[Answer]] = {}
         for side in order:
             began = time.perf_counter()
-            answers[side.name] = asyncio.run(run_clients(side.port, bodies, streams))
+            answers[side.name] = asyncio.run(ask(side.port, bodies, streams))
             took[side.name] = time.perf_counter() - began
             seconds[side.name] += took[side.name]
         pairs = zip(answers["guessing"], answers["plain"], strict=True)
         equal += sum(one.text == other.text for one, other in pairs)
         count += len(bodies)
-        tokens += sum(answer.completion_tokens for answer in answers["plain"])
+        tokens += sum(answer.tokens for answer in answers["plain"])
         ratios.append(took["plain"] / took["guessing"])
     middle = statistics.median(ratios)
     spread = f"{middle:.2f} ({percentile(ratios, 0.1):.2f} to {percentile(ratios, 0.9):.2f})"

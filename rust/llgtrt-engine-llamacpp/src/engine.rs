@@ -31,9 +31,8 @@ pub struct LlamaCppEngine {
     pub(crate) prefill_chunk: usize,
     /// Whether idle slots may take part in a pass.
     pub(crate) bridging: bool,
-    /// Whether guesses at the next tokens take part in a pass.
-    pub(crate) speculation: bool,
-    pub(crate) pass_cost: PassCost,
+    /// What decides whether guesses at the next tokens take part in a pass; `None` if they never do.
+    pub(crate) pass_cost: Option<PassCost>,
     max_waiting: usize,
     pub(crate) slots: Vec<Slot>,
     /// The sequence in each slot.
@@ -80,8 +79,7 @@ impl LlamaCppEngine {
             context,
             bridging,
             // Wrong guesses have to leave the cache.
-            speculation: config.speculation && bridging,
-            pass_cost: PassCost::default(),
+            pass_cost: (config.speculation && bridging).then(PassCost::default),
             capabilities,
             masks,
             eos: model.tokenizer().vocabulary().eos().to_vec(),

@@ -41,7 +41,9 @@ impl LlamaCppEngine {
         }
         let started = Instant::now();
         let result = self.context.decode();
-        self.pass_cost.observe(self.context.batch_len(), started.elapsed().as_secs_f64());
+        if let Some(cost) = &mut self.pass_cost {
+            cost.observe(self.context.batch_len(), started.elapsed().as_secs_f64());
+        }
         self.take_back_bridges();
         match result {
             Ok(()) => {}
@@ -106,15 +108,13 @@ impl LlamaCppEngine {
 
     /// Lets every sequence guess, as far as that pays in a pass of this size.
     fn guess(&mut self) {
-        if !self.speculation {
-            return;
-        }
+        let Some(cost) = &self.pass_cost else { return };
         let pending = |(sequence, slot): (&Option<Box<Sequence>>, &Slot)| {
             Some(sequence.as_ref()?.target().saturating_sub(slot.tokens.len()).min(self.prefill_chunk))
         };
         let known = self.running.iter().zip(&self.slots).filter_map(pending);
         let (sequences, tokens) = known.fold((0, 0), |(n, sum), pending| (n + 1, sum + pending));
-        let worth = self.pass_cost.worth(tokens, sequences);
+        let worth = cost.worth(tokens, sequences);
         let end = self.context_end();
         for sequence in self.running.iter_mut().flatten() {
             sequence.guess(worth, end);
