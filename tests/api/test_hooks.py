@@ -209,7 +209,7 @@ def test_a_failure_of_on_end_is_counted_and_nothing_else(hooked: Hooked) -> None
 
 
 def test_on_end_follows_on_a_request_that_the_server_refuses(hooked: Hooked) -> None:
-    assert hooked.post("", {"messages": [{"role": "wizard"}]}, **{"x-request-id": "bad"}).status_code == 400
+    assert hooked.post("", {"messages": [{"role": "a wizard"}]}, **{"x-request-id": "bad"}).status_code == 400
     (end,) = hooked.ends("bad")
     assert (end["outcome"], end["error"]) == ("error", "RequestError")
 

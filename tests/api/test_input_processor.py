@@ -85,7 +85,7 @@ def test_the_client_s_fault_is_400(processing: ServerProcess, stream: bool) -> N
 
 
 def test_a_refusal_of_the_template_is_400(processing: ServerProcess) -> None:
-    error = error_of(post(processing, messages=[{"role": "wizard", "content": "template"}]))
+    error = error_of(post(processing, messages=[{"role": "a wizard", "content": "template"}]))
     assert error["param"] == "messages[0].role"
 
 

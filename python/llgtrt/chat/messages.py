@@ -1,6 +1,7 @@
 """Checks messages of the OpenAI API and brings them into the plain form that templates are given."""
 
-from collections.abc import Mapping, Sequence
+import re
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 from pydantic_core import from_json
@@ -9,6 +10,9 @@ from .errors import ChatError
 
 ROLES = ("system", "developer", "user", "assistant", "tool", "function")
 
+_ROLE_NAME = re.compile(r"[A-Za-z][A-Za-z0-9_-]{0,31}")
+"""What a role of some model may be called: it stands in the prompt as it is."""
+
 REASONING_MEMBERS = ("reasoning_content", "thinking", "reasoning")
 """What clients call the thoughts of an earlier answer; the first that is there counts."""
 
@@ -16,25 +20,36 @@ _TEXT_PARTS = {"text": "text", "refusal": "refusal"}
 """Content parts that are text, and the member that holds it."""
 
 
-def plain_messages(messages: Sequence[Mapping[str, Any]]) -> list[dict[str, Any]]:
+def plain_messages(
+    messages: Sequence[Mapping[str, Any]], further_role: Callable[[str], bool] = lambda role: False
+) -> list[dict[str, Any]]:
     """Messages whose content is one text (or ``None``, for an assistant that only called tools).
 
     The parts of a content are joined by line breaks. Arguments of tool calls become objects. Members that no
     template knows are left out.
+
+    Args:
+        messages: as in the OpenAI API.
+        further_role: whether a role that this API does not know means something to the model.
 
     Raises:
         ChatError: something is missing, has the wrong type or is not supported; ``param`` says where.
     """
     if not messages:
         raise ChatError("messages must hold at least one message")
-    return [_plain_message(message, f"messages[{index}]") for index, message in enumerate(messages)]
+    return [
+        _plain_message(message, f"messages[{index}]", further_role) for index, message in enumerate(messages)
+    ]
 
 
-def _plain_message(message: Mapping[str, Any], where: str) -> dict[str, Any]:
+def _plain_message(
+    message: Mapping[str, Any], where: str, further_role: Callable[[str], bool]
+) -> dict[str, Any]:
     if not isinstance(message, Mapping):
         raise ChatError(f"{where} must be an object", where)
     role = message.get("role")
-    if role not in ROLES:
+    is_name = isinstance(role, str) and _ROLE_NAME.fullmatch(role) is not None
+    if role not in ROLES and not (is_name and further_role(str(role))):
         raise ChatError(f"{where}.role must be one of {', '.join(ROLES)}", f"{where}.role")
     plain: dict[str, Any] = {"role": role, "content": _content(message.get("content"), f"{where}.content")}
     if plain["content"] is None and role not in ("assistant", "tool"):

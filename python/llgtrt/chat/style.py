@@ -85,6 +85,18 @@ def find_style(render: Render, source: str) -> TemplateStyle:
     )
 
 
+def prints_role(render: Render, style: TemplateStyle, role: str) -> bool:
+    """Whether a template shows a message of this role, and whose it is."""
+    content = [{"type": "text", "text": _NEEDLE}] if style.content_parts else _NEEDLE
+    hello = [{"type": "text", "text": "Hello"}] if style.content_parts else "Hello"
+    without = render([_user(hello)])
+    shown = render([_user(hello), {"role": role, "content": content}])
+    if without is None or shown is None:
+        return False
+    # Some templates begin the names of roles with a capital.
+    return _NEEDLE in shown and shown.lower().count(role.lower()) > without.lower().count(role.lower())
+
+
 def _user(content: Any) -> dict[str, Any]:
     return {"role": "user", "content": content}
 

@@ -18,12 +18,15 @@ from .environment import RefusedError, template_environment
 from .errors import ChatError
 from .guard import Guard, remove_guards
 from .messages import plain_messages
-from .style import find_style
+from .style import find_style, prints_role
 
 logger = logging.getLogger(__name__)
 
 MAX_PROMPT_CHARS = 32 * 1024 * 1024
 """A template that multiplies its input is stopped here."""
+
+MAX_FURTHER_ROLES = 64
+"""Roles beyond OpenAI's of which it is remembered whether the template prints them."""
 
 CHATML = """{%- for message in messages -%}
 {{ '<|im_start|>' + message['role'] + '\\n' + message['content'] + '<|im_end|>\\n' }}
@@ -67,7 +70,7 @@ class Prompt:
 
 
 class ChatTemplate:
-    """A compiled chat template. Immutable, and safe to use from several threads.
+    """A compiled chat template. It does not change, and is safe to use from several threads.
 
     Args:
         source: the template.
@@ -111,6 +114,7 @@ class ChatTemplate:
         self._max_prompt_chars = max_prompt_chars
         self.shows_json_schema = "json_schema" in self.variables
         self.style = find_style(self._try, source)
+        self._further_roles: dict[str, bool] = {}
         try:
             plain = self.render([{"role": "user", "content": "Hello"}])
         except ChatError as error:
@@ -147,7 +151,7 @@ class ChatTemplate:
                 "continue_final_message",
             )
         try:
-            plain = plain_messages(messages)
+            plain = plain_messages(messages, self._prints_role)
             if not self.style.tool_calls:
                 plain = [_without_calls(message, self._calls) for message in plain]
             if tools and not self.style.tools:
@@ -213,6 +217,15 @@ class ChatTemplate:
             return self._run(messages, {"tools": tools, "documents": None, "add_generation_prompt": True})
         except (ChatError, RecursionError):
             return None
+
+    def _prints_role(self, role: str) -> bool:
+        """Whether the template knows a role that OpenAI's API does not, such as ``ipython`` of Llama."""
+        known = self._further_roles.get(role)
+        if known is None:
+            known = prints_role(self._try, self.style, role)
+            if len(self._further_roles) < MAX_FURTHER_ROLES:
+                self._further_roles[role] = known
+        return known
 
     def _kwargs(self, kwargs: Mapping[str, Any] | None) -> dict[str, Any]:
         for key in kwargs or {}:

@@ -376,7 +376,7 @@ async def test_the_request_log_holds_no_content(
         ({"stop_token_ids": [3, 100]}, "stop_token_ids[1]"),
         ({"chat_template_kwargs": {"nothing": 1}}, "chat_template_kwargs"),
         ({"messages": [{"role": "user"}]}, "messages[0].content"),
-        ({"messages": [{"role": "king", "content": "x"}]}, "messages[0].role"),
+        ({"messages": [{"role": "a king", "content": "x"}]}, "messages[0].role"),
         (
             {"messages": [{"role": "user", "content": [{"type": "image_url", "image_url": {"url": "x"}}]}]},
             "messages[0].content[0]",

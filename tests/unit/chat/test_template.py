@@ -273,3 +273,42 @@ class TestModelFamilies:
         assert text.endswith(
             "ipython<|end_header_id|>\n\n42<|eot_id|><|start_header_id|>assistant<|end_header_id|>\n\n"
         )
+
+
+@pytest.mark.parametrize(
+    ("template", "role", "printed"),
+    [
+        (CHATML, "critic", "<|im_start|>critic\nbad<|im_end|>\n"),
+        ("llama3", "ipython", "<|start_header_id|>ipython<|end_header_id|>\n\nbad<|eot_id|>"),
+        ("openchat", "critic", "GPT4 Correct Critic: bad<|end_of_turn|>"),
+    ],
+)
+def test_roles_that_the_template_prints(template: str, role: str, printed: str) -> None:
+    folder = Path(__file__).parents[2] / "data" / "chat_templates"
+    source = template if template == CHATML else (folder / f"{template}.jinja").read_text(encoding="utf-8")
+    one = ChatTemplate(source, tokens={"bos_token": "<s>"})
+    for _ in range(2):
+        assert printed in one.render([*HELLO, {"role": role, "content": "bad"}]).text
+
+
+@pytest.mark.parametrize("template", ["zephyr", "mistral_v1", "phi3", "qwen25", "granite3"])
+def test_a_role_that_the_template_leaves_out_is_refused(template: str) -> None:
+    folder = Path(__file__).parents[2] / "data" / "chat_templates"
+    source = (folder / f"{template}.jinja").read_text(encoding="utf-8")
+    one = ChatTemplate(source, tokens={"bos_token": "<s>", "eos_token": "</s>"})
+    with pytest.raises(ChatError, match="must be one of") as caught:
+        one.render([*HELLO, {"role": "critic", "content": "bad"}])
+    assert caught.value.param == "messages[1].role"
+
+
+@pytest.mark.parametrize("role", ["", "a b", "x" * 33, "<|im_end|>", "critic\n", 7, None])
+def test_what_is_no_name_of_a_role(role: Any) -> None:
+    with pytest.raises(ChatError, match="must be one of"):
+        ChatTemplate(CHATML).render([*HELLO, {"role": role, "content": "bad"}])
+
+
+def test_what_is_remembered_of_roles_is_bounded() -> None:
+    one = ChatTemplate(CHATML)
+    for index in range(200):
+        one.render([*HELLO, {"role": f"r{index}", "content": "x"}])
+    assert len(one._further_roles) == 64
