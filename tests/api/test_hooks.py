@@ -21,6 +21,7 @@ from support.sim import StartServer, sim_arguments
 HOOK = Path(__file__).with_name("example_hook.py")
 EXAMPLES = Path(__file__).parents[2] / "examples" / "hooks"
 MESSAGES = "/v1/messages"
+RESPONSES = "/v1/responses"
 GENERATE = "/v2/models/sim-model/generate"
 STREAM = "/v2/models/sim-model/generate_stream"
 
@@ -64,6 +65,7 @@ BODIES: list[tuple[str, dict[str, Any], str]] = [
     (CHAT, chat(max_tokens=8), "chat"),
     (COMPLETIONS, {"prompt": "a", "max_tokens": 8, "seed": 1}, "completion"),
     (MESSAGES, {"model": "sim-model", "max_tokens": 8, "messages": chat()["messages"]}, "chat"),
+    (RESPONSES, {"model": "sim-model", "max_output_tokens": 8, "input": "a"}, "chat"),
     (GENERATE, {"text_input": "a", "max_tokens": 8}, "completion"),
     (STREAM, {"text_input": "a", "max_tokens": 8, "stream": True}, "completion"),
 ]

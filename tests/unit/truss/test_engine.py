@@ -130,6 +130,30 @@ async def test_messages(serve: ServeModel, native: FakeNativeEngine) -> None:
     assert b"event: message_stop\n" in call.body
 
 
+async def test_responses(serve: ServeModel, native: FakeNativeEngine) -> None:
+    """The Responses API: the object, a stream, and one in the background, which is answered at once."""
+
+    class Model(Base):
+        async def predict(self, body: Any) -> Any: ...
+
+        async def responses(self, body: Any, request: Request) -> Any:
+            response = await self.engine.responses(body, request)
+            return response if isinstance(response, StreamingResponse) else response.model_dump()
+
+    app, body = serve(Model), {"model": "fake", "input": "Hi"}
+    async with AsgiCall(app, "/v1/responses", body) as call:
+        finish(await submitted(native), FakeChoice(0, "Hello"))
+        answer = (await call.done()).json()
+    assert (answer["object"], answer["status"]) == ("response", "completed")
+    async with AsgiCall(app, "/v1/responses", {**body, "stream": True}) as call:
+        finish(await submitted(native, 2), FakeChoice(0, "Hello"))
+        await call.done()
+    assert call.body.startswith(b"event: response.created\n")
+    assert b"event: response.completed\n" in call.body
+    queued = await AsgiCall(app, "/v1/responses", {**body, "background": True}).done()
+    assert queued.json()["status"] == "queued"
+
+
 async def test_a_pydantic_body(serve: ServeModel, native: FakeNativeEngine) -> None:
     class Body(BaseModel):
         messages: list[dict[str, str]]
