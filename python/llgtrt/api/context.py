@@ -21,12 +21,14 @@ logger = logging.getLogger("llgtrt.requests")
 
 PROBES = frozenset(
     {
+        "/",
         "/health",
         "/metrics",
         "/ping",
         "/v1/health/live",
         "/v1/health/model",
         "/v1/health/ready",
+        "/v1/models/{name:path}/loaded",
         "/v2/health/live",
         "/v2/health/ready",
     }
