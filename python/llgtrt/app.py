@@ -52,6 +52,7 @@ from llgtrt.serving import (
 )
 from llgtrt.serving.apis.messages import messages_api
 from llgtrt.serving.apis.responses import ResponseStore, responses_api
+from llgtrt.serving.apis.tokens import tokens_api
 from llgtrt.serving.offload import MOST_THREADS as WORK_THREADS
 from llgtrt.serving.tokens import STACK_BYTES as TOKEN_STACK
 from llgtrt.serving.tokens import THREAD_NAME as TOKEN_THREAD_NAME
@@ -148,13 +149,14 @@ def build_services(
         clamp_max_tokens=server.max_tokens_beyond_context == "clamp",
     )
     completions = CompletionService(engine, model, limits=limits, hook=hook)
+    tokens = TokenWork(engine, token_threads)
     chat = ChatService(
         engine,
         model,
         ChatPrompts(engine, template, processor),
         formats=AnswerFormats.of_model(engine, template.source, settings.config.tools.parser),
         limits=limits,
-        tokens=TokenWork(engine, token_threads),
+        tokens=tokens,
         hook=hook,
     )
     return Services(
@@ -164,7 +166,11 @@ def build_services(
         completions=completions,
         triton=TritonService(engine, model, completions, server.max_n),
         validate=ValidateService(engine, validate_threads),
-        apis=(responses_api(chat, store, server.request_timeout_s), messages_api(chat)),
+        apis=(
+            responses_api(chat, store, server.request_timeout_s),
+            messages_api(chat),
+            tokens_api(engine, model, chat, tokens),
+        ),
         server=server,
         metrics=metrics,
     )

@@ -8,6 +8,7 @@ from concurrent.futures import ThreadPoolExecutor
 from typing import ParamSpec, TypeVar
 
 from llgtrt.engine import AsyncEngine, OverloadedError, new_error
+from llgtrt.serving.errors import RequestError
 
 THREAD_NAME = "llgtrt-tokens"
 THREADS = 2
@@ -19,8 +20,20 @@ MAX_WAITING = 64
 STACK_BYTES = 64 * 1024 * 1024
 """Tokenizers recurse on the shape of their input."""
 
+LEAST_TOKENS = 8192
+CHARS_PER_TOKEN = 8
+"""Handing over a list of ids keeps the interpreter's lock: its length has to have a bound. A longer text than
+this many characters per token of the context would hardly ever fit it."""
+
+TOO_LONG = "context_length_exceeded"
+
 Arguments = ParamSpec("Arguments")
 Result = TypeVar("Result")
+
+
+def most_tokens(engine: AsyncEngine) -> int:
+    """How many tokens a list may hold that nothing is generated from."""
+    return max(LEAST_TOKENS, engine.model_info.max_sequence_tokens)
 
 
 class TokenWork:
@@ -31,13 +44,18 @@ class TokenWork:
         self._threads = threads or ThreadPoolExecutor(THREADS, thread_name_prefix=THREAD_NAME)
         self._running = 0
 
-    async def encode(self, text: str, add_special: bool) -> list[int]:
+    async def encode(self, text: str, add_special: bool, param: str = "messages") -> list[int]:
         """Token ids of a text.
 
         Raises:
-            InvalidRequestError: the text is too long.
+            RequestError: the text is far longer than the context; ``param`` is its field.
+            InvalidRequestError: the tokenizer refuses it.
             OverloadedError: too many texts wait.
         """
+        most = CHARS_PER_TOKEN * most_tokens(self._engine)
+        if len(text) > most:
+            message = f"{param}: a text of at most {most} characters can be tokenized here."
+            raise RequestError(message, param, TOO_LONG)
         return await self.run(self._engine.encode, text, add_special)
 
     async def run(

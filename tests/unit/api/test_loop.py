@@ -24,6 +24,7 @@ COMPLETIONS = "/v1/completions"
 MESSAGES = "/v1/messages"
 COUNT = "/v1/messages/count_tokens"
 RESPONSES = "/v1/responses"
+TOKENIZE = "/tokenize"
 LONG = "x" * (2 * INLINE_BYTES)
 
 
@@ -48,6 +49,7 @@ HOSTILE: dict[str, tuple[str, dict[str, Any]]] = {
         {"max_tokens": 1, "messages": [{"role": "user", "content": [{"type": "text", "text": "x"}] * 2000}]},
     ),
     "items": (RESPONSES, {"input": [{"role": "user", "content": "x"}] * 900}),
+    "tokenized": (TOKENIZE, {"prompt": LONG}),
     "counted": (COUNT, {"messages": [{"role": "user", "content": LONG}]}),
     "text": (COMPLETIONS, {"prompt": LONG}),
     "tokens": (COMPLETIONS, {"prompt": [[1] * 900] * 20}),
@@ -83,6 +85,7 @@ WORK = {
     CHAT: {"parse_request", "resolve_constraint", "render"},
     MESSAGES: {"parse_request", "translate", "resolve_constraint", "render"},
     RESPONSES: {"parse_request", "translate", "resolve_constraint", "render"},
+    TOKENIZE: {"parse_request", "tokenize"},
     COUNT: {"parse_request", "translate", "resolve_constraint", "render", "tokenize"},
     COMPLETIONS: {"parse_request", "_plan", "_generate_request"},
 }
@@ -106,7 +109,7 @@ async def test_a_large_request_is_worked_on_elsewhere(
     app = make_app()
     threads.clear()
     async with AsgiCall(app, path, fields) as request:
-        if path == COUNT:
+        if path in (COUNT, TOKENIZE):
             await request.done()
         else:
             await submitted(native, request.task)

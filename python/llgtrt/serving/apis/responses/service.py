@@ -22,6 +22,7 @@ from llgtrt.serving.generation import Generation
 from llgtrt.serving.offload import in_proportion
 from llgtrt.serving.output import AnswerHead
 from llgtrt.serving.protocol.constraint import json_text
+from llgtrt.serving.tokens import TOO_LONG
 
 MOST_LISTED = 100
 DEFAULT_LISTED = 20
@@ -222,7 +223,12 @@ class ResponsesService:
         async def fits(start: int) -> bool:
             shorter = asked.chat.model_copy(update={"messages": [*messages[:head], *messages[start:]]})
             shorter._body_bytes = asked_size
-            return len(await self._chat.prompt_tokens(shorter)) <= room
+            try:
+                return len(await self._chat.prompt_tokens(shorter)) <= room
+            except RequestError as error:
+                if error.code != TOO_LONG:
+                    raise
+                return False
 
         if not starts or await fits(head):
             return
