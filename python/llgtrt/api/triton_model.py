@@ -26,6 +26,7 @@ EXTENSIONS = ["binary_tensor_data", "generate", "model_configuration", "paramete
 NS = 1_000_000_000
 
 
+@router.head("/v2/health/live", include_in_schema=False)
 @router.get(
     "/v2/health/live",
     summary="Is the process alive (Triton)",
@@ -38,6 +39,7 @@ async def live() -> Response:
     return Response()
 
 
+@router.head("/v2/health/ready", include_in_schema=False)
 @router.get(
     "/v2/health/ready",
     summary="May requests be sent here (Triton)",

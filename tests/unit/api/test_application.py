@@ -255,7 +255,17 @@ async def test_p22_readiness_follows_the_engine(make_app: AppFactory, native: Fa
             assert (await http.get("/v1/health/live")).status_code == 200
 
 
-@pytest.mark.parametrize("path", ["/v1/health/live", "/v1/health/ready", "/v1/models", "/v1/models/fake"])
+@pytest.mark.parametrize(
+    "path",
+    [
+        "/v1/health/live",
+        "/v1/health/ready",
+        "/v1/models",
+        "/v1/models/fake",
+        "/v2/health/live",
+        "/v2/health/ready",
+    ],
+)
 async def test_head_is_answered_like_get(make_app: AppFactory, path: str) -> None:
     async with client(make_app()) as http:
         assert (await http.head(path)).status_code == 200
