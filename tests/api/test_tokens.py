@@ -50,7 +50,7 @@ def test_what_an_answer_counts(http: httpx.Client) -> None:
         ("/tokenize", {"prompt": ["a"]}, "prompt"),
         ("/tokenize", {"prompt": "a" * 70_000}, "prompt"),
         ("/tokenize", {"messages": [{"role": "user", "content": "a" * 70_000}]}, "messages"),
-        ("/tokenize", {"messages": [{"role": "robot", "content": "a"}]}, "messages[0].role"),
+        ("/tokenize", {"messages": [{"role": "user", "content": 3}]}, "messages[0].content"),
         ("/tokenize", {"messages": []}, "messages"),
         ("/detokenize", {}, "tokens"),
         ("/detokenize", {"tokens": "a"}, "tokens"),
