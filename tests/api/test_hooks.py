@@ -54,7 +54,7 @@ def hooked(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Hooked]:
     folder = tmp_path_factory.mktemp("hooked")
     file = folder / "ends.jsonl"
     config = {
-        "py": {"hooks": f"{HOOK}:Hook", "hooks_arguments": {"file": str(file)}, "hooks_timeout_s": 2.0},
+        "py": {"hooks": f"{HOOK}:Hook", "hooks_arguments": {"file": str(file)}, "hooks_timeout_s": 30.0},
         "sim": {"step_us": 500},
     }
     with ServerProcess(*sim_arguments(folder, config)) as server:
@@ -273,7 +273,7 @@ def example(name: str, arguments: dict[str, Any]) -> dict[str, Any]:
 
 
 def test_the_rate_limiter(start_server: StartServer) -> None:
-    py = example("rate_limiter.py:RateLimiter", {"default": 2, "tiers": {"gold": 3}})
+    py = example("rate_limiter.py:RateLimiter", {"default": 1, "tiers": {"gold": 2}})
     keys = [{"key": "a", "name": "gold"}, {"key": "b", "name": "free"}]
     server = start_server(py=py, server={"api_keys": keys})
 
@@ -281,11 +281,11 @@ def test_the_rate_limiter(start_server: StartServer) -> None:
         headers = {"authorization": f"Bearer {key}"}
         return httpx.post(server.base_url + CHAT, json=chat(max_tokens=2), headers=headers, timeout=30)
 
-    assert [post("b").status_code for _ in range(3)] == [200, 200, 429]
+    assert [post("b").status_code for _ in range(2)] == [200, 429]
     refused = post("b")
     assert error_of(refused, 429)["code"] == "rate_limit_exceeded"
-    assert 1 <= int(refused.headers["retry-after"]) <= 30
-    assert [post("a").status_code for _ in range(4)] == [200, 200, 200, 429]
+    assert 1 <= int(refused.headers["retry-after"]) <= 60
+    assert [post("a").status_code for _ in range(3)] == [200, 200, 429]
 
 
 def test_places_of_the_rate_limiter_come_back() -> None:

@@ -321,13 +321,13 @@ async def test_a_stream_ends_where_the_model_leaves_it(
 async def test_a_cancelled_call_cancels_its_generation(serve: ServeModel, native: FakeNativeEngine) -> None:
     class Model(Base):
         async def predict(self, body: Any, request: Request) -> Any:
-            try:
-                await asyncio.wait_for(self.engine.predict(body, request), 0.01)
-            except asyncio.TimeoutError:
-                return "late"
+            call = asyncio.ensure_future(self.engine.predict(body, request))
+            await submitted(native)
+            call.cancel()
+            return (await asyncio.gather(call, return_exceptions=True))[0].__class__.__name__
 
     async with AsgiCall(serve(Model), PREDICT, {"prompt": "a"}) as call:
-        assert (await call.done()).json() == "late"
+        assert (await call.done()).json() == "CancelledError"
         await until(lambda: native.handles[0].cancelled)
 
 

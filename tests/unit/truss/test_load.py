@@ -279,12 +279,16 @@ async def test_is_healthy_that_hangs_is_not_ready(
 
     Model.is_healthy = {"sync": hang, "async": hang_async, "blocking": block}[form]  # type: ignore[attr-defined]
     app = serve(Model, threads=2)
-    for _ in range(3):
-        assert (await AsgiCall(app, "/v1/models/m", method="GET").done()).status == 503
+
+    async def probe() -> int:
+        return (await AsgiCall(app, "/v1/models/m", method="GET").done()).status
+
+    while not calls:
+        assert await probe() == 503
+    assert [await probe() for _ in range(3)] == [503] * 3
     assert len(calls) == 1
     if form != "blocking":
         assert (await post(app)).json() == "there is a thread left"
     go.set()
-    if form == "sync":
-        await until(lambda: len(calls) == 1)
-        assert (await AsgiCall(app, "/v1/models/m", method="GET").done()).status == 200
+    while form == "sync" and await probe() != 200:
+        pass
