@@ -5,6 +5,8 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import Any
 
+import pytest
+
 from support.hostile.barrage import Shot, barrage
 from support.hostile.figures import record
 from support.hostile.form import by_form
@@ -23,6 +25,7 @@ def shots(places: list[Position]) -> Iterator[Shot]:
                 yield f"{place} = {name}", place.path, place.filled(value)
 
 
+@pytest.mark.timeout(3600)
 def test_every_value_in_every_place(attacked: ServerProcess, document: dict[str, Any]) -> None:
     places = positions(document)
     assert {place.path for place in places} >= {"/v1/chat/completions", "/v1/completions"}

@@ -54,6 +54,7 @@ def json_object(description: str) -> dict[int | str, dict[str, Any]]:
 
 def generation(description: str) -> dict[int | str, dict[str, Any]]:
     """A success with one object, or with a stream of them."""
-    stream = {"schema": {"type": "string"}}
+    # OpenAPI 3.1 has no words for the events of a stream: a type here would be taken for that of each event.
+    stream = {"schema": {"description": "Server-sent events."}}
     content = {"application/json": _OBJECT, "text/event-stream": stream}
     return {200: {"description": description, "content": content}, **OF_BODIES}
