@@ -49,6 +49,8 @@ VLLM = (
     Row("vllm:prefix_cache_hits_total", "counter", "llgtrt_prefix_cache_hits"),
     Row("vllm:prompt_tokens_total", "counter", "llgtrt_prompt_tokens_total"),
     Row("vllm:generation_tokens_total", "counter", "llgtrt_generation_tokens_total"),
+    Row("vllm:spec_decode_num_draft_tokens_total", "counter", "llgtrt_draft_tokens_total"),
+    Row("vllm:spec_decode_num_accepted_tokens_total", "counter", "llgtrt_accepted_draft_tokens_total"),
     Row("vllm:request_success_total", "counter", "llgtrt_request_success_total"),
     Row("vllm:time_to_first_token_seconds", "histogram", "llgtrt_time_to_first_token_seconds"),
     Row("vllm:time_per_output_token_seconds", "histogram", "llgtrt_inter_token_latency_seconds"),
