@@ -51,7 +51,7 @@ class LlamaCppConfig(Section):
     )
     speculation: bool = Field(
         True,
-        description="Guess at the next tokens where the answer repeats the prompt or itself, and check the guesses in "
-        "the same forward pass. Answers stay the same. How long the guesses are follows from how many came true and "
-        "what a token more costs; where they do not pay there are none.",
+        description="Guess at the next tokens where the answer repeats the prompt or itself, and check the "
+        "guesses in the same forward pass. Answers stay the same. How long the guesses are follows from how "
+        "many came true and what a token more costs; where they do not pay there are none.",
     )
