@@ -43,11 +43,11 @@ ZONE: dict[str, Any] = {
 }
 TIME: Any = {"type": "function", "name": "get_time", "parameters": ZONE, "strict": True}
 SCHEMAS = {tool["name"]: tool["parameters"] for tool in (WEATHER, TIME)}
-DESCRIPTION = json.loads((Path(__file__).parents[1] / "data" / "openai-responses.json").read_text())
+DESCRIPTION = json.loads((Path(__file__).parents[1] / "data" / "openai-openapi-subset.json").read_text())
 EVENT_NAMES = {
     schema["properties"]["type"]["enum"][0]: name
     for name, schema in DESCRIPTION["components"]["schemas"].items()
-    if name.endswith("Event")
+    if name.endswith("Event") and "enum" in schema.get("properties", {}).get("type", {})
 }
 EVENTS: TypeAdapter[Any] = TypeAdapter(ResponseStreamEvent)
 RESPONSE: TypeAdapter[Response] = TypeAdapter(Response)
