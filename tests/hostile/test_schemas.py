@@ -65,15 +65,15 @@ def one_after_another(server: ServerProcess, case: str, schemas: Iterable[tuple[
             statuses.append(response.status_code)
             simple(server)
     overruns = server.metric("llgtrt_grammar_overruns_total")
-    if FULL:
-        # The budget is counted in steps, and ends each long before its time is over.
-        assert overruns == 0
     taken = sum(status != 400 for status in statuses)
     record(
         case,
         f"{len(statuses)} answered, {taken} of them taken; longest {longest[0]:.1f} s "
         f"({longest[1]}); {overruns:.0f} beyond their time",
     )
+    if FULL:
+        # The budget is counted in steps: on a machine that does nothing else it ends each in time.
+        assert overruns == 0
 
 
 def test_each_is_answered_and_the_next_one_too(attacked: ServerProcess) -> None:
