@@ -45,6 +45,7 @@ test: setup ## Run all tests: Rust, then Python
 
 HOSTILE_CORPUS := target/hostile-corpus.jsonl
 $(HOSTILE_CORPUS): rust/llgtrt-schema/tests/corpus/mod.rs rust/llgtrt-schema/examples/hostile_corpus.rs
+	@mkdir -p $(@D)
 	cargo run --release --locked --quiet -p llgtrt-schema --example hostile_corpus > $@
 
 HOSTILE_VENV := .venv-hostile
