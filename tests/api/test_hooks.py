@@ -353,7 +353,7 @@ def test_the_audit_log(start_server: StartServer, tmp_path: Path) -> None:
     ("reference", "message"),
     [
         ("nothing", "no entry point 'nothing' in the group llgtrt.hooks"),
-        ("nowhere.py:Hook", "nowhere.py: no such file (py.hooks)"),
+        ("nowhere.py:Hook", "nowhere.py: no such file"),
         ("no_such_module:Hook", "No module named 'no_such_module'"),
         ("json:Nothing", "json has no Nothing"),
         ("json:dumps", "json:dumps is no class"),

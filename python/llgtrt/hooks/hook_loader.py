@@ -8,14 +8,13 @@ import importlib.metadata
 import importlib.util
 import inspect
 import logging
-import sys
 from pathlib import Path
 from types import ModuleType
 from typing import Any
 
 from llgtrt.config import ConfigError, PyConfig
 
-from .loader import describe_failure
+from .files import describe_failure, run_file
 from .requests import METHODS
 from .runner import HookRunner
 from .user_loop import UserLoop
@@ -45,7 +44,7 @@ def load_hook(reference: str) -> type[Any]:
     if not separator:
         kind = _entry_point(reference)
     else:
-        module = _file(Path(name)) if name.endswith(".py") else _module(name)
+        module = run_file(Path(name), MODULE) if name.endswith(".py") else _module(name)
         kind = getattr(module, class_name, None)
         if kind is None:
             raise ConfigError(f"py.hooks: {name} has no {class_name}")
@@ -112,26 +111,6 @@ def _module(name: str) -> ModuleType:
         return importlib.import_module(name)
     except (Exception, SystemExit) as error:
         raise ConfigError(f"py.hooks: {name}: {type(error).__name__}: {error}") from error
-
-
-def _file(file: Path) -> ModuleType:
-    file = file.absolute()
-    if not file.is_file():
-        raise ConfigError(f"{file}: no such file (py.hooks)")
-    spec = importlib.util.spec_from_file_location(MODULE, file)
-    assert spec is not None
-    assert spec.loader is not None
-    module = importlib.util.module_from_spec(spec)
-    if (folder := str(file.parent)) not in sys.path:
-        sys.path.append(folder)
-    # Dataclasses and pickle look a class's module up here.
-    sys.modules[MODULE] = module
-    try:
-        spec.loader.exec_module(module)
-    except (Exception, SystemExit) as error:
-        del sys.modules[MODULE]
-        raise ConfigError(describe_failure(file, error)) from error
-    return module
 
 
 def _check(kind: Any, reference: str) -> None:

@@ -2,20 +2,14 @@
 
 from __future__ import annotations
 
-import importlib.util
 import inspect
-import logging
-import sys
-import traceback
 from pathlib import Path
 from types import ModuleType
 
 from llgtrt.config import ConfigError
 
-from .errors import ProcessorFailedError
+from .files import run_file
 from .processor import InputProcessor
-
-logger = logging.getLogger("llgtrt.hooks")
 
 MODULE = "llgtrt_input_processor"
 """Name that the file is imported under."""
@@ -29,7 +23,7 @@ def load_processor_class(file: Path) -> type[InputProcessor]:
     Raises:
         ConfigError: the file cannot be run, or has no such class, several, or one of a wrong form.
     """
-    module = _run(file)
+    module = run_file(file, MODULE)
     found = [
         value
         for value in vars(module).values()
@@ -44,25 +38,6 @@ def load_processor_class(file: Path) -> type[InputProcessor]:
         raise ConfigError(f"{file}:{_line(classes[1])}: several input processors: {names}")
     _check(file, classes[0])
     return classes[0]
-
-
-def _run(file: Path) -> ModuleType:
-    file = file.absolute()
-    spec = importlib.util.spec_from_file_location(MODULE, file)
-    if spec is None or spec.loader is None:
-        raise ConfigError(f"{file}: not a Python file")
-    module = importlib.util.module_from_spec(spec)
-    # Last, so that a file beside it does not hide a module of the server.
-    if (folder := str(file.parent)) not in sys.path:
-        sys.path.append(folder)
-    # Dataclasses and pickle look a class's module up here.
-    sys.modules[MODULE] = module
-    try:
-        spec.loader.exec_module(module)
-    except (Exception, SystemExit) as error:
-        del sys.modules[MODULE]
-        raise ConfigError(describe_failure(file, error)) from error
-    return module
 
 
 def _check(file: Path, kind: type[InputProcessor]) -> None:
@@ -108,20 +83,3 @@ def _line(value: object) -> int:
         return inspect.getsourcelines(value)[1]  # type: ignore[arg-type]
     except (OSError, TypeError):
         return 1
-
-
-def describe_failure(file: Path, error: BaseException) -> str:
-    """What went wrong while code of the file ran, with the innermost line of the file."""
-    if isinstance(error, ProcessorFailedError):
-        if error.__cause__ is None:
-            return f"{file}: {error}"
-        error = error.__cause__
-    logger.debug("the input processor failed", exc_info=error)
-    name = str(file.absolute())
-    if isinstance(error, SyntaxError) and error.filename == name:
-        return f"{file}:{error.lineno or 1}: {error.msg}"
-    frames = traceback.extract_tb(error.__traceback__)
-    lines = [frame.lineno for frame in frames if frame.filename == name]
-    line = next((line for line in reversed(lines) if line is not None), 1)
-    text = f": {error}" if str(error) else ""
-    return f"{file}:{line}: {type(error).__name__}{text}"

@@ -10,7 +10,7 @@ from llgtrt.chat import ChatTemplate
 from llgtrt.config import ConfigError, Settings
 from llgtrt.engine import AsyncEngine
 
-from .loader import describe_failure
+from .files import describe_failure
 from .pool import ProcessorPool
 from .processor import InputProcessor, ProcessorContext
 

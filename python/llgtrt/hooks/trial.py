@@ -14,7 +14,8 @@ from llgtrt.config import ConfigError, Settings, native_config
 from llgtrt.engine import AsyncEngine, LlgtrtError
 
 from .errors import InputError, ProcessorFailedError
-from .loader import describe_failure, load_processor_class
+from .files import describe_failure
+from .loader import load_processor_class
 from .prepared import PreparedInput
 from .processor import InputProcessor, InputRequest
 from .start import start_processor

@@ -16,7 +16,7 @@ from pathlib import Path
 from typing import Any
 
 from llgtrt.config import ConfigError, Truss
-from llgtrt.hooks.loader import describe_failure
+from llgtrt.hooks.files import describe_failure
 
 from .definition import Definition
 from .secrets import Secrets
