@@ -22,8 +22,6 @@ namespace llgtrt::repack {
 namespace {
 
 constexpr size_t ALIGNMENT = 64;  // of a tensor: a cache line
-// Bytes of a tile that are used for many rows before the next ones: they stay in the first level cache.
-constexpr int64_t STEP_BYTES = 20 << 10;
 // Bytes of weights that are multiplied with one tile after the other: they stay in the second level cache.
 constexpr int64_t ROWS_BYTES = 256 << 10;
 // Threads that rearrange a tensor, each at least so many bytes.
@@ -164,17 +162,12 @@ class Weights : public ggml::cpu::tensor_traits {
         const int64_t   blocks  = op->src[0]->ne[0] / kernel_.elements;
         const uint8_t * weights = static_cast<const uint8_t *>(op->src[0]->data);
         for (int64_t t = 0; t < tiles.count(); t++) {
-            const int64_t n    = tiles.width(t);
-            const int64_t step = std::max<int64_t>(1, STEP_BYTES / (kernel_.tile * n));
             // A result is contiguous, whatever its shape.
             char * const out = static_cast<char *>(op->data) + tiles.first(t) * op->nb[1];
-            for (int64_t block = 0; block < blocks; block += step) {
-                for (int64_t group = begin; group < end; group++) {
-                    kernel_.multiply(
-                        weights + (group * blocks + block) * kernel_.packed, std::min(step, blocks - block),
-                        tiles[t] + block * kernel_.tile * n, n, out + group * rows_ * sizeof(float), op->nb[1],
-                        block > 0);
-                }
+            for (int64_t group = begin; group < end; group++) {
+                kernel_.multiply(
+                    weights + group * blocks * kernel_.packed, blocks, tiles[t], tiles.width(t),
+                    out + group * rows_ * sizeof(float), op->nb[1]);
             }
         }
     }

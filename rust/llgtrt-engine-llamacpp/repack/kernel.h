@@ -1,7 +1,6 @@
 // Products of packed weights and a tile of activations.
 //
-// The order in which a column's floats are added depends on K alone: it does not matter how many columns a tile has,
-// or in how many steps its blocks are done.
+// The order in which a column's floats are added depends on K alone: it does not matter how many columns a tile has.
 #pragma once
 
 #include "tile.h"
@@ -9,14 +8,14 @@
 namespace llgtrt::repack {
 namespace {
 
-// Adds the products of ROWS rows of `blocks` packed blocks each with a tile of N columns to `sums`, N times ROWS.
+// The products of ROWS rows of `blocks` packed blocks each with a tile of N columns, for each column the rows'.
 template <class Format, class Isa, int N>
 void multiply_blocks(const uint8_t * weights, int64_t blocks, const uint8_t * tile, typename Isa::Floats * sums) {
     using At = Layout<Format, Isa>;
     typename Isa::Floats result[N];
 #pragma GCC unroll 16
     for (int c = 0; c < N; c++) {
-        result[c] = sums[c];
+        result[c] = Isa::zero();
     }
     for (int64_t b = 0; b < blocks; b++, weights += At::SIZE, tile += Tile<Format>::size(N)) {
         typename Isa::Ints u[GROUPS];
@@ -127,15 +126,15 @@ void multiply_superblocks(const uint8_t * weights, int64_t blocks, const uint8_t
     }
 }
 
-// ROWS rows of `blocks` packed blocks each, times a tile of 1 to N columns. Column c's ROWS floats at `out + c *
-// stride` bytes are replaced by the products, or have them added.
+// ROWS rows of `blocks` packed blocks each, times a tile of 1 to N columns. Column c's ROWS floats go to `out + c *
+// stride` bytes.
 template <class Format, class Isa, int N = Isa::COLUMNS>
 void multiply(
-    const uint8_t * weights, int64_t blocks, const uint8_t * tile, int64_t n, char * out, int64_t stride, bool add) {
+    const uint8_t * weights, int64_t blocks, const uint8_t * tile, int64_t n, char * out, int64_t stride) {
     if (n == N) {
         typename Isa::Floats sums[N];
         for (int c = 0; c < N; c++) {
-            sums[c] = add ? Isa::load_floats(out + c * stride) : Isa::zero();
+            sums[c] = Isa::zero();
         }
         if constexpr (SUPER<Format>) {
             multiply_superblocks<Format, Isa, N>(weights, blocks, tile, sums);
@@ -146,7 +145,7 @@ void multiply(
             Isa::store(out + c * stride, sums[c]);
         }
     } else if constexpr (N > 1) {
-        multiply<Format, Isa, N - 1>(weights, blocks, tile, n, out, stride, add);
+        multiply<Format, Isa, N - 1>(weights, blocks, tile, n, out, stride);
     }
 }
 

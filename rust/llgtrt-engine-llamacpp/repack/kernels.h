@@ -19,10 +19,10 @@ struct Kernel {
     void (*pack)(const void * rows, int64_t stride, uint8_t * to);
     // Quantizes `count` blocks, at most `at_once`, of column `c` of a tile of `n`, which begins at `tile`.
     void (*quantize)(const float * from, int64_t count, uint8_t * tile, int64_t c, int64_t n);
-    // `blocks` packed blocks times a tile of `n` columns. The floats of column c at `out + c * stride` bytes, one per
-    // row of the group, are replaced by the products, or have them added.
+    // `blocks` packed blocks times a tile of `n` columns. Column c's floats, one per row of the group, go to `out + c *
+    // stride` bytes.
     void (*multiply)(
-        const uint8_t * weights, int64_t blocks, const uint8_t * tile, int64_t n, char * out, int64_t stride, bool add);
+        const uint8_t * weights, int64_t blocks, const uint8_t * tile, int64_t n, char * out, int64_t stride);
 };
 
 struct Kernels {
