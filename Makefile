@@ -27,9 +27,11 @@ UV_LOCK := $(BIN)/uv pip compile --quiet --universal --python-version 3.10 --gen
 
 CLIENTS := tests/clients
 CLIENTS_DONE := $(CLIENTS)/.venv/.done
+PEERS := target/peers
+PEERS_DONE := $(PEERS)/venv/.done
 NODE_CLIENTS_DONE := $(CLIENTS)/node/node_modules/.done
 
-.PHONY: help setup demo test hostile soak clients lint format bench truth truth-fuzz lock wheel clean
+.PHONY: help setup demo test hostile soak clients lint format bench bench-peers truth truth-fuzz lock wheel clean
 
 help: ## List the commands
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-10s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
@@ -75,6 +77,10 @@ format: $(REQUIREMENTS_DONE) ## Format Rust and Python sources
 bench: setup ## Run the benches and print their tables (about 10 minutes)
 	@scripts/bench.sh
 
+PEERS_OPTIONS ?=
+bench-peers: setup $(PEERS_DONE) ## Compare with llama-server, OpenVINO GenAI and mistral.rs: PEERS_OPTIONS=--quick for some minutes, else an hour
+	@$(BIN)/python benches/peers.py --folder $(PEERS) $(PEERS_OPTIONS)
+
 truth: ## Measure how true answers are to the schemas of SCHEMAS=FILE (JSON lines)
 	cargo run --release --locked -p llgtrt-grammar --example schema_truth -- $(SCHEMAS)
 
@@ -90,6 +96,7 @@ lock: $(REQUIREMENTS_DONE) ## Write requirements/*.txt again, with the newest ve
 	$(UV_LOCK) --upgrade requirements/build.in -c requirements/dev.txt -o requirements/build.txt
 	$(UV_LOCK) --upgrade requirements/clients.in -o requirements/clients.txt
 	$(UV_LOCK) --upgrade requirements/hostile.in -o requirements/hostile.txt
+	$(UV_LOCK) --upgrade requirements/peers.in -o requirements/peers.txt
 	$(UV_LOCK) --upgrade --no-deps requirements/data.in -o requirements/data.txt
 
 wheel: $(REQUIREMENTS_DONE) ## Build a wheel and an sdist into dist/
@@ -109,6 +116,12 @@ $(REQUIREMENTS_DONE): $(BIN)/python requirements/dev.txt requirements/data.txt
 	@$(BIN)/python -m pip install --quiet --disable-pip-version-check --require-hashes -r requirements/dev.txt
 	@$(BIN)/python -m pip install --quiet --disable-pip-version-check --require-hashes --no-deps \
 		-r requirements/data.txt
+	@touch $@
+
+$(PEERS_DONE): $(REQUIREMENTS_DONE) requirements/peers.txt
+	@echo "Installing the peers (about 350 MB)"
+	@rm -rf $(PEERS)/venv && $(PYTHON) -m venv $(PEERS)/venv
+	@$(BIN)/uv pip install --quiet --python $(PEERS)/venv/bin/python --require-hashes -r requirements/peers.txt
 	@touch $@
 
 $(CLIENTS_DONE): $(REQUIREMENTS_DONE) requirements/clients.txt

@@ -110,10 +110,10 @@ class Side:
             self.process.wait()
 
 
-def llgtrt_side(model: Path, slots: int, threads: int, folder: Path) -> Side:
+def llgtrt_side(model: Path, slots: int, threads: int, folder: Path, context: int = CONTEXT_TOKENS) -> Side:
     config = folder / f"llgtrt-{slots}.json5"
     options = {
-        "runtime": {"max_batch_size": slots, "max_seq_len": CONTEXT_TOKENS},
+        "runtime": {"max_batch_size": slots, "max_seq_len": context},
         "llamacpp": {"threads": threads, "batch_threads": threads},
     }
     config.write_text(json.dumps(options))
@@ -123,9 +123,9 @@ def llgtrt_side(model: Path, slots: int, threads: int, folder: Path) -> Side:
     return Side("llgtrt", command, port, "/v1/health/ready")
 
 
-def llama_side(model: Path, slots: int, threads: int) -> Side:
+def llama_side(model: Path, slots: int, threads: int, context: int = CONTEXT_TOKENS) -> Side:
     port = free_port()
-    options = {"model": model, "port": port, "threads": threads, "slots": slots, "context": CONTEXT_TOKENS}
+    options = {"model": model, "port": port, "threads": threads, "slots": slots, "context": context}
     command = [sys.executable, str(HERE / "llama_server.py")]
     for name, value in options.items():
         command += [f"--{name}", str(value)]
