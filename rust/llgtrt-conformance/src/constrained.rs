@@ -77,6 +77,42 @@ pub(crate) fn masks_are_honoured(fixture: &dyn Fixture) -> Result<(), String> {
     Ok(())
 }
 
+pub(crate) fn the_removed_mass_is_measured(fixture: &dyn Fixture) -> Result<(), String> {
+    let mut run = Constrained::new(fixture, |t| {
+        let one =
+            Plan { allowed: t[..1].to_vec(), forced: [(2, t[4..6].to_vec())].into(), ..Plan::default() };
+        let several = Plan { allowed: t[..8].to_vec(), ..Plan::default() };
+        vec![one.clone(), several.clone(), several, one]
+    });
+    for (id, logprobs, removed_mass) in
+        [(1, Some(0), true), (2, None, true), (3, Some(0), false), (4, None, true), (10, None, true)]
+    {
+        let mut spec = run.driver.spec(id);
+        spec.constrained = id != 10;
+        (spec.sampling.logprobs, spec.sampling.removed_mass) = (logprobs, removed_mass);
+        run.driver.submit(spec)?;
+    }
+    run.finish()?;
+    let masses = |id: u64| run.driver.record(id).outputs.iter().map(|output| output.removed_mass);
+    // Where one token is left, all of the probability but its own is gone; of forced ones as well.
+    for output in &run.driver.record(1).outputs {
+        let own = output.logprobs.as_ref().map_or(f32::NAN, |entry| entry.logprob.exp());
+        let close = output.removed_mass.is_some_and(|mass| (mass + own - 1.0).abs() < 0.02);
+        ensure(close, || format!("removed {:?} beside a token of {own}", output.removed_mass))?;
+    }
+    for (id, sampled) in [(2, 8), (4, 6)] {
+        let fast = run.driver.engine.capabilities().fast_forward;
+        let wanted = if fast { sampled } else { 8 };
+        let known: Vec<f32> = masses(id).flatten().collect();
+        ensure(known.len() == wanted && known.iter().all(|mass| (0.0..=1.0).contains(mass)), || {
+            format!("sequence {id} sampled {wanted} tokens and measured {known:?}")
+        })?;
+    }
+    ensure(masses(3).all(|mass| mass.is_none()), || "a removed mass that nobody asked for".to_owned())?;
+    let free: Vec<_> = masses(10).collect();
+    ensure(free.iter().all(|mass| *mass == Some(0.0)), || format!("free text lost {free:?}"))
+}
+
 pub(crate) fn forced_runs_are_appended(fixture: &dyn Fixture) -> Result<(), String> {
     let mut run = Constrained::new(fixture, |t| {
         let forced = [(0, t[4..7].to_vec()), (4, t[7..9].to_vec()), (8, vec![t[9]])];

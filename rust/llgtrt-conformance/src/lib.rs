@@ -85,6 +85,7 @@ const CHECKS: &[(&str, Check)] = checks! {
         prompt_logprobs_cover_the_prompt;
     constrained:
         masks_are_honoured,
+        the_removed_mass_is_measured,
         forced_runs_are_appended,
         a_forced_run_stops_at_max_tokens,
         a_complete_grammar_ends_the_sequence,

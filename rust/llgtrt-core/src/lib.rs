@@ -8,6 +8,7 @@ pub mod error;
 pub mod grammar;
 pub mod mask;
 pub mod options;
+pub mod receipt;
 pub mod sampler;
 pub mod sampling;
 pub mod sequence;
@@ -22,6 +23,7 @@ pub use options::{
     Adapter, ElementType, EncoderInput, ExtraSampling, HostTensor, LoadWeights, Mrope, PromptTable,
     RequestOptions, Retention,
 };
+pub use receipt::{Enforcement, MassSum, Receipt, RemovedMass, StopStrings};
 pub use sampler::{Sampled, Sampler, token_logprobs};
 pub use sampling::SamplingParams;
 pub use sequence::{SequenceId, SequenceSpec, TokenId};

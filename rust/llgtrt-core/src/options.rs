@@ -169,9 +169,6 @@ pub struct RequestOptions {
     pub beam_width: Option<u32>,
     /// Lookahead decoding: window, n-gram and verification set.
     pub lookahead: Option<[u32; 3]>,
-    /// Report with each token's log-probabilities, which have to be asked for, how much probability the mask had
-    /// removed.
-    pub report_removed_mass: bool,
 }
 
 impl RequestOptions {
@@ -194,7 +191,6 @@ impl RequestOptions {
             decode_retention,
             beam_width,
             lookahead,
-            report_removed_mass,
         } = self;
         let fields = [
             ("lora_model", adapter.is_some()),
@@ -214,7 +210,6 @@ impl RequestOptions {
             ("kv_cache_retention", decode_retention.is_some()),
             ("beam_width", beam_width.is_some()),
             ("lookahead_config", lookahead.is_some()),
-            ("return_removed_mass", *report_removed_mass),
         ];
         fields.into_iter().find_map(|(name, asked)| asked.then_some(name))
     }
@@ -271,9 +266,7 @@ mod tests {
     #[test]
     fn what_is_asked_for_has_a_name() {
         assert_eq!(RequestOptions::default().asks_for(), None);
-        let options = RequestOptions { report_removed_mass: true, ..RequestOptions::default() };
-        assert_eq!(options.asks_for(), Some("return_removed_mass"));
-        let options = RequestOptions { cache_salt: Some(0), ..options };
+        let options = RequestOptions { cache_salt: Some(0), ..RequestOptions::default() };
         assert_eq!(options.asks_for(), Some("cache_salt"));
     }
 

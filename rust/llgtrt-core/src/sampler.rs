@@ -34,6 +34,9 @@ const MIN_TEMPERATURE: f32 = 1e-5;
 pub struct Sampled {
     /// The token.
     pub token: TokenId,
+    /// Probability that the mask took away, 0 without a mask; present if [`SamplingParams::removed_mass`] asks for
+    /// it.
+    pub removed_mass: Option<f32>,
     /// Present if [`SamplingParams::logprobs`] asks for it.
     pub logprobs: Option<Box<TokenLogprobs>>,
 }
@@ -41,7 +44,7 @@ pub struct Sampled {
 /// The sampler of one sequence.
 ///
 /// A row goes through these stages, each defined as in vLLM:
-/// 1. log-softmax of the raw row, for log-probabilities;
+/// 1. log-softmax of the raw row, for log-probabilities and for the mass that the mask removes;
 /// 2. `logit_bias`, then the repetition penalty (prompt and answer), then the frequency and presence
 ///    penalties (answer);
 /// 3. bans: every end token before `min_tokens`, end-of-sequence tokens with `ignore_eos`; a ban that would
@@ -81,7 +84,7 @@ struct RowLogprobs {
 impl RowLogprobs {
     fn of(self, logits: &[f32], token: TokenId) -> TokenLogprobs {
         let logit = logits.get(token as usize).copied().unwrap_or(f32::NEG_INFINITY);
-        TokenLogprobs { logprob: logit - self.log_sum, top: self.top, removed_mass: None }
+        TokenLogprobs { logprob: logit - self.log_sum, top: self.top }
     }
 }
 
@@ -105,7 +108,7 @@ impl Sampler {
     }
 
     /// Draws a token from `logits`, among those whose bit is set in `mask`, and records it.
-    /// With a mask only the logits of allowed tokens are looked at (all of them, with logprobs).
+    /// With a mask only the logits of allowed tokens are looked at (all of them, with logprobs or the removed mass).
     ///
     /// # Errors
     /// [`ErrorKind::NotFinite`]: the row holds NaN or plus infinity, or no candidate is finite.
@@ -116,10 +119,19 @@ impl Sampler {
                 Some(count) => Some(row_logprobs(scratch, logits, count as usize)?),
                 None => None,
             };
+            let removed_mass = match mask {
+                _ if !self.params.removed_mass => None,
+                None => Some(0.0),
+                Some(mask) => {
+                    let known = logprobs.as_ref().map(|row| row.log_sum);
+                    Some(removed_mass(&mut scratch.row, logits, mask, known)?)
+                }
+            };
             let peak = self.prepare(&mut scratch.row, logits, mask)?;
             let token = self.choose(scratch, logits, peak);
             self.accept(token);
-            Ok(Sampled { token, logprobs: logprobs.map(|row| Box::new(row.of(logits, token))) })
+            let logprobs = logprobs.map(|row| Box::new(row.of(logits, token)));
+            Ok(Sampled { token, removed_mass, logprobs })
         })
     }
 
@@ -202,8 +214,29 @@ pub fn token_logprobs(logits: &[f32], token: TokenId, count: usize) -> Result<To
 fn row_logprobs(scratch: &mut Scratch, logits: &[f32], count: usize) -> Result<RowLogprobs, Error> {
     let Scratch { row, candidates } = scratch;
     row.load(logits, None);
-    let peak = row.find_peak(logits)?;
-    let log_sum = peak.max + row.sum(logits, peak, 1.0, Cutoff::NONE).ln() as f32;
+    let log_sum = log_sum(row, logits)?;
     let top = candidates.top(row, logits, count).map(|(token, logit)| (token, logit - log_sum)).collect();
     Ok(RowLogprobs { log_sum, top })
+}
+
+/// Logarithm of the sum of the exponentials of what was loaded.
+fn log_sum(row: &mut Row, logits: &[f32]) -> Result<f32, Error> {
+    let peak = row.find_peak(logits)?;
+    Ok(peak.max + row.sum(logits, peak, 1.0, Cutoff::NONE).ln() as f32)
+}
+
+/// Probability in the raw row of the tokens that the mask excludes. `all` is the logarithm of the row's sum, where
+/// it is known.
+fn removed_mass(row: &mut Row, logits: &[f32], mask: &[u32], all: Option<f32>) -> Result<f32, Error> {
+    let all = match all {
+        Some(all) => all,
+        None => {
+            row.load(logits, None);
+            log_sum(row, logits)?
+        }
+    };
+    row.load(logits, Some(mask));
+    let allowed = log_sum(row, logits)?;
+    // Rounding may make the part larger than the whole.
+    Ok((1.0 - (allowed - all).exp()).clamp(0.0, 1.0))
 }

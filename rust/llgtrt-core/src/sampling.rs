@@ -27,6 +27,8 @@ pub struct SamplingParams {
     pub seed: u64,
     /// `Some(n)` reports the chosen token's log-probability and the n most likely alternatives.
     pub logprobs: Option<u32>,
+    /// Report of each sampled token how much probability the mask had removed; takes a sum over the whole row.
+    pub removed_mass: bool,
     /// No end-of-sequence or stop token before this many tokens.
     pub min_tokens: u32,
     /// Never finish on the vocabulary's end-of-sequence tokens.
@@ -46,6 +48,7 @@ impl Default for SamplingParams {
             logit_bias: Vec::new(),
             seed: 0,
             logprobs: None,
+            removed_mass: false,
             min_tokens: 0,
             ignore_eos: false,
         }

@@ -37,9 +37,6 @@ pub struct TokenLogprobs {
     pub logprob: f32,
     /// The most likely tokens, best first.
     pub top: Vec<(TokenId, f32)>,
-    /// Probability, in the same distribution, of the tokens that the mask had removed, where
-    /// [`RequestOptions::report_removed_mass`](crate::RequestOptions::report_removed_mass) asked for it.
-    pub removed_mass: Option<f32>,
 }
 
 /// One generated token.
@@ -49,6 +46,10 @@ pub struct TokenOutput {
     pub token: TokenId,
     /// Forced by the grammar rather than sampled.
     pub forced: bool,
+    /// Probability, in the distribution of [`TokenLogprobs`], of the tokens that the mask had removed, where
+    /// [`SamplingParams::removed_mass`](crate::SamplingParams::removed_mass) asked for it. Of a forced token only
+    /// where its logits were computed.
+    pub removed_mass: Option<f32>,
     /// Present if the request asked for it.
     pub logprobs: Option<Box<TokenLogprobs>>,
 }
@@ -153,7 +154,7 @@ mod tests {
 
     #[test]
     fn tokens_belong_to_the_output_begun_last() {
-        let token = |token| TokenOutput { token, forced: false, logprobs: None };
+        let token = |token| TokenOutput { token, forced: false, removed_mass: None, logprobs: None };
         let mut batch = StepBatch::default();
         batch.begin(SequenceId(1));
         batch.push_token(token(7));

@@ -63,7 +63,7 @@ impl LlamaCppEngine {
                 None => Err(Error::internal("llama.cpp computed no logits")),
             };
             match sampled {
-                Ok(sampled) => sequence.append_sampled(sampled.token, sampled.logprobs, &self.eos, end),
+                Ok(sampled) => sequence.append_sampled(sampled, &self.eos, end),
                 Err(error) => sequence.closing = Some(Finish::Failed(error)),
             }
         }

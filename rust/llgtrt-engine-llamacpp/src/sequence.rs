@@ -2,7 +2,7 @@
 //! engine.
 
 use crate::draft::Drafter;
-use llgtrt_core::sampler::Sampler;
+use llgtrt_core::sampler::{Sampled, Sampler};
 use llgtrt_core::{AdvanceState, Finish, SequenceSpec, StopCause, TokenId, TokenLogprobs, TokenOutput};
 
 /// A sequence that holds a slot. Its tokens are the prompt, then the generated ones; the slot knows how many
@@ -161,16 +161,11 @@ impl Sequence {
     }
 
     /// Adds a token that the sampler drew.
-    pub(crate) fn append_sampled(
-        &mut self,
-        token: TokenId,
-        logprobs: Option<Box<TokenLogprobs>>,
-        eos: &[TokenId],
-        context: usize,
-    ) {
+    pub(crate) fn append_sampled(&mut self, sampled: Sampled, eos: &[TokenId], context: usize) {
         debug_assert_eq!(self.reported, self.generated.len(), "forced tokens are reported before sampling");
+        let Sampled { token, removed_mass, logprobs } = sampled;
         self.append(token, eos, context);
-        self.outbox.push(TokenOutput { token, forced: false, logprobs });
+        self.outbox.push(TokenOutput { token, forced: false, removed_mass, logprobs });
         self.reported = self.generated.len();
         // At its end, too: the grammar may be complete right there, or may not let it end like this.
         self.unseen = self.spec.constrained;
@@ -230,6 +225,7 @@ impl Sequence {
             self.outbox.extend(self.generated[self.reported..].iter().map(|&token| TokenOutput {
                 token,
                 forced: true,
+                removed_mass: None,
                 logprobs: None,
             }));
             self.reported = self.generated.len();
@@ -243,7 +239,10 @@ impl Sequence {
             && let Some(&token) = self.generated.get(index)
         {
             let logprobs = self.sampler.logprobs_of(logits, token);
-            self.outbox.push(TokenOutput { token, forced: true, logprobs });
+            // The mask had allowed nothing else.
+            let wanted = logprobs.as_ref().filter(|_| self.spec.sampling.removed_mass);
+            let removed_mass = wanted.map(|own| (1.0 - own.logprob.exp()).clamp(0.0, 1.0));
+            self.outbox.push(TokenOutput { token, forced: true, removed_mass, logprobs });
             self.reported += 1;
         }
     }
@@ -284,6 +283,10 @@ mod tests {
         Sequence::new(spec, EOS, 0, 0)
     }
 
+    fn sampled(token: TokenId) -> Sampled {
+        Sampled { token, removed_mass: None, logprobs: None }
+    }
+
     #[test]
     fn a_forced_run_is_cut_at_its_end() {
         let mut sequence = sequence(3, SamplingParams::default());
@@ -309,24 +312,24 @@ mod tests {
         let mut sequence = sequence(9, SamplingParams::default());
         sequence.started = true;
         for token in [11, 12, 13, 2] {
-            sequence.append_sampled(token, None, EOS, 100);
+            sequence.append_sampled(sampled(token), EOS, 100);
         }
         assert_eq!(sequence.closing, Some(Finish::Stop(StopCause::EndOfSequence)));
         assert!(sequence.unseen);
         sequence.follow(&[], &AdvanceState::Retract { keep: 3 }, EOS, 100);
         assert_eq!((sequence.closing.clone(), sequence.retract_to), (None, None));
         assert_eq!(sequence.outbox.drain(..).map(|t| t.token).collect::<Vec<_>>(), [11, 12, 13]);
-        sequence.append_sampled(14, None, EOS, 100);
+        sequence.append_sampled(sampled(14), EOS, 100);
         sequence.follow(&[], &AdvanceState::Retract { keep: 1 }, EOS, 100);
         assert_eq!((sequence.retract_to, sequence.outbox.len()), (Some(1), 0));
-        sequence.append_sampled(15, None, EOS, 100);
+        sequence.append_sampled(sampled(15), EOS, 100);
         assert_eq!((&sequence.generated[..], sequence.outbox.len()), (&[11, 15][..], 1));
     }
 
     #[test]
     fn an_end_that_the_grammar_refuses_is_a_failure() {
         let mut sequence = sequence(9, SamplingParams::default());
-        sequence.append_sampled(2, None, EOS, 100);
+        sequence.append_sampled(sampled(2), EOS, 100);
         sequence.follow(&[], &AdvanceState::Failed(llgtrt_core::Error::internal("no")), EOS, 100);
         assert!(matches!(sequence.closing, Some(Finish::Failed(_))) && sequence.is_done());
     }
@@ -352,16 +355,16 @@ mod tests {
         let params = SamplingParams { min_tokens: 1, ..SamplingParams::default() };
         let mut early = sequence(8, params);
         early.spec.constrained = false;
-        early.append_sampled(2, None, EOS, 100);
+        early.append_sampled(sampled(2), EOS, 100);
         assert_eq!(early.closing, None);
-        early.append_sampled(2, None, EOS, 100);
+        early.append_sampled(sampled(2), EOS, 100);
         assert_eq!(early.closing, Some(Finish::Stop(StopCause::EndOfSequence)));
         let params = SamplingParams { ignore_eos: true, ..SamplingParams::default() };
         let mut ignoring = sequence(8, params);
         ignoring.spec.constrained = false;
-        ignoring.append_sampled(2, None, EOS, 100);
+        ignoring.append_sampled(sampled(2), EOS, 100);
         assert_eq!(ignoring.closing, None);
-        ignoring.append_sampled(4, None, EOS, 5);
+        ignoring.append_sampled(sampled(4), EOS, 5);
         assert_eq!(ignoring.closing, Some(Finish::Length));
     }
 }

@@ -201,7 +201,7 @@ impl SimEngine {
                 continue;
             }
             if let Some(token) = self.voice.next(sequence, vocabulary, mask) {
-                sequence.push_sampled(token, vocabulary);
+                sequence.push_sampled(token, mask, vocabulary);
             } else {
                 let error = Error::new(ErrorKind::Grammar, "the mask allows no token");
                 sequence.finish = Some(Finish::Failed(error));

@@ -8,7 +8,7 @@ use llgtrt_core::{
 };
 
 use crate::hash::mix;
-use crate::logprobs;
+use crate::logprobs::{self, Choice};
 
 /// A sequence with or without a slot.
 pub(crate) struct Sequence {
@@ -25,6 +25,8 @@ pub(crate) struct Sequence {
     /// Tokens reported so far, and which of the others was sampled.
     reported: usize,
     sampled: Option<usize>,
+    /// The mass that the mask had removed from that one, if asked for.
+    removed_mass: Option<f32>,
     first_reported: bool,
     /// Tokens that the grammar knows of.
     advanced: Option<usize>,
@@ -50,6 +52,7 @@ impl Sequence {
             cached: 0,
             reported: 0,
             sampled: None,
+            removed_mass: None,
             first_reported: false,
             advanced: None,
             certain: None,
@@ -93,9 +96,13 @@ impl Sequence {
         (self.spec.prompt.len() + self.tokens.len()) as u64
     }
 
-    /// Appends a sampled token.
-    pub(crate) fn push_sampled(&mut self, token: TokenId, vocabulary: &Vocabulary) {
+    /// Appends a token that was sampled under a mask, if it was under one.
+    pub(crate) fn push_sampled(&mut self, token: TokenId, mask: Option<&[u32]>, vocabulary: &Vocabulary) {
         self.sampled = Some(self.tokens.len());
+        self.removed_mass = self.spec.sampling.removed_mass.then(|| {
+            let hash = mix(self.key, self.tokens.len() as u64);
+            logprobs::removed_mass(hash, mask.map_or(Choice::Free, Choice::Masked), vocabulary)
+        });
         self.push(token, vocabulary);
         // A grammar may be complete exactly at the limit: its answer comes first.
         if self.finish.is_none() && !self.spec.constrained && self.tokens.len() >= self.limit {
@@ -190,10 +197,20 @@ impl Sequence {
         output.certain = self.certain;
         for position in self.reported..self.tokens.len() {
             let token = self.tokens[position];
-            let logprobs = self.spec.sampling.logprobs.map(|count| {
-                Box::new(logprobs::of_token(mix(self.key, position as u64), token, count, vocabulary))
-            });
-            batch.push_token(TokenOutput { token, forced: self.sampled != Some(position), logprobs });
+            let hash = mix(self.key, position as u64);
+            let sampling = &self.spec.sampling;
+            let logprobs =
+                sampling.logprobs.map(|count| Box::new(logprobs::of_token(hash, token, count, vocabulary)));
+            let forced = self.sampled != Some(position);
+            // As in engines with a model: the logits of forced tokens are there with log-probabilities only.
+            let removed_mass = match (forced, &logprobs) {
+                (false, _) => self.removed_mass,
+                (true, Some(_)) if sampling.removed_mass => {
+                    Some(logprobs::removed_mass(hash, Choice::Forced, vocabulary))
+                }
+                (true, _) => None,
+            };
+            batch.push_token(TokenOutput { token, forced, removed_mass, logprobs });
         }
         self.reported = self.tokens.len();
         self.sampled = None;

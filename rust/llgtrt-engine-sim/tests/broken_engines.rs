@@ -30,6 +30,7 @@ enum Defect {
     StopIsLength,
     AlwaysBusy,
     EndWhateverTheGrammarSays,
+    RemovedMassOfOne,
 }
 
 struct Broken {
@@ -84,7 +85,9 @@ impl Engine for Broken {
             let lost = usize::from(self.defect == Defect::LoseOneToken && output.finish.is_some());
             for token in &tokens[..tokens.len().saturating_sub(lost)] {
                 let forced = token.forced && self.defect != Defect::ForgetForced;
-                batch.push_token(TokenOutput { forced, ..token.clone() });
+                let certain = |mass| if self.defect == Defect::RemovedMassOfOne { 1.0 } else { mass };
+                let removed_mass = token.removed_mass.map(certain);
+                batch.push_token(TokenOutput { forced, removed_mass, ..token.clone() });
             }
             if let Some(finish) = &output.finish {
                 let finish = match (self.defect, finish) {
@@ -171,6 +174,7 @@ fn every_defect_is_found() {
         (Defect::FailTheNeighbour, "a_failed_grammar_ends_only_its_own_sequence"),
         (Defect::StopIsLength, "a_stop_token_is_reported_last"),
         (Defect::AlwaysBusy, "every_sequence_finishes_once"),
+        (Defect::RemovedMassOfOne, "the_removed_mass_is_measured"),
         (Defect::EndWhateverTheGrammarSays, "an_end_that_the_grammar_refuses_is_a_failure"),
     ];
     for (defect, check) in cases {

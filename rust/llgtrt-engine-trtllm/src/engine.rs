@@ -207,6 +207,7 @@ impl TrtllmEngine {
             Ok(adapter) if adapter.weights.is_some() => adapter,
             _ => return false,
         };
+        let _within = self.live.get(&request_id).map(|live| live.span.clone().entered());
         tracing::info!(adapter = adapter.adapter.name, "LoRA weights are sent again");
         let Some(live) = self.retire(request_id, true) else { return false };
         let id = live.spec.id;

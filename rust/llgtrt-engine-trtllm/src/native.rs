@@ -136,7 +136,7 @@ impl Native {
         let outcome = unsafe { (self.library.cancel)(self.handle, request_id) };
         if let Err(error) = self.check(outcome) {
             // Its responses are ignored from here on; it runs to its end.
-            tracing::warn!(?error, request_id, "TensorRT-LLM did not cancel a request");
+            tracing::warn!(?error, executor_id = request_id, "TensorRT-LLM did not cancel a request");
         }
     }
 

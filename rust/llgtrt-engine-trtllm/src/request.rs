@@ -53,7 +53,7 @@ pub(crate) fn slot(spec: &SequenceSpec, options: &RequestOptions, shape: &Shape<
         end_token: ends.first().copied().unwrap_or(0),
         temperature: if in_kernel { sampling.temperature } else { 0.0 },
         min_p: if in_kernel { sampling.min_p } else { 0.0 },
-        report_removed_mass: options.report_removed_mass,
+        report_removed_mass: sampling.removed_mass,
         keep_logits: sampling.logprobs.is_some(),
         verdict: None,
     };

@@ -30,6 +30,8 @@ pub(crate) struct Live {
     pub(crate) retried: bool,
     /// The executor has answered: it has a place in the batch.
     pub(crate) started: bool,
+    /// Lines of the log belong to the request that it came with.
+    pub(crate) span: tracing::Span,
     tokens: Vec<TokenId>,
     first_reported: bool,
 }
@@ -63,6 +65,7 @@ impl Live {
             slot,
             retried: false,
             started: false,
+            span: tracing::Span::current(),
             tokens: Vec::new(),
             first_reported: false,
         }
@@ -81,6 +84,7 @@ impl Live {
         reader: &mut Reader<'_>,
         batch: &mut StepBatch,
     ) -> Progress {
+        let _within = self.span.clone().entered();
         if !self.started {
             self.started = true;
             batch.start(self.spec.id);
@@ -145,28 +149,30 @@ impl Live {
     }
 
     fn push(&mut self, token: TokenId, reader: &mut Reader<'_>, batch: &mut StepBatch) -> Result<(), Error> {
-        let logprobs = self.logprobs(token, reader)?;
+        let (removed_mass, logprobs) = self.measured(token, reader)?;
         self.tokens.push(token);
-        batch.push_token(TokenOutput { token, forced: false, logprobs });
+        batch.push_token(TokenOutput { token, forced: false, removed_mass, logprobs });
         Ok(())
     }
 
-    /// From the row that the model made, before masks, biases and temperature.
-    fn logprobs(
+    /// What was asked of the row that the model made, before masks, biases and temperature: the mass that the mask
+    /// removed, and the token's log-probabilities.
+    fn measured(
         &mut self,
         token: TokenId,
         reader: &mut Reader<'_>,
-    ) -> Result<Option<Box<TokenLogprobs>>, Error> {
-        let Some(count) = self.spec.sampling.logprobs else { return Ok(None) };
+    ) -> Result<(Option<f32>, Option<Box<TokenLogprobs>>), Error> {
+        let sampling = &self.spec.sampling;
+        if sampling.logprobs.is_none() && !sampling.removed_mass {
+            return Ok((None, None));
+        }
         let position = self.spec.prompt.len() + self.tokens.len();
         let result = reader.native.row_result(self.request_id, position).unwrap_or_default();
+        let removed_mass = result.removed_mass.filter(|_| sampling.removed_mass);
+        let Some(count) = sampling.logprobs else { return Ok((removed_mass, None)) };
         let row = result.logits.ok_or_else(|| Error::internal("a token came without its logits"))?;
         let row = &row.values[..reader.vocab_size.min(row.values.len())];
-        let mut logprobs = token_logprobs(row, token, count as usize)?;
-        if self.options.report_removed_mass {
-            logprobs.removed_mass = Some(result.removed_mass.unwrap_or(f32::NAN));
-        }
-        Ok(Some(Box::new(logprobs)))
+        Ok((removed_mass, Some(Box::new(token_logprobs(row, token, count as usize)?))))
     }
 
     fn prompt_logprobs(

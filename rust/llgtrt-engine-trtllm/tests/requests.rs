@@ -170,15 +170,14 @@ impl MaskSource for Even {
 fn the_removed_probability_is_reported_per_token() {
     let dir = EngineDir::new("");
     let mut engine = dir.engine(Arc::new(Even));
-    let options = RequestOptions { report_removed_mass: true, ..RequestOptions::default() };
     let free = spec(2, "hello", 3);
-    let sampling = SamplingParams { logprobs: Some(0), ..free.sampling.clone() };
+    let sampling = SamplingParams { removed_mass: true, ..free.sampling.clone() };
     let constrained = SequenceSpec { constrained: true, sampling: sampling.clone(), ..spec(1, "hello", 7) };
-    engine.submit(with(constrained, options.clone())).unwrap();
-    engine.submit(with(SequenceSpec { sampling, ..free }, options)).unwrap();
+    engine.submit(constrained).unwrap();
+    engine.submit(SequenceSpec { sampling, ..free }).unwrap();
     let records = finish(&mut engine, &[1, 2]);
     assert!(records[0].tokens().iter().all(|token| token % 2 == 0));
-    let mass = |output: &TokenOutput| output.logprobs.as_ref().unwrap().removed_mass.unwrap();
+    let mass = |output: &TokenOutput| output.removed_mass.unwrap();
     let masses = [0, 1].map(|index: usize| records[index].outputs.iter().map(mass).collect::<Vec<_>>());
     assert_eq!((masses[0].len(), masses[1].len()), (7, 3));
     // About half of 257 tokens of a hash.

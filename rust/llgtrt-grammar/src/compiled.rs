@@ -4,8 +4,10 @@
 
 use std::sync::atomic::Ordering;
 use std::sync::{Arc, OnceLock, Weak};
+use std::time::Duration;
 
 use llgtrt_core::{Error, Result, TokenId};
+use llgtrt_schema::{Rule, path};
 use llguidance::{CancellationHandle, Matcher, ParserFactory};
 use parking_lot::Mutex;
 use toktrie::SimpleVob;
@@ -13,7 +15,7 @@ use toktrie::SimpleVob;
 use crate::EndCheck;
 use crate::GrammarConfig;
 use crate::TokenEnv;
-use crate::admission::{Admitted, Clues, Refusal};
+use crate::admission::{Admitted, Clues, Notes, Refusal};
 use crate::cache::Account;
 use crate::lexer_guard::create_parser;
 use crate::text::{first_line, grammar_error};
@@ -39,6 +41,43 @@ const MAX_PROBES: usize = 200;
 #[derive(Clone)]
 pub struct CompiledGrammar {
     inner: Arc<Inner>,
+    /// Of the request's own text: others whose meaning is the same share the grammar.
+    facts: Arc<GrammarFacts>,
+    cached: bool,
+}
+
+/// What became of a grammar's text on its way, for the receipts of answers.
+#[derive(Debug, Clone, Default, PartialEq)]
+pub struct GrammarFacts {
+    /// Rules by which answers may lack what the standard allows, each once.
+    pub narrowing: Vec<&'static str>,
+    /// Paths of the keywords that the grammar does not hold.
+    pub residual: Vec<String>,
+    /// From the text to the first mask.
+    pub compile_time: Duration,
+}
+
+impl GrammarFacts {
+    pub(crate) fn new(notes: &Notes, compile_time: Duration) -> Self {
+        let mut narrowing: Vec<&'static str> = Vec::new();
+        for used in &notes.rules {
+            if Rule::narrows(used.rule) && !narrowing.contains(&used.rule) {
+                narrowing.push(used.rule);
+            }
+        }
+        let mut residual: Vec<String> = Vec::new();
+        for left in &notes.residual {
+            let mut path = left.path.clone();
+            if !left.keyword.is_empty() {
+                path::push_key(&mut path, &left.keyword);
+            }
+            // One keyword may be left open for several places of an answer.
+            if !residual.contains(&path) {
+                residual.push(path);
+            }
+        }
+        Self { narrowing, residual, compile_time }
+    }
 }
 
 /// A grammar that is gone when nobody else holds it.
@@ -47,8 +86,9 @@ pub(crate) struct WeakGrammar {
 }
 
 impl WeakGrammar {
+    /// The grammar, for another text of the same meaning.
     pub(crate) fn upgrade(&self) -> Option<CompiledGrammar> {
-        self.inner.upgrade().map(|inner| CompiledGrammar { inner })
+        self.inner.upgrade().map(CompiledGrammar::bare)
     }
 }
 
@@ -98,6 +138,28 @@ impl std::fmt::Debug for CompiledGrammar {
 }
 
 impl CompiledGrammar {
+    fn bare(inner: Arc<Inner>) -> Self {
+        Self { inner, facts: Arc::default(), cached: false }
+    }
+
+    pub(crate) fn with_facts(self, facts: GrammarFacts) -> Self {
+        Self { facts: Arc::new(facts), ..self }
+    }
+
+    pub(crate) fn from_cache(&self) -> Self {
+        Self { cached: true, ..self.clone() }
+    }
+
+    /// What became of the text.
+    pub fn facts(&self) -> &GrammarFacts {
+        &self.facts
+    }
+
+    /// Whether it was compiled before it was asked for.
+    pub fn is_cached(&self) -> bool {
+        self.cached
+    }
+
     /// The kind of the specification, such as `json_schema`.
     pub fn kind(&self) -> &'static str {
         self.inner.kind
@@ -290,7 +352,7 @@ pub(crate) fn build(
         warnings,
         verification,
     };
-    Ok(CompiledGrammar { inner: Arc::new(inner) })
+    Ok(CompiledGrammar::bare(Arc::new(inner)))
 }
 
 fn allows_only_eos(mask: &SimpleVob, env: &TokenEnv) -> bool {

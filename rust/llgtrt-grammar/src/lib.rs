@@ -30,12 +30,12 @@ mod verify;
 mod way_out;
 
 pub use big_stack::{on_big_stack_thread, spawn_big_stack};
-pub use compiled::CompiledGrammar;
+pub use compiled::{CompiledGrammar, GrammarFacts};
 pub use compiler::GrammarCompiler;
 pub use config::{DEFAULT_WHITESPACE_PATTERN, GrammarConfig, GrammarLimits, Residual};
 pub use ends::EndCheck;
 pub use instance::{Instance, Judgement, judge};
-pub use pool::MaskPool;
+pub use pool::{MaskPool, Tally};
 pub use report::{Problem, Report, ReportRequest, ResidualConstraint, RuleCount, Verdict};
 pub use slot::TokenLimit;
 pub use token_env::TokenEnv;

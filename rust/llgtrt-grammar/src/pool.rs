@@ -5,11 +5,13 @@
 //! so that they are computed while the forward pass runs; [`fill`](MaskSource::fill) computes what is
 //! left on the calling thread, together with the workers. No thread holds two slots at once.
 
+mod entry;
+
 use std::cell::Cell;
 use std::cmp::Reverse;
 use std::collections::HashMap;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::time::Instant;
 
 use llgtrt_core::{
@@ -25,6 +27,9 @@ use crate::config::GrammarConfig;
 use crate::metrics::MaskMetrics;
 use crate::slot::{Slot, TokenLimit};
 use crate::verify::Allowance;
+
+pub use self::entry::Tally;
+use self::entry::{Entry, Lexers};
 
 /// Expected work for which waking one more thread pays, in nanoseconds. The hand-off takes 10 to
 /// 30 us, and masks take half as long again where two threads compute them (measured on 2 cores:
@@ -65,57 +70,6 @@ pub struct MaskPool {
     /// The sequence whose check is next, because there was no time for it.
     next_check: Mutex<Option<SequenceId>>,
     metrics: Arc<MaskMetrics>,
-}
-
-/// A slot as the threads share it.
-struct Entry {
-    slot: Mutex<Slot>,
-    /// Expected cost of the next mask, in nanoseconds: the last one, or a fading peak.
-    cost: AtomicU32,
-    /// What its lexer is counted with.
-    lexer_bytes: AtomicU64,
-    lexers: Arc<Lexers>,
-}
-
-/// The memory of the lexers of all sequences.
-struct Lexers {
-    bytes: AtomicU64,
-    sequences: AtomicU64,
-    limit: u64,
-}
-
-impl Lexers {
-    /// What one sequence may keep, once all together have more than the limit.
-    fn share(&self) -> Option<u64> {
-        let over = self.bytes.load(Ordering::Relaxed) > self.limit;
-        over.then(|| self.limit / self.sequences.load(Ordering::Relaxed).max(1))
-    }
-}
-
-impl Entry {
-    /// Counts the growth of the slot's lexer. A lexer that has more than its share begins anew where all together have
-    /// too much.
-    fn account(&self, slot: &mut Slot) {
-        self.count(slot);
-        if let Some(share) = self.lexers.share() {
-            slot.shrink_lexer(share);
-            self.count(slot);
-        }
-    }
-
-    fn count(&self, slot: &Slot) {
-        let now = slot.lexer_bytes();
-        let before = self.lexer_bytes.swap(now, Ordering::Relaxed);
-        // Wrapping: one of the two is the larger.
-        self.lexers.bytes.fetch_add(now.wrapping_sub(before), Ordering::Relaxed);
-    }
-}
-
-impl Drop for Entry {
-    fn drop(&mut self) {
-        self.lexers.bytes.fetch_sub(self.lexer_bytes.load(Ordering::Relaxed), Ordering::Relaxed);
-        self.lexers.sequences.fetch_sub(1, Ordering::Relaxed);
-    }
 }
 
 /// A slot whose mask is to be computed. The cost is read once: workers change it, and sorting by
@@ -160,11 +114,7 @@ impl MaskPool {
             advanced_at: AtomicU64::new(0),
             gap: AtomicU64::new(0),
             started: AtomicBool::new(false),
-            lexers: Arc::new(Lexers {
-                bytes: AtomicU64::new(0),
-                sequences: AtomicU64::new(0),
-                limit: config.lexer_memory_megabytes << 20,
-            }),
+            lexers: Lexers::new(config.lexer_memory_megabytes << 20),
             next_check: Mutex::new(None),
             metrics: Arc::new(MaskMetrics::new(registry)),
         })
@@ -181,13 +131,7 @@ impl MaskPool {
     }
 
     fn insert(&self, sequence: SequenceId, slot: Slot) {
-        self.lexers.sequences.fetch_add(1, Ordering::Relaxed);
-        let entry = Entry {
-            slot: Mutex::new(slot),
-            cost: AtomicU32::new(FIRST_COST_NANOS),
-            lexer_bytes: AtomicU64::new(0),
-            lexers: Arc::clone(&self.lexers),
-        };
+        let entry = Entry::new(slot, FIRST_COST_NANOS, &self.lexers);
         self.slots.write().insert(sequence, Arc::new(entry));
     }
 
@@ -196,6 +140,11 @@ impl MaskPool {
         // Dropped after the lock is released: freeing a matcher takes a while.
         let removed = self.slots.write().remove(&sequence);
         drop(removed);
+    }
+
+    /// What happened to a sequence so far; waits for nobody. Nothing for unknown ones.
+    pub fn tally(&self, sequence: SequenceId) -> Tally {
+        self.slots.read().get(&sequence).map(|entry| entry.tally()).unwrap_or_default()
     }
 
     /// Sequences registered.
@@ -210,7 +159,7 @@ impl MaskPool {
 
     /// Memory that the lexers of the sequences have grown to, estimated, in bytes.
     pub fn lexer_bytes(&self) -> u64 {
-        self.lexers.bytes.load(Ordering::Relaxed)
+        self.lexers.bytes()
     }
 
     /// Runs `f` where there is enough stack for llguidance.
@@ -243,12 +192,15 @@ impl MaskPool {
             let mut slot = shared.slot.lock();
             let own = if first == Some(request.sequence) { &mut reserved } else { &mut allowance };
             self.advance_slot(&mut slot, request, fast_forward, own);
+            shared.note_advance(&mut slot);
             if slot.is_put_off() {
                 self.next_check.lock().get_or_insert(request.sequence);
             }
             let (forced, next) = slot.outcome();
             if let AdvanceState::Retract { keep } = next {
-                self.metrics.retracted_tokens.inc_by((request.tokens.len() - keep) as u64);
+                let retracted = (request.tokens.len() - keep) as u64;
+                self.metrics.retracted_tokens.inc_by(retracted);
+                shared.count_retracted(retracted);
             }
             out.push(forced, next);
             if let Some(certain) = slot.certain() {
@@ -413,6 +365,7 @@ fn compute(slot: &mut Slot, entry: &Entry, metrics: &MaskMetrics) {
     }
     let cost = elapsed.as_nanos().min(u128::from(u32::MAX)) as u32;
     entry.cost.store(cost.max(entry.cost.load(Ordering::Relaxed) / 2), Ordering::Relaxed);
+    entry.count_masks(elapsed);
     metrics.compute_seconds.observe(elapsed.as_secs_f64());
 }
 

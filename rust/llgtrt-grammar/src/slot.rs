@@ -8,6 +8,7 @@ mod retract;
 
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::Arc;
+use std::time::Duration;
 
 use llgtrt_core::{AdvanceState, Error, MaskVerdict, TokenId};
 use llguidance::Matcher;
@@ -60,6 +61,10 @@ pub(crate) struct Slot {
     limit: Option<Box<Limit>>,
     /// Completed because of the limit.
     closed: bool,
+    /// Lines of the log belong to the request that registered it.
+    span: tracing::Span,
+    /// Time spent on masks within an advance, since it was asked for.
+    mask_time: Duration,
 }
 
 enum State {
@@ -105,6 +110,8 @@ impl Slot {
             put_off: false,
             limit: limit.map(|limit| Box::new(Limit::new(limit, || grammar.way_out().map(<[_]>::to_vec)))),
             closed: false,
+            span: tracing::Span::current(),
+            mask_time: Duration::ZERO,
         }
     }
 
@@ -149,6 +156,16 @@ impl Slot {
             State::Complete { .. } => (&self.forced, AdvanceState::Stop),
             State::Failed(error) => (&[], AdvanceState::Failed(error.clone())),
         }
+    }
+
+    /// Whether the answer was completed because of its limit.
+    pub(crate) fn is_closed(&self) -> bool {
+        self.closed && matches!(self.state, State::Complete { .. })
+    }
+
+    /// Time spent on masks within advances since the last call.
+    pub(crate) fn take_mask_time(&mut self) -> Duration {
+        std::mem::take(&mut self.mask_time)
     }
 
     /// Takes the tokens the engine appended: the forced ones first, then those it sampled.
@@ -280,7 +297,8 @@ impl Slot {
 
     /// Ends the slot for good; returns nothing because the error is reported by what follows.
     fn fail(&mut self, error: Error) {
-        tracing::debug!(message = error.message, "a constrained sequence failed");
+        let _within = self.span.enter();
+        tracing::debug!(error = error.message, "a constrained sequence failed");
         self.forced.clear();
         self.mask = Mask::Stale;
         // A failure may have left the lexer in any state.

@@ -32,6 +32,7 @@ fn _native(module: &Bound<'_, PyModule>) -> PyResult<()> {
     module.add_class::<request::GrammarSpec>()?;
     module.add_class::<request::GenerateRequest>()?;
     module.add_class::<output::Usage>()?;
+    module.add_class::<output::Summary>()?;
     module.add_class::<output::ChoiceDelta>()?;
     module.add_class::<output::Delta>()?;
     module.add_class::<output::RequestHandle>()?;

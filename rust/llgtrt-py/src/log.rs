@@ -3,18 +3,22 @@
 //! Any thread of the core writes a line with one call; none takes the GIL. Python's side of the format is in
 //! `llgtrt/logs.py`.
 
+use std::borrow::Cow;
 use std::fmt;
 
 use pyo3::exceptions::PyValueError;
 use pyo3::prelude::*;
 use serde_json::{Map, Value};
 use tracing::field::{Field, Visit};
+use tracing::span::{Attributes, Id};
 use tracing::{Event, Level, Subscriber};
-use tracing_subscriber::EnvFilter;
 use tracing_subscriber::fmt::format::Writer;
 use tracing_subscriber::fmt::time::{FormatTime, SystemTime};
 use tracing_subscriber::fmt::{FmtContext, FormatEvent, FormatFields};
+use tracing_subscriber::layer::{Context, SubscriberExt};
 use tracing_subscriber::registry::LookupSpan;
+use tracing_subscriber::util::SubscriberInitExt;
+use tracing_subscriber::{EnvFilter, Layer};
 
 /// Sends the core's log to standard error, a line of text or of JSON per event. Levels: `error`, `warn`, `info`,
 /// `debug`, `trace`, `off`, or the directives of tracing's filter (`warn,llgtrt_engine_llamacpp=debug`). The
@@ -24,14 +28,28 @@ use tracing_subscriber::registry::LookupSpan;
 pub(crate) fn init_logging(level: &str, json: bool) -> PyResult<()> {
     let filter = EnvFilter::try_new(level)
         .map_err(|error| PyValueError::new_err(format!("log level {level:?}: {error}")))?;
-    let log = tracing_subscriber::fmt()
-        .with_env_filter(filter)
+    let lines = tracing_subscriber::fmt::layer()
         .with_writer(std::io::stderr)
         .with_ansi(false)
         .event_format(Line { json });
     // A second call finds the subscriber set, by us or by an embedding program.
-    let _ = log.try_init();
+    let _ = tracing_subscriber::registry().with(filter).with(Fields).with(lines).try_init();
     Ok(())
+}
+
+/// Keeps the fields of spans for the lines of the events within.
+struct Fields;
+
+impl<S: Subscriber + for<'a> LookupSpan<'a>> Layer<S> for Fields {
+    fn on_new_span(&self, attributes: &Attributes<'_>, id: &Id, context: Context<'_, S>) {
+        let mut members = Members::default();
+        attributes.record(&mut members);
+        // No id is a request that nobody named.
+        members.0.retain(|_, value| value.as_str() != Some(""));
+        if let Some(span) = context.span(id) {
+            span.extensions_mut().insert(members);
+        }
+    }
 }
 
 /// One event as a line.
@@ -50,22 +68,63 @@ where
         mut writer: Writer<'_>,
         event: &Event<'_>,
     ) -> fmt::Result {
-        let target = event.metadata().target();
+        let target = logger(event.metadata().target());
         let level = level_name(*event.metadata().level());
         if !self.json {
             SystemTime.format_time(&mut writer)?;
             write!(writer, " {level} {target}: ")?;
             context.field_format().format_fields(writer.by_ref(), event)?;
+            each_of_spans(context, |name, value| write!(writer, " {name}={}", word(value)))?;
             return writeln!(writer);
         }
         let mut time = String::new();
         SystemTime.format_time(&mut Writer::new(&mut time))?;
         let mut members = Members::default();
-        for (name, value) in [("time", time.as_str()), ("level", level), ("logger", target)] {
+        for (name, value) in [("time", time.as_str()), ("level", level), ("logger", &target)] {
             members.0.insert(name.to_owned(), value.into());
         }
         event.record(&mut members);
+        each_of_spans(context, |name, value| {
+            members.0.insert(name.to_owned(), value.clone());
+            Ok(())
+        })?;
         writeln!(writer, "{}", Value::Object(members.0))
+    }
+}
+
+/// Calls `take` with the fields of the spans that an event is in, outermost first.
+fn each_of_spans<S, N>(
+    context: &FmtContext<'_, S, N>,
+    mut take: impl FnMut(&str, &Value) -> fmt::Result,
+) -> fmt::Result
+where
+    S: Subscriber + for<'a> LookupSpan<'a>,
+    N: for<'a> FormatFields<'a> + 'static,
+{
+    for span in context.event_scope().into_iter().flat_map(|scope| scope.from_root()) {
+        if let Some(members) = span.extensions().get::<Members>() {
+            members.0.iter().try_for_each(|(name, value)| take(name, value))?;
+        }
+    }
+    Ok(())
+}
+
+/// A module as a part of the core: `llgtrt.core.grammar.slot` for `llgtrt_grammar::slot`.
+fn logger(target: &str) -> Cow<'_, str> {
+    match target.strip_prefix("llgtrt_") {
+        Some(part) => format!("llgtrt.core.{}", part.replace("::", ".")).into(),
+        None => target.into(),
+    }
+}
+
+/// A value as Python's lines have it: in quotes where it would not be one word.
+fn word(value: &Value) -> Cow<'_, str> {
+    let plain = |text: &&str| {
+        !text.is_empty() && text.chars().all(|c| c.is_ascii_graphic() && !matches!(c, '=' | '"' | '\''))
+    };
+    match value.as_str().filter(plain) {
+        Some(text) => text.into(),
+        None => value.to_string().into(),
     }
 }
 

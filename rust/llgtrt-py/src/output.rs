@@ -1,7 +1,10 @@
 //! What Python gets: SSE bytes, or structured deltas. Runs with the GIL held.
 
+use std::time::Instant;
+
 use llgtrt_runtime as runtime;
 use pyo3::IntoPyObjectExt;
+use pyo3::exceptions::PyRuntimeError;
 use pyo3::prelude::*;
 use pyo3::types::PyBytes;
 
@@ -73,6 +76,56 @@ impl ChoiceDelta {
             _ => Ok(None),
         }
     }
+
+    #[getter]
+    fn constraint(&self) -> PyResult<Option<String>> {
+        let json = self.0.receipt.as_ref().map(serde_json::to_string).transpose();
+        json.map_err(|error| PyRuntimeError::new_err(error.to_string()))
+    }
+}
+
+/// When a request got how far, in seconds since its submission.
+#[pyclass(frozen, module = "llgtrt._native")]
+pub(crate) struct Summary(runtime::Summary);
+
+impl Summary {
+    fn since(&self, moment: Option<Instant>) -> Option<f64> {
+        moment.map(|moment| self.0.times.since_submission(moment).as_secs_f64())
+    }
+}
+
+#[pymethods]
+impl Summary {
+    #[getter]
+    fn usage(&self) -> Usage {
+        Usage(self.0.usage)
+    }
+
+    #[getter]
+    fn finish_reasons(&self) -> Vec<&'static str> {
+        self.0.finish_reasons.clone()
+    }
+
+    #[getter]
+    fn compile_s(&self) -> Option<(f64, f64)> {
+        let (asked, done) = self.0.times.compile?;
+        self.since(Some(asked)).zip(self.since(Some(done)))
+    }
+
+    #[getter]
+    fn started_s(&self) -> Option<f64> {
+        self.since(self.0.times.started)
+    }
+
+    #[getter]
+    fn first_token_s(&self) -> Option<f64> {
+        self.since(self.0.times.first_token)
+    }
+
+    #[getter]
+    fn ended_s(&self) -> Option<f64> {
+        self.since(self.0.times.ended)
+    }
 }
 
 /// What happened to a request since the last delta.
@@ -136,6 +189,10 @@ impl RequestHandle {
 
     fn take<'py>(&self, py: Python<'py>) -> PyResult<Option<(Bound<'py, PyAny>, bool)>> {
         self.0.take().map(|(taken, last)| Ok((payload(py, taken)?, last))).transpose()
+    }
+
+    fn summary(&self) -> Summary {
+        Summary(self.0.summary())
     }
 
     fn cancel(&self) {

@@ -87,12 +87,12 @@ impl GenerateRequest {
         *, prompts, add_special=true, parse_special=true, n=1, max_tokens=None, clamp_max_tokens=false, min_tokens=0,
         temperature=1.0,
         top_k=0, top_p=1.0, min_p=0.0, presence_penalty=0.0, frequency_penalty=0.0, repetition_penalty=1.0,
-        logit_bias=Vec::new(), seed=None, ignore_eos=false, logprobs=None, prompt_logprobs=false, stop=Vec::new(),
+        logit_bias=Vec::new(), seed=None, ignore_eos=false, logprobs=None, removed_mass=false, prompt_logprobs=false, stop=Vec::new(),
         stop_token_ids=Vec::new(), include_stop=false, echo=false, grammar=None, grammar_param=None,
-        close_at_limit=true, output="final", control_text=false, logprobs_form="chat", response_id="", model="",
+        close_at_limit=true, receipt=None, request_id="", output="final", control_text=false, logprobs_form="chat", response_id="", model="",
         created=0,
         include_usage=false, first_chunk_fields=None, lora_model=None, load_lora_weights="auto",
-        bad_words=Vec::new(), priority=None, cache_salt=None, return_removed_mass=false, allotted_time_ms=None,
+        bad_words=Vec::new(), priority=None, cache_salt=None, allotted_time_ms=None,
         no_repeat_ngram_size=None, top_p_decay=None, top_p_min=None, top_p_reset_ids=None,
         prompt_table=None, prompt_table_extra_ids=None, position_ids=None, mrope_cos_sin=None,
         mrope_position_deltas=None, encoder_tokens=None, encoder_features=None, encoder_output_length=None,
@@ -124,6 +124,7 @@ impl GenerateRequest {
         seed: Option<u64>,
         ignore_eos: bool,
         logprobs: Option<u32>,
+        removed_mass: bool,
         prompt_logprobs: bool,
         stop: Vec<String>,
         stop_token_ids: Vec<u32>,
@@ -132,6 +133,8 @@ impl GenerateRequest {
         grammar: Option<Bound<'_, GrammarSpec>>,
         grammar_param: Option<String>,
         close_at_limit: bool,
+        receipt: Option<String>,
+        request_id: &str,
         output: &str,
         control_text: bool,
         logprobs_form: &str,
@@ -145,7 +148,6 @@ impl GenerateRequest {
         bad_words: Vec<String>,
         priority: Option<f32>,
         cache_salt: Option<u64>,
-        return_removed_mass: bool,
         allotted_time_ms: Option<u64>,
         no_repeat_ngram_size: Option<u32>,
         top_p_decay: Option<f32>,
@@ -210,7 +212,6 @@ impl GenerateRequest {
         options.allotted_time_ms = allotted_time_ms;
         let sampling = ExtraSampling { no_repeat_ngram_size, top_p_decay, top_p_min, top_p_reset_ids };
         options.sampling = options::sampling(sampling).or_raise(py)?;
-        options.report_removed_mass = return_removed_mass;
         let options = (options != RequestOptions::default()).then(|| Arc::new(options));
         if prompts.is_empty() || n == 0 {
             return Err(PyValueError::new_err("prompts and n must not be empty or zero"));
@@ -240,10 +241,14 @@ impl GenerateRequest {
                 logit_bias,
                 seed: 0,
                 logprobs,
+                removed_mass: false,
                 min_tokens,
                 ignore_eos,
             },
             seed,
+            removed_mass,
+            receipt,
+            request_id: request_id.to_owned(),
             prompt_logprobs,
             options,
             bad_words,

@@ -6,6 +6,7 @@
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
+use std::time::Instant;
 
 use crossbeam_channel::{Receiver, Sender};
 
@@ -20,6 +21,7 @@ use crate::engine_loop::{Command, panic_text};
 use crate::gate::Permit;
 use crate::outbox::RequestState;
 use crate::output::{Event, NewSequence};
+use crate::receipt::ReceiptDraft;
 use crate::request::{GenerateRequest, Prompt};
 use crate::shared::Shared;
 
@@ -56,6 +58,7 @@ impl Admission {
     pub(crate) fn run(self: &Arc<Self>, jobs: &Receiver<Job>) {
         for job in jobs {
             let state = Arc::clone(&job.state);
+            let _within = state.span.enter();
             let outcome = catch_unwind(AssertUnwindSafe(|| self.admit(job)));
             if let Err(error) = outcome.unwrap_or_else(|panic| Err(Error::internal(panic_text(&*panic)))) {
                 self.shared.fail(&state, error);
@@ -77,9 +80,12 @@ impl Admission {
         let param = job.request.grammar_param.clone();
         let param_of_compiled = param.clone();
         let state = Arc::clone(&job.state);
+        let asked = Instant::now();
         let started = self.compiler.compile_async(
             spec,
             Box::new(move |compiled| {
+                let _within = state.span.enter();
+                state.note(|times| times.compile = Some((asked, Instant::now())));
                 let outcome = catch_unwind(AssertUnwindSafe(|| {
                     let grammar =
                         compiled.map_err(|error| under_param(error, param_of_compiled.as_deref()))?;
@@ -232,6 +238,7 @@ impl Admission {
         let limit = self.capabilities.max_sequence_tokens;
         let stop_token_ids: Arc<[TokenId]> = request.stop_token_ids.as_slice().into();
         let stop: Arc<[String]> = request.stop.as_slice().into();
+        let removed_mass = request.removed_mass || (grammar.is_some() && request.sampling.logprobs.is_some());
         let mut specs = Vec::with_capacity(request.sequences());
         let mut news = Vec::with_capacity(request.sequences());
         for (prompt_index, prompt) in prompts.into_iter().enumerate() {
@@ -264,13 +271,14 @@ impl Admission {
                     prompt_only: request.max_tokens == Some(0),
                     stop: Arc::clone(&stop),
                     pipe: pipe(request, &stop, grammar),
+                    receipt: receipt(request, grammar),
                     permit,
                 });
                 specs.push(SequenceSpec {
                     id,
                     prompt: Arc::clone(&prompt.tokens),
                     max_tokens,
-                    sampling: SamplingParams { seed, ..request.sampling.clone() },
+                    sampling: SamplingParams { seed, removed_mass, ..request.sampling.clone() },
                     stop_token_ids: Arc::clone(&stop_token_ids),
                     constrained: grammar.is_some(),
                     prompt_logprobs: request.prompt_logprobs,
@@ -278,10 +286,16 @@ impl Admission {
                 });
             }
         }
+        tracing::debug!(
+            sequences = specs.len(),
+            prompt_tokens = specs.first().map_or(0, |spec| spec.prompt.len()),
+            constraint = grammar.map(CompiledGrammar::kind),
+            "admitted"
+        );
         let ended = |_| Error::new(ErrorKind::ShuttingDown, "the server is shutting down");
         self.events.send(Event::Admitted(news)).map_err(ended)?;
         for spec in specs {
-            if self.commands.send(Command::Submit(Box::new(spec))).is_err() {
+            if self.commands.send(Command::Submit(Box::new(spec), job.state.span.clone())).is_err() {
                 // The output thread was told of the engine's end, or will be, and fails the request.
                 break;
             }
@@ -311,6 +325,11 @@ fn pipe(request: &GenerateRequest, stop: &[String], grammar: Option<&CompiledGra
         Some(grammar) if !stop.is_empty() => pipe.ending_where(Box::new(GrammarEnds(grammar.end_check()))),
         _ => pipe,
     }
+}
+
+fn receipt(request: &GenerateRequest, grammar: Option<&CompiledGrammar>) -> Option<Box<ReceiptDraft>> {
+    let (kind, grammar) = (request.receipt.clone()?, grammar?);
+    Some(Box::new(ReceiptDraft::new(kind, grammar, !request.stop.is_empty())))
 }
 
 /// Refuses a limit that no answer fits.

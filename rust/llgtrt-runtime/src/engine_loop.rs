@@ -22,8 +22,8 @@ const POLL_TIMEOUT: Duration = Duration::from_millis(20);
 /// What other threads ask of the engine.
 #[derive(Debug)]
 pub(crate) enum Command {
-    /// Start a sequence that the output thread already knows.
-    Submit(Box<SequenceSpec>),
+    /// Start a sequence that the output thread already knows; its engine's lines of the log belong to the span.
+    Submit(Box<SequenceSpec>, tracing::Span),
     /// End a sequence early.
     Cancel(SequenceId),
     /// Drop the engine and end the thread.
@@ -94,9 +94,9 @@ impl EngineLoop {
 
     fn obey(&mut self, command: Command) {
         match command {
-            Command::Submit(spec) => {
+            Command::Submit(spec, span) => {
                 let id = spec.id;
-                if let Err(error) = self.engine.submit(*spec) {
+                if let Err(error) = span.in_scope(|| self.engine.submit(*spec)) {
                     let _ = self.events.send(Event::Refused(id, error));
                 }
             }

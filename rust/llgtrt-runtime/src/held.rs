@@ -37,6 +37,11 @@ impl Held {
     pub(crate) fn len(&self) -> usize {
         self.waiting.len()
     }
+
+    /// How many of them were forced.
+    pub(crate) fn forced(&self) -> usize {
+        self.waiting.iter().filter(|token| token.forced).count()
+    }
 }
 
 #[cfg(test)]
@@ -54,7 +59,7 @@ mod tests {
         let output = batch.begin(SequenceId(1));
         (output.retract_to, output.certain) = (retract_to, certain);
         for &token in new {
-            batch.push_token(TokenOutput { token, forced: false, logprobs: None });
+            batch.push_token(TokenOutput { token, forced: false, removed_mass: None, logprobs: None });
         }
         let (output, tokens) = batch.iter().next().unwrap();
         held.pass(output, tokens).iter().map(|output| output.token).collect()

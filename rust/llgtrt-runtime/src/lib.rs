@@ -11,13 +11,18 @@ mod held;
 mod metrics;
 mod outbox;
 mod output;
+mod receipt;
 mod request;
 mod runtime;
 mod shared;
 mod signal;
+mod times;
 mod watchdog;
 
 pub use gate::Permit;
-pub use request::{ChoiceDelta, ChoiceFinish, Delta, GenerateRequest, OutputFormat, Payload, Prompt, Usage};
+pub use request::{
+    ChoiceDelta, ChoiceFinish, Delta, GenerateRequest, OutputFormat, Payload, Prompt, Summary, Usage,
+};
 pub use runtime::{EngineFactory, RequestHandle, Runtime, RuntimeConfig};
 pub use shared::Health;
+pub use times::Times;

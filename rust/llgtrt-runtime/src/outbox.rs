@@ -10,10 +10,13 @@ use std::time::Instant;
 
 use parking_lot::Mutex;
 
-use llgtrt_core::{Error, Tokenizer, Vocabulary};
-use llgtrt_text::{LogprobEntry, SseEncoder, SseKind, chat_logprobs, completion_logprobs};
+use llgtrt_core::{Error, Receipt, Tokenizer, Vocabulary};
+use llgtrt_text::{ChoiceEnd, LogprobEntry, SseEncoder, SseKind, chat_logprobs, completion_logprobs};
 
-use crate::request::{ChoiceDelta, ChoiceFinish, Delta, GenerateRequest, OutputFormat, Payload, Usage};
+use crate::request::{
+    ChoiceDelta, ChoiceFinish, Delta, GenerateRequest, OutputFormat, Payload, Summary, Usage,
+};
+use crate::times::Times;
 
 /// A piece of one choice's output.
 #[derive(Debug, Default)]
@@ -22,6 +25,7 @@ pub(crate) struct Piece {
     pub tokens: u64,
     pub logprobs: Vec<LogprobEntry>,
     pub finish: Option<ChoiceFinish>,
+    pub receipt: Option<Box<Receipt>>,
 }
 
 #[derive(Debug, Default)]
@@ -32,6 +36,7 @@ struct Choice {
     /// Characters whose log-probabilities were delivered.
     offset: usize,
     finish: Option<ChoiceFinish>,
+    receipt: Option<Box<Receipt>>,
     dirty: bool,
     finished: bool,
 }
@@ -62,6 +67,9 @@ struct Outbox {
     /// Choices that have not finished.
     open: usize,
     usage: Usage,
+    /// Of the choices that have finished.
+    reasons: Vec<&'static str>,
+    times: Times,
     error: Option<Error>,
     sse: Option<SseEncoder>,
     /// Frames encoded ahead by the output thread.
@@ -82,6 +90,8 @@ pub(crate) struct RequestState {
     logprobs: LogprobsForm,
     /// When the request was submitted.
     pub submitted: Instant,
+    /// Lines of the log within it name the request.
+    pub span: tracing::Span,
     tokenizer: Arc<dyn Tokenizer>,
     active: Arc<AtomicUsize>,
     outbox: Mutex<Outbox>,
@@ -122,18 +132,22 @@ impl RequestState {
             Some(_) if request.completion_form() => LogprobsForm::Completion,
             Some(_) => LogprobsForm::Chat,
         };
+        let times = Times::new();
         Arc::new(Self {
             id,
             format: request.output,
             include_usage: request.include_usage,
             logprobs,
-            submitted: Instant::now(),
+            submitted: times.submitted,
+            span: tracing::error_span!("request", request_id = request.request_id),
             tokenizer,
             active,
             outbox: Mutex::new(Outbox {
                 choices: (0..count).map(|_| Choice::default()).collect(),
                 open: count,
                 usage: Usage::default(),
+                reasons: Vec::new(),
+                times,
                 error: None,
                 sse,
                 encoded: Vec::new(),
@@ -180,11 +194,17 @@ impl RequestState {
         }
         choice.tokens += piece.tokens;
         choice.logprobs.extend(piece.logprobs);
+        let reason = piece.finish.as_ref().map(ChoiceFinish::reason);
         choice.finish = piece.finish;
+        choice.receipt = piece.receipt;
         choice.finished = choice.finish.is_some();
         choice.dirty |= !choice.text.is_empty() || !choice.logprobs.is_empty() || choice.finished;
-        if choice.finished {
+        if let Some(reason) = reason {
+            outbox.reasons.push(reason);
             outbox.open -= 1;
+            if outbox.open == 0 {
+                outbox.times.ended = Some(Instant::now());
+            }
         }
         outbox.wanted && self.deliverable(&outbox)
     }
@@ -196,6 +216,7 @@ impl RequestState {
             return false;
         }
         outbox.error = Some(error);
+        outbox.times.ended = Some(Instant::now());
         outbox.wanted
     }
 
@@ -211,8 +232,20 @@ impl RequestState {
     fn mark_closed(&self, outbox: &mut Outbox) {
         if !outbox.closed {
             outbox.closed = true;
+            outbox.times.ended.get_or_insert_with(Instant::now);
             self.active.fetch_sub(1, Ordering::AcqRel);
         }
+    }
+
+    /// Notes that the request got further.
+    pub(crate) fn note(&self, update: impl FnOnce(&mut Times)) {
+        update(&mut self.outbox.lock().times);
+    }
+
+    /// What is known of the request.
+    pub(crate) fn summary(&self) -> Summary {
+        let outbox = self.outbox.lock();
+        Summary { usage: outbox.usage, finish_reasons: outbox.reasons.clone(), times: outbox.times }
     }
 
     /// Encodes what a waiting reader will take, so that the event loop need not.
@@ -289,16 +322,14 @@ impl RequestState {
         for (index, choice) in choices.iter_mut().enumerate().filter(|(_, choice)| choice.dirty) {
             let logprobs = choice.take_logprobs(self.logprobs, self.tokenizer.vocabulary());
             let finish = choice.finish.take();
-            let reason = finish.as_ref().map(ChoiceFinish::reason);
             let stop_reason = finish.as_ref().and_then(stop_reason_json);
-            sse.chunk(
-                encoded,
-                index as u32,
-                &choice.text,
-                logprobs.as_deref(),
-                reason,
-                stop_reason.as_deref(),
-            );
+            let receipt = choice.receipt.take().and_then(|receipt| serde_json::to_string(&receipt).ok());
+            let end = finish.as_ref().map(|finish| ChoiceEnd {
+                finish_reason: finish.reason(),
+                stop_reason: stop_reason.as_deref(),
+                constraint: receipt.as_deref(),
+            });
+            sse.chunk(encoded, index as u32, &choice.text, logprobs.as_deref(), end);
             choice.text.clear();
             choice.tokens = 0;
             choice.dirty = false;
@@ -322,6 +353,7 @@ impl RequestState {
                     token_count: std::mem::take(&mut choice.tokens),
                     logprobs: choice.take_logprobs(self.logprobs, self.tokenizer.vocabulary()),
                     finish: choice.finish.take(),
+                    receipt: choice.receipt.take(),
                 }
             })
             .collect()

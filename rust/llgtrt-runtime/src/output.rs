@@ -21,6 +21,7 @@ use crate::engine_loop::{Command, panic_text};
 use crate::gate::Permit;
 use crate::held::Held;
 use crate::outbox::{Piece, RequestState};
+use crate::receipt::ReceiptDraft;
 use crate::request::{ChoiceFinish, Usage};
 use crate::shared::Shared;
 
@@ -39,6 +40,8 @@ pub(crate) struct NewSequence {
     pub prompt_only: bool,
     pub stop: Arc<[String]>,
     pub pipe: TextPipe,
+    /// If the answer is to have a receipt.
+    pub receipt: Option<Box<ReceiptDraft>>,
     pub permit: Permit,
 }
 
@@ -79,6 +82,9 @@ struct Live {
     echo: Option<String>,
     /// Tokens that may be withdrawn.
     held: Held,
+    receipt: Option<Box<ReceiptDraft>>,
+    /// What of the usage is this sequence's.
+    counted: Usage,
     /// Held until the engine is done with the sequence.
     _permit: Permit,
 }
@@ -176,6 +182,8 @@ impl OutputLoop {
             stopped: false,
             echo: new.echo,
             held: Held::default(),
+            receipt: new.receipt,
+            counted: Usage::default(),
             request: new.request,
             _permit: new.permit,
         };
@@ -188,14 +196,16 @@ impl OutputLoop {
         for (id, at) in batch.started() {
             if let Some(live) = self.live.get_mut(id) {
                 live.started = Some(*at);
+                live.request.note(|times| _ = times.started.get_or_insert(*at));
+                live.request.span.in_scope(|| tracing::debug!(sequence = id.0, "got a slot"));
                 metrics.queue_time.observe((*at - live.request.submitted).as_secs_f64());
             }
         }
-        let mut forced = 0;
+        let mut forced_tokens = 0;
         let mut total = 0;
         for (output, tokens) in batch.iter() {
             total += tokens.len() as u64;
-            forced += tokens.iter().filter(|token| token.forced).count() as u64;
+            forced_tokens += forced(tokens);
             self.sequence_output(output, tokens, now);
             if let Some(finish) = &output.finish {
                 self.release(output.id, finish, now);
@@ -203,8 +213,8 @@ impl OutputLoop {
         }
         let metrics = &self.shared.metrics;
         metrics.generation_tokens.inc_by(total);
-        metrics.forced_tokens.inc_by(forced);
-        metrics.sampled_tokens.inc_by(total - forced);
+        metrics.forced_tokens.inc_by(forced_tokens);
+        metrics.sampled_tokens.inc_by(total - forced_tokens);
     }
 
     fn sequence_output(&mut self, output: &SequenceOutput, tokens: &[TokenOutput], now: Instant) {
@@ -215,7 +225,7 @@ impl OutputLoop {
         }
         let mut usage = Usage {
             completion_tokens: tokens.len() as u64,
-            forced_tokens: tokens.iter().filter(|token| token.forced).count() as u64,
+            forced_tokens: forced(&tokens),
             ..Usage::default()
         };
         if any {
@@ -241,7 +251,9 @@ impl OutputLoop {
         let mut finish = None;
         for (position, token) in tokens.iter().enumerate() {
             if let Some(stop) = live.pipe.push(vocabulary, token, position < text_tokens, &mut released) {
-                usage.completion_tokens = position as u64 + 1;
+                let kept = &tokens[..=position];
+                usage.completion_tokens = kept.len() as u64;
+                usage.forced_tokens = forced(kept);
                 finish = Some(ChoiceFinish::StopString(live.stop[stop].clone()));
                 break;
             }
@@ -256,6 +268,7 @@ impl OutputLoop {
         } else if let Some(end) = &output.finish {
             // Cut off before it was certain: it counts, but nobody sees it.
             usage.completion_tokens += live.held.len() as u64;
+            usage.forced_tokens += live.held.forced() as u64;
             live.pipe.finish(&mut released);
             match choice_finish(end) {
                 Ok(end) => finish = Some(if live.prompt_only { ChoiceFinish::Length } else { end }),
@@ -266,11 +279,32 @@ impl OutputLoop {
                 }
             }
         }
+        live.counted.completion_tokens += usage.completion_tokens;
+        live.counted.forced_tokens += usage.forced_tokens;
+        let receipt = match (&mut live.receipt, &finish) {
+            (None, _) => None,
+            (Some(draft), None) => {
+                draft.observe(&tokens);
+                None
+            }
+            (Some(draft), Some(finish)) => {
+                draft.observe(&tokens[..tokens.len().min(usage.completion_tokens as usize)]);
+                let tally = self.masks.tally(output.id);
+                let complete = match finish {
+                    ChoiceFinish::Stop | ChoiceFinish::StopString(_) => true,
+                    // Whatever the client's own stop tokens cut off is not looked at.
+                    ChoiceFinish::StopToken(token) => vocabulary.is_eos(*token),
+                    ChoiceFinish::Length => tally.closed,
+                };
+                Some(Box::new(draft.finish(&live.counted, &tally, complete)))
+            }
+        };
         let piece = Piece {
             text: released.text,
             tokens: usage.completion_tokens,
             logprobs: released.logprobs,
             finish,
+            receipt,
         };
         if live.request.append(live.index, piece, usage) {
             self.touched.push(Arc::clone(&live.request));
@@ -291,6 +325,8 @@ impl OutputLoop {
             Finish::Failed(_) => "error",
         };
         metrics.finished.with_label_values(&[reason]).inc();
+        let tokens = live.counted.completion_tokens;
+        live.request.span.in_scope(|| tracing::debug!(sequence = id.0, reason, tokens, "ended"));
         if let Some(first) = live.first_output {
             metrics.decode_time.observe((now - first).as_secs_f64());
         }
@@ -369,6 +405,7 @@ impl Live {
     fn observe_tokens(&mut self, shared: &Shared, now: Instant) {
         if self.first_output.is_none() {
             self.first_output = Some(now);
+            self.request.note(|times| _ = times.first_token.get_or_insert(now));
             shared.metrics.time_to_first_token.observe((now - self.request.submitted).as_secs_f64());
             if let Some(started) = self.started {
                 shared.metrics.prefill_time.observe((now - started).as_secs_f64());
@@ -378,6 +415,11 @@ impl Live {
         }
         self.last_output = now;
     }
+}
+
+/// How many of the tokens were forced.
+fn forced(tokens: &[TokenOutput]) -> u64 {
+    tokens.iter().filter(|token| token.forced).count() as u64
 }
 
 /// How the API words the end of a sequence that nobody here ended.

@@ -2,7 +2,9 @@
 
 use std::sync::Arc;
 
-use llgtrt_core::{Error, GrammarSpec, RequestOptions, SamplingParams, TokenId};
+use llgtrt_core::{Error, GrammarSpec, Receipt, RequestOptions, SamplingParams, TokenId};
+
+use crate::times::Times;
 
 /// A prompt as text (tokenized on an admission thread) or as tokens.
 #[derive(Debug, Clone, PartialEq)]
@@ -55,6 +57,13 @@ pub struct GenerateRequest {
     pub sampling: SamplingParams,
     /// Choice `c` uses `seed + c`; `None` draws fresh entropy per sequence.
     pub seed: Option<u64>,
+    /// Measure how much probability the masks remove, also without log-probabilities. Constrained requests with
+    /// log-probabilities do in any case.
+    pub removed_mass: bool,
+    /// What the receipts of constrained answers call the constraint; `None`: no receipts.
+    pub receipt: Option<String>,
+    /// The id under which the log shows the request; may be empty.
+    pub request_id: String,
     /// Report the prompt's log-probabilities.
     pub prompt_logprobs: bool,
     /// What only some engines have.
@@ -154,6 +163,17 @@ impl ChoiceFinish {
     }
 }
 
+/// What is known of a request when it is over, or so far.
+#[derive(Debug, Clone, PartialEq)]
+pub struct Summary {
+    /// Token counts.
+    pub usage: Usage,
+    /// The reasons of the choices that have ended, in the order of their ends.
+    pub finish_reasons: Vec<&'static str>,
+    /// When it got how far.
+    pub times: Times,
+}
+
 /// New output of one choice.
 #[derive(Debug, Clone, Default, PartialEq)]
 pub struct ChoiceDelta {
@@ -167,6 +187,8 @@ pub struct ChoiceDelta {
     pub logprobs: Option<String>,
     /// Set on the choice's last delta.
     pub finish: Option<ChoiceFinish>,
+    /// With `finish`, if the answer is constrained and receipts are wanted.
+    pub receipt: Option<Box<Receipt>>,
 }
 
 /// What happened to a request since the last delivery.

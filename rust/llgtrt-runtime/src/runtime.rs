@@ -19,7 +19,7 @@ use crate::gate::{Gate, Permit};
 use crate::metrics::Metrics;
 use crate::outbox::RequestState;
 use crate::output::{Event, OutputLoop};
-use crate::request::{GenerateRequest, Payload};
+use crate::request::{GenerateRequest, Payload, Summary};
 use crate::shared::{Health, Shared};
 use crate::signal::Signal;
 use crate::watchdog::{self, Progress};
@@ -311,6 +311,11 @@ impl RequestHandle {
     /// Identity in what [`Runtime::drain`] returns.
     pub fn id(&self) -> u64 {
         self.state.id()
+    }
+
+    /// What is known of it: all, once the last payload was taken.
+    pub fn summary(&self) -> Summary {
+        self.state.summary()
     }
 
     /// What is ready now, and whether it is the last; `None` asks [`Runtime::drain`] for the next.

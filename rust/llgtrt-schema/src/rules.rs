@@ -22,7 +22,16 @@ impl Rule {
     pub fn is_default_only(&self) -> bool {
         self.name == "closed"
     }
+
+    /// Whether answers may lack what the standard allows where the rule of this name was used.
+    pub fn narrows(name: &str) -> bool {
+        NARROWING.contains(&name)
+    }
 }
+
+/// Rules that leave out what the standard allows.
+const NARROWING: &[&str] =
+    &["closed", "common-format", "integer-format", "content-encoding", "narrowed", "float-limits"];
 
 /// All rules.
 pub const RULES: &[Rule] = &[
@@ -233,4 +242,16 @@ pub const RULES: &[Rule] = &[
 /// Whether a path may end in it as a keyword that is not held.
 pub(crate) fn is_keyword(name: &str) -> bool {
     crate::keyword::find(name).is_some_and(|keyword| keyword.role == Role::Constraint)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_narrows_is_a_rule() {
+        let is_rule = |name: &&str| RULES.iter().any(|rule| rule.name == *name);
+        assert!(NARROWING.iter().all(is_rule), "{NARROWING:?}");
+        assert!(Rule::narrows("closed") && !Rule::narrows("one-of"));
+    }
 }

@@ -24,7 +24,7 @@ fn measure(name: &str, mut work: impl FnMut(u32)) {
 fn main() {
     let tokenizer = ByteTokenizer::new();
     let vocabulary = tokenizer.vocabulary();
-    let token = TokenOutput { token: u32::from(b'e'), forced: false, logprobs: None };
+    let token = TokenOutput { token: u32::from(b'e'), forced: false, removed_mass: None, logprobs: None };
 
     let mut frame = Vec::new();
     for (name, text) in [("short", " the"), ("escapes", "\"a\": \"\n"), ("é…😀", " é…😀")] {
@@ -33,7 +33,7 @@ fn main() {
                 SseEncoder::new(kind, "chatcmpl-0123456789abcdef", "smollm2", 1_700_000_000, true, None);
             measure(&format!("SSE chunk, {form}, {name}"), |round| {
                 frame.clear();
-                encoder.chunk(&mut frame, round % 2, black_box(text), None, None, None);
+                encoder.chunk(&mut frame, round % 2, black_box(text), None, None);
                 black_box(&frame);
             });
         }
@@ -56,7 +56,8 @@ fn main() {
     let entry = LogprobEntry {
         token: 97,
         characters: 1,
-        logprobs: Some(Box::new(TokenLogprobs { logprob: -0.123_456, top, removed_mass: None })),
+        removed_mass: None,
+        logprobs: Some(Box::new(TokenLogprobs { logprob: -0.123_456, top })),
     };
     measure("chat logprobs, 5 alternatives", |_| {
         black_box(chat_logprobs(vocabulary, black_box(std::slice::from_ref(&entry))));

@@ -77,6 +77,20 @@ pub(crate) fn escape(out: &mut impl Sink, text: &str) {
     out.put(&text[written..]);
 }
 
+/// Writes ready JSON that has no line ends of its own, as serialisers make it: the Unicode line ends that they leave
+/// can only stand inside strings, where an escape means the same.
+pub(crate) fn on_one_line(out: &mut impl Sink, json: &str) {
+    let mut rest = json;
+    while let Some(at) = rest.find(['\u{85}', '\u{2028}', '\u{2029}']) {
+        let (before, found) = rest.split_at(at);
+        let character = found.chars().next().unwrap_or_default();
+        out.put(before);
+        escape(out, &found[..character.len_utf8()]);
+        rest = &found[character.len_utf8()..];
+    }
+    out.put(rest);
+}
+
 /// Writes `text` as a JSON string.
 pub(crate) fn string(out: &mut impl Sink, text: &str) {
     out.put("\"");

@@ -21,5 +21,5 @@ pub use guard::{GUARD, GuardedEncoder};
 pub use hf::{HfTokenizer, TokenizerOptions};
 pub use logprobs::{LOGPROB_FLOOR, LogprobEntry, chat_logprobs, completion_logprobs, prompt_logprob_entries};
 pub use pipe::{TextOutput, TextPipe};
-pub use sse::{SseEncoder, SseKind};
+pub use sse::{ChoiceEnd, SseEncoder, SseKind};
 pub use stop::{MayEnd, StopMatcher};

@@ -19,6 +19,8 @@ pub struct LogprobEntry {
     /// Characters (Unicode scalar values) that this token completes in the text: 0 for a control token and
     /// for a token that ends inside its first character.
     pub characters: u32,
+    /// Probability that the mask took away, where that was measured.
+    pub removed_mass: Option<f32>,
     /// As the engine reported them; `None` for the first token of a prompt, which has none.
     pub logprobs: Option<Box<TokenLogprobs>>,
 }
@@ -41,6 +43,7 @@ pub fn prompt_logprob_entries(
             LogprobEntry {
                 token,
                 characters: text.chars().count() as u32,
+                removed_mass: None,
                 logprobs: logprobs.get(position).cloned().flatten().map(Box::new),
             }
         })
@@ -67,7 +70,7 @@ pub fn chat_logprobs(vocabulary: &Vocabulary, entries: &[LogprobEntry]) -> Strin
             out.put("}");
         }
         out.put("]");
-        if let Some(mass) = logprobs.and_then(|logprobs| logprobs.removed_mass) {
+        if let Some(mass) = entry.removed_mass {
             out.put(",\"removed_mass\":");
             probability(&mut out, mass);
         }
@@ -111,12 +114,11 @@ pub fn completion_logprobs(vocabulary: &Vocabulary, entries: &[LogprobEntry], of
         *offset += entry.characters as usize;
     }
     out.put("]");
-    let removed_mass = |entry: &LogprobEntry| entry.logprobs.as_ref()?.removed_mass;
-    if entries.iter().any(|entry| removed_mass(entry).is_some()) {
+    if entries.iter().any(|entry| entry.removed_mass.is_some()) {
         out.put(",\"removed_mass\":[");
         for (position, entry) in entries.iter().enumerate() {
             separate(&mut out, position);
-            match removed_mass(entry) {
+            match entry.removed_mass {
                 Some(mass) => probability(&mut out, mass),
                 None => out.put("null"),
             }
@@ -203,25 +205,30 @@ mod tests {
 
     /// Every token counts as one character.
     fn encoded(form: Form, entries: &[(TokenId, Option<TokenLogprobs>)]) -> Value {
-        let tokenizer = ByteTokenizer::new();
         let entries: Vec<LogprobEntry> = entries
             .iter()
             .map(|(token, logprobs)| LogprobEntry {
                 token: *token,
                 characters: 1,
+                removed_mass: None,
                 logprobs: logprobs.clone().map(Box::new),
             })
             .collect();
+        written(form, &entries)
+    }
+
+    fn written(form: Form, entries: &[LogprobEntry]) -> Value {
+        let tokenizer = ByteTokenizer::new();
         let out = match form {
-            Form::Chat => chat_logprobs(tokenizer.vocabulary(), &entries),
-            Form::Completion => completion_logprobs(tokenizer.vocabulary(), &entries, &mut 0),
+            Form::Chat => chat_logprobs(tokenizer.vocabulary(), entries),
+            Form::Completion => completion_logprobs(tokenizer.vocabulary(), entries, &mut 0),
         };
         serde_json::from_str(&out).unwrap_or_else(|error| panic!("{error}: {out}"))
     }
 
     #[expect(clippy::unnecessary_wraps, reason = "entries take an Option")]
     fn logprobs(logprob: f32, top: &[(TokenId, f32)]) -> Option<TokenLogprobs> {
-        Some(TokenLogprobs { logprob, top: top.to_vec(), removed_mass: None })
+        Some(TokenLogprobs { logprob, top: top.to_vec() })
     }
 
     #[test]
@@ -255,20 +262,21 @@ mod tests {
 
     #[test]
     fn the_removed_mass_is_written_where_it_is_known() {
-        let with = |removed_mass| Some(TokenLogprobs { logprob: -0.5, top: Vec::new(), removed_mass });
-        let entries = [
-            (b'a'.into(), with(Some(0.25))),
-            (b'b'.into(), with(Some(f32::NAN))),
-            (b'c'.into(), None),
-            (b'd'.into(), with(Some(1.5))),
-        ];
-        let columns = encoded(Form::Completion, &entries);
+        let with = |token: u8, removed_mass| LogprobEntry {
+            token: token.into(),
+            characters: 1,
+            removed_mass,
+            logprobs: logprobs(-0.5, &[]).map(Box::new),
+        };
+        let entries =
+            [with(b'a', Some(0.25)), with(b'b', Some(f32::NAN)), with(b'c', None), with(b'd', Some(1.5))];
+        let columns = written(Form::Completion, &entries);
         assert_eq!(columns["removed_mass"], json!([0.25, null, null, 1.0]));
-        let chat = encoded(Form::Chat, &entries);
+        let chat = written(Form::Chat, &entries);
         assert_eq!(chat["content"][0]["removed_mass"], json!(0.25));
         assert_eq!(chat["content"][1]["removed_mass"], Value::Null);
         assert!(chat["content"][2].get("removed_mass").is_none());
-        assert!(encoded(Form::Completion, &entries[2..3]).get("removed_mass").is_none());
+        assert!(written(Form::Completion, &entries[2..3]).get("removed_mass").is_none());
     }
 
     #[test]

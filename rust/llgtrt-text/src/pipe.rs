@@ -136,7 +136,12 @@ impl TextPipe {
                     waiting.end = Some(self.produced);
                 }
             }
-            let entry = LogprobEntry { token: token.token, characters, logprobs: token.logprobs.clone() };
+            let entry = LogprobEntry {
+                token: token.token,
+                characters,
+                removed_mass: token.removed_mass,
+                logprobs: token.logprobs.clone(),
+            };
             self.waiting.push_back(Waiting { entry, start, end });
             self.release(&mut out.logprobs);
         }
@@ -191,8 +196,8 @@ mod tests {
     use crate::ByteTokenizer;
 
     fn output(token: TokenId) -> TokenOutput {
-        let logprobs = Some(Box::new(TokenLogprobs { logprob: -0.5, top: Vec::new(), removed_mass: None }));
-        TokenOutput { token, forced: false, logprobs }
+        let logprobs = Some(Box::new(TokenLogprobs { logprob: -0.5, top: Vec::new() }));
+        TokenOutput { token, forced: false, removed_mass: None, logprobs }
     }
 
     fn pipe(stops: &[&str]) -> TextPipe {

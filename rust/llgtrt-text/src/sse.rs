@@ -18,6 +18,18 @@ pub enum SseKind {
     Completion,
 }
 
+/// What the last chunk of a choice says beside its text. The two members that OpenAI does not have are ready JSON
+/// and written only if given.
+#[derive(Debug, Clone, Copy)]
+pub struct ChoiceEnd<'a> {
+    /// OpenAI's `finish_reason`.
+    pub finish_reason: &'a str,
+    /// The stop string or the id of the stop token that ended the choice.
+    pub stop_reason: Option<&'a str>,
+    /// The [`Receipt`](llgtrt_core::Receipt) of a constrained choice.
+    pub constraint: Option<&'a str>,
+}
+
 /// Encoder of one request's events.
 #[derive(Debug, Clone)]
 pub struct SseEncoder {
@@ -59,17 +71,15 @@ impl SseEncoder {
         Self { kind, head, first_fields, foot, started: Vec::new() }
     }
 
-    /// Writes one chunk of choice `index`, also if there is nothing new in it. `logprobs` and
-    /// `stop_reason` are ready JSON; the latter is an extension and written only if given. The first
-    /// chunk of a chat choice carries the role.
+    /// Writes one chunk of choice `index`, also if there is nothing new in it. `logprobs` is ready JSON. The
+    /// first chunk of a chat choice carries the role, its last one the `end`.
     pub fn chunk(
         &mut self,
         out: &mut Vec<u8>,
         index: u32,
         text: &str,
         logprobs: Option<&str>,
-        finish_reason: Option<&str>,
-        stop_reason: Option<&str>,
+        end: Option<ChoiceEnd<'_>>,
     ) {
         // One growth at most: what is written beside the variable parts is about 140 bytes.
         out.reserve(self.head.len() + text.len() + logprobs.map_or(0, str::len) + 192);
@@ -99,10 +109,14 @@ impl SseEncoder {
         out.put(",\"logprobs\":");
         out.put(logprobs.unwrap_or("null"));
         out.put(",\"finish_reason\":");
-        json::string_or_null(out, finish_reason);
-        if let Some(stop_reason) = stop_reason {
+        json::string_or_null(out, end.map(|end| end.finish_reason));
+        if let Some(stop_reason) = end.and_then(|end| end.stop_reason) {
             out.put(",\"stop_reason\":");
-            out.put(stop_reason);
+            json::on_one_line(out, stop_reason);
+        }
+        if let Some(constraint) = end.and_then(|end| end.constraint) {
+            out.put(",\"constraint\":");
+            json::on_one_line(out, constraint);
         }
         out.put(self.foot);
     }
@@ -178,16 +192,7 @@ fn checked_members(fields: &str) -> Option<String> {
         out.push(',');
         json::string(&mut out, key);
         out.push(':');
-        // serde_json leaves U+2028 and its like raw; they can only stand inside strings, where an
-        // escape means the same.
-        for character in value.to_string().chars() {
-            match character {
-                '\u{85}' => out.push_str("\\u0085"),
-                '\u{2028}' => out.push_str("\\u2028"),
-                '\u{2029}' => out.push_str("\\u2029"),
-                other => out.push(other),
-            }
-        }
+        json::on_one_line(&mut out, &value.to_string());
     }
     Some(out)
 }
@@ -215,9 +220,10 @@ mod tests {
     #[test]
     fn a_chat_stream() {
         let mut encoder = encoder(SseKind::Chat, false, None);
-        let mut chunk = |index, text, finish, stop| {
+        let mut chunk = |index, text, finish: Option<&str>, stop_reason| {
             let mut out = Vec::new();
-            encoder.chunk(&mut out, index, text, None, finish, stop);
+            let end = finish.map(|finish_reason| ChoiceEnd { finish_reason, stop_reason, constraint: None });
+            encoder.chunk(&mut out, index, text, None, end);
             event(&out)
         };
         let with_choice = |choice: Value| {
@@ -257,12 +263,15 @@ mod tests {
     fn a_completion_stream() {
         let mut encoder = encoder(SseKind::Completion, false, None);
         let mut out = Vec::new();
-        encoder.chunk(&mut out, 3, "a", Some("{\"tokens\":[]}"), Some("stop"), Some("7"));
+        let receipt = json!({"kind": "json_schema", "residual": ["properties.a\u{2028}b"]}).to_string();
+        let end = ChoiceEnd { finish_reason: "stop", stop_reason: Some("7"), constraint: Some(&receipt) };
+        encoder.chunk(&mut out, 3, "a", Some("{\"tokens\":[]}"), Some(end));
         assert_eq!(
             event(&out),
             json!({"id": "id-1", "object": "text_completion", "created": 1_700_000_000, "model": "model \"m\"",
                 "choices": [{"index": 3, "text": "a", "logprobs": {"tokens": []}, "finish_reason": "stop",
-                    "stop_reason": 7}]})
+                    "stop_reason": 7,
+                    "constraint": {"kind": "json_schema", "residual": ["properties.a\u{2028}b"]}}]})
         );
     }
 
@@ -270,7 +279,7 @@ mod tests {
     fn p17_usage_comes_in_a_last_chunk_without_choices() {
         let mut encoder = encoder(SseKind::Chat, true, None);
         let mut out = Vec::new();
-        encoder.chunk(&mut out, 0, "a", None, None, None);
+        encoder.chunk(&mut out, 0, "a", None, None);
         assert_eq!(event(&out).get("usage"), Some(&Value::Null));
         out.clear();
         encoder.usage_chunk(&mut out, 5, 3, 2);
@@ -291,8 +300,8 @@ mod tests {
         let fields = "\"prompt\": \"a\u{2028}\\n\",\n \"n\": [1, {}]";
         let mut encoder = encoder(SseKind::Completion, false, Some(fields));
         let (mut first, mut second) = (Vec::new(), Vec::new());
-        encoder.chunk(&mut first, 0, "a", None, None, None);
-        encoder.chunk(&mut second, 0, "b", None, None, None);
+        encoder.chunk(&mut first, 0, "a", None, None);
+        encoder.chunk(&mut second, 0, "b", None, None);
         let first = event(&first);
         assert_eq!((&first["prompt"], &first["n"]), (&json!("a\u{2028}\n"), &json!([1, {}])));
         assert_eq!(event(&second).get("prompt"), None);
@@ -303,7 +312,7 @@ mod tests {
         for fields in ["x", "\"a\":", "\"a\":1}", "\"a\":1},{", "\"a\":1,", " ", ""] {
             let mut encoder = encoder(SseKind::Chat, false, Some(fields));
             let mut out = Vec::new();
-            encoder.chunk(&mut out, 0, "", None, None, None);
+            encoder.chunk(&mut out, 0, "", None, None);
             assert_eq!(event(&out).as_object().unwrap().len(), 5, "{fields}");
         }
     }
@@ -323,16 +332,22 @@ mod tests {
         fn every_event_is_valid(text: String, id: String, model: String, finish: Option<String>, index in 0_u32..200, chat: bool, usage: bool) {
             let kind = if chat { SseKind::Chat } else { SseKind::Completion };
             let mut encoder = SseEncoder::new(kind, &id, &model, 1, usage, None);
-            let stop = serde_json::to_string(&text).unwrap().replace(['\u{85}', '\u{2028}', '\u{2029}'], " ");
+            let stop = serde_json::to_string(&text).unwrap();
             for first in [true, false] {
                 let mut out = Vec::new();
-                encoder.chunk(&mut out, index, &text, None, finish.as_deref(), Some(&stop));
+                let end = finish.as_deref().map(|finish_reason| ChoiceEnd {
+                    finish_reason,
+                    stop_reason: Some(&stop),
+                    constraint: None,
+                });
+                encoder.chunk(&mut out, index, &text, None, end);
                 let value = event(&out);
                 prop_assert_eq!(value["id"].as_str(), Some(id.as_str()));
                 prop_assert_eq!(value["model"].as_str(), Some(model.as_str()));
                 let choice = &value["choices"][0];
                 prop_assert_eq!(choice["finish_reason"].as_str(), finish.as_deref());
-                prop_assert_eq!(&choice["stop_reason"], &serde_json::from_str::<Value>(&stop).unwrap());
+                let stop_reason = finish.as_ref().map_or(Value::Null, |_| json!(text));
+                prop_assert_eq!(&choice["stop_reason"], &stop_reason);
                 let got = if chat { &choice["delta"]["content"] } else { &choice["text"] };
                 prop_assert_eq!(got.as_str().unwrap_or_default(), text.as_str());
                 prop_assert_eq!(choice["delta"].get("role").is_some(), chat && first);

@@ -141,6 +141,7 @@ fn params() -> impl Strategy<Value = SamplingParams> {
                     logit_bias: bias.into_iter().collect(),
                     seed: last.0,
                     logprobs: None,
+                    removed_mass: false,
                     min_tokens: last.1,
                     ignore_eos: last.2,
                 }
@@ -226,6 +227,24 @@ proptest! {
         for (token, logprob) in logprobs.top {
             prop_assert!((f64::from(logprob) - exact(token as usize)).abs() < 1e-4);
         }
+    }
+
+    #[test]
+    fn the_removed_mass_is_of_the_raw_row(case in cases(), logprobs: bool) {
+        let mut case = case;
+        case.params.removed_mass = true;
+        case.params.logprobs = logprobs.then_some(1);
+        let Ok(sampled) = case.sampler().sample(&case.logits, case.mask.as_deref()) else { return Ok(()) };
+        let mass = |logit: &f32| f64::from(*logit).exp();
+        let all: f64 = case.logits.iter().map(mass).sum();
+        let excluded = case.logits.iter().enumerate().filter(|(token, _)| !case.allowed(*token));
+        let removed = excluded.map(|(_, logit)| mass(logit)).sum::<f64>() / all;
+        let reported = f64::from(sampled.removed_mass.unwrap());
+        prop_assert!((0.0..=1.0).contains(&reported) && (reported - removed).abs() < 1e-5, "{} {}", reported, removed);
+        // Measuring changes nothing.
+        case.params.removed_mass = false;
+        let plain = case.sampler().sample(&case.logits, case.mask.as_deref()).unwrap();
+        prop_assert_eq!((plain.token, plain.removed_mass), (sampled.token, None));
     }
 
     #[test]

@@ -30,7 +30,7 @@ use self::priority::Thread;
 use self::slots::{Slots, Worker};
 use crate::admission::Refusal;
 use crate::cache::{Cache, Key, Outcome, key, text_key};
-use crate::compiled::{CompiledGrammar, Failure, build};
+use crate::compiled::{CompiledGrammar, Failure, GrammarFacts, build};
 use crate::config::GrammarConfig;
 use crate::metrics::CompilerMetrics;
 use crate::text::grammar_error;
@@ -373,10 +373,13 @@ impl Shared {
             // Schemas that differ only in what has no meaning share a grammar.
             same = admitted.text().map(|text| text_key(&text));
             let known = same.and_then(|key| self.state.lock().cache.same(&key));
-            if let Some(grammar) = known {
-                return Ok(grammar);
-            }
-            build(&self.factory, &self.env, spec.kind(), &mut admitted, &self.config, on_cancellable)
+            let grammar = match known {
+                Some(grammar) => grammar,
+                None => {
+                    build(&self.factory, &self.env, spec.kind(), &mut admitted, &self.config, on_cancellable)?
+                }
+            };
+            Ok(grammar.with_facts(GrammarFacts::new(&admitted.notes, started.elapsed())))
         }));
         self.metrics.compile_seconds.observe(started.elapsed().as_secs_f64());
         let refused = match result {

@@ -2,6 +2,8 @@
 //!
 //! Called by [`Slot::advance`], under the slot's lock.
 
+use std::time::Instant;
+
 use llgtrt_core::{Error, TokenId};
 use toktrie::SimpleVob;
 
@@ -52,7 +54,9 @@ impl Slot {
     /// Computes the mask at once and takes out what was found wrong.
     pub(super) fn restrict_mask(&mut self) -> Result<(), Error> {
         let Some(verifier) = &mut self.verifier else { return Ok(()) };
+        let began = Instant::now();
         let mut mask = self.matcher.compute_mask().map_err(refused)?;
+        self.mask_time += began.elapsed();
         if verifier.restrict(&mut mask) {
             self.mask = Mask::Ready(mask);
             return Ok(());
@@ -64,11 +68,14 @@ impl Slot {
     /// Goes back to where another way begins. The engine has `seen` tokens: those among them that do not
     /// stay are to be withdrawn, those beyond them that stay are forced.
     pub(super) fn step_back(&mut self) -> Result<(), Error> {
-        let Self { verifier: Some(verifier), matcher, taken, .. } = self else { return Ok(()) };
+        let Self { verifier: Some(verifier), matcher, taken, mask_time, .. } = self else { return Ok(()) };
         let mask = verifier.step_back(|kept| {
             matcher.rollback(taken.len().saturating_sub(kept)).map_err(refused)?;
             taken.truncate(kept);
-            matcher.compute_mask().map_err(refused)
+            let began = Instant::now();
+            let mask = matcher.compute_mask().map_err(refused);
+            *mask_time += began.elapsed();
+            mask
         })?;
         self.resume(mask);
         Ok(())
@@ -76,11 +83,13 @@ impl Slot {
 
     /// Goes back to before the last token: its check is made when it comes again.
     fn put_off(&mut self) -> Result<(), Error> {
-        let Self { verifier: Some(verifier), matcher, taken, .. } = self else { return Ok(()) };
+        let Self { verifier: Some(verifier), matcher, taken, mask_time, .. } = self else { return Ok(()) };
         let kept = verifier.put_off()?;
         matcher.rollback(taken.len().saturating_sub(kept)).map_err(refused)?;
         taken.truncate(kept);
+        let began = Instant::now();
         let mut mask = matcher.compute_mask().map_err(refused)?;
+        *mask_time += began.elapsed();
         verifier.restrict(&mut mask);
         self.put_off = true;
         self.resume(mask);

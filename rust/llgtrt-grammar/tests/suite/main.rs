@@ -5,6 +5,7 @@ mod closed;
 mod compiler;
 mod composed;
 mod dead_ends;
+mod facts;
 mod fuzz;
 mod generated;
 mod hazards;
