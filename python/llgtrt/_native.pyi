@@ -102,6 +102,8 @@ class GenerateRequest:
         clamp_max_tokens: where ``max_tokens`` is more than what is left of the context, take what is left.
         seed: choice ``i`` uses ``seed + i``; ``None`` draws fresh entropy.
         logprobs: ``None`` is off; otherwise the number of alternatives per token.
+        removed_mass: measure how much probability the masks remove: ``removed_mass`` in the log-probabilities
+            and in the receipt. A constrained request with ``logprobs`` does in any case.
         prompt_logprobs: report log-probabilities of the prompt (with ``echo``).
         stop: stop strings.
         include_stop: keep the stop string in the answer.
@@ -110,6 +112,8 @@ class GenerateRequest:
         grammar_param: the request field that grammar errors name, such as
             ``response_format.json_schema.schema``.
         close_at_limit: complete a constrained answer when its limit of tokens is near, instead of cutting it.
+        receipt: what the receipts of constrained answers call the constraint; ``None``: no receipts.
+        request_id: under which the log shows the request.
         output: ``final``: one delta per request, at its end. ``deltas``: structured deltas as they
             come. ``chat_sse``, ``completion_sse``: ready server-sent events.
         control_text: show control tokens of the answer by name, between U+FDD0 and U+FDD1; otherwise they
@@ -123,8 +127,6 @@ class GenerateRequest:
         bad_words: texts whose tokens are not generated in a row; not with a grammar.
         priority: 0 to 1, higher goes first; ``None`` is 0.5.
         cache_salt: cached prefixes are shared only among requests of the same salt.
-        return_removed_mass: add ``removed_mass`` to the log-probabilities, which must be asked for: the
-            probability of the tokens that the mask had removed.
         allotted_time_ms: a request that takes longer fails.
         no_repeat_ngram_size: no run of this many tokens comes twice; not with a grammar.
         top_p_decay, top_p_min, top_p_reset_ids: ``top_p`` shrinks to this share of itself with each token,
@@ -166,6 +168,7 @@ class GenerateRequest:
         seed: int | None = None,
         ignore_eos: bool = False,
         logprobs: int | None = None,
+        removed_mass: bool = False,
         prompt_logprobs: bool = False,
         stop: list[str] = ...,
         stop_token_ids: list[int] = ...,
@@ -174,6 +177,8 @@ class GenerateRequest:
         grammar: GrammarSpec | None = None,
         grammar_param: str | None = None,
         close_at_limit: bool = True,
+        receipt: str | None = None,
+        request_id: str = "",
         output: OutputFormat = "final",
         control_text: bool = False,
         logprobs_form: LogprobsForm = "chat",
@@ -187,7 +192,6 @@ class GenerateRequest:
         bad_words: list[str] = ...,
         priority: float | None = None,
         cache_salt: int | None = None,
-        return_removed_mass: bool = False,
         allotted_time_ms: int | None = None,
         no_repeat_ngram_size: int | None = None,
         top_p_decay: float | None = None,
@@ -223,6 +227,29 @@ class Usage:
     def forced_tokens(self) -> int: ...
 
 @final
+class Summary:
+    """What is known of a request: all of it, once its last payload was taken.
+
+    Moments are in seconds since the submission, ``None`` where the request did not get so far:
+    ``compile_s`` from when its grammar was asked for until it was there; ``started_s`` its first sequence got
+    a slot of the engine (the end of queueing); ``first_token_s`` (the end of prefill); ``ended_s``.
+    """
+
+    @property
+    def usage(self) -> Usage: ...
+    @property
+    def finish_reasons(self) -> list[str]:
+        """Of the choices that have ended, in the order of their ends."""
+    @property
+    def compile_s(self) -> tuple[float, float] | None: ...
+    @property
+    def started_s(self) -> float | None: ...
+    @property
+    def first_token_s(self) -> float | None: ...
+    @property
+    def ended_s(self) -> float | None: ...
+
+@final
 class ChoiceDelta:
     """New text of one choice since the last delta.
 
@@ -230,6 +257,7 @@ class ChoiceDelta:
     (``{"content": [...]}`` or ``{"tokens": [...], ...}``), or ``None``.
     ``finish_reason`` is ``stop`` or ``length`` on the choice's last delta.
     ``stop_reason`` is the stop string or stop token id that ended it.
+    ``constraint`` is, on the last delta of a constrained choice, its receipt as JSON (docs/receipt.md).
     """
 
     @property
@@ -244,6 +272,8 @@ class ChoiceDelta:
     def finish_reason(self) -> str | None: ...
     @property
     def stop_reason(self) -> str | int | None: ...
+    @property
+    def constraint(self) -> str | None: ...
 
 @final
 class Delta:
@@ -272,6 +302,8 @@ class RequestHandle:
 
         ``None`` asks ``Engine.drain`` to deliver the next.
         """
+    def summary(self) -> Summary:
+        """What is known of the request so far."""
     def cancel(self) -> None:
         """Ends the request; nothing is delivered any more. Idempotent."""
 

@@ -38,6 +38,7 @@ from llgtrt.hooks import (
     start_hook,
     start_processor,
 )
+from llgtrt.logs import Levels
 from llgtrt.serving import (
     AnswerFormats,
     ChatPrompts,
@@ -82,7 +83,9 @@ def run(settings: Settings) -> int:
     Raises:
         ConfigError: the port, the configuration or the model is unusable; no port was opened.
     """
-    start_core_log(settings.log_level, json_lines=settings.config.server.log_format == "json")
+    start_core_log(
+        Levels.parse(settings.log_level).core(), json_lines=settings.config.server.log_format == "json"
+    )
     if settings.backend == "trtllm" and process_rank() > 0:
         try:
             return work_for_leader(native_config(settings))
@@ -148,7 +151,7 @@ def build_services(
         default_max_tokens=server.default_max_tokens,
         clamp_max_tokens=server.max_tokens_beyond_context == "clamp",
     )
-    completions = CompletionService(engine, model, limits=limits, hook=hook)
+    completions = CompletionService(engine, model, limits=limits, receipts=server.receipt, hook=hook)
     tokens = TokenWork(engine, token_threads)
     chat = ChatService(
         engine,
@@ -156,6 +159,7 @@ def build_services(
         ChatPrompts(engine, template, processor),
         formats=AnswerFormats.of_model(engine, template.source, settings.config.tools.parser),
         limits=limits,
+        receipts=server.receipt,
         tokens=tokens,
         hook=hook,
     )

@@ -8,8 +8,10 @@ from __future__ import annotations
 
 import json
 import logging
+import re
 import sys
 from contextvars import ContextVar
+from dataclasses import dataclass, field
 from datetime import datetime, timezone
 from logging.handlers import MemoryHandler
 from typing import Any, Literal
@@ -17,6 +19,72 @@ from typing import Any, Literal
 MOST_HELD = 10_000
 
 LogFormat = Literal["text", "json"]
+
+LEVELS = {
+    "debug": logging.DEBUG,
+    "info": logging.INFO,
+    "warning": logging.WARNING,
+    "error": logging.ERROR,
+}
+
+CORE = "llgtrt.core"
+"""What the core's lines are named: ``llgtrt.core.grammar`` is the crate ``llgtrt_grammar``."""
+
+_PART = re.compile(r"[A-Za-z0-9_.]+")
+
+
+@dataclass(frozen=True, slots=True)
+class Levels:
+    """From which level on is logged: by default, and by parts, which are names of loggers."""
+
+    base: str = "info"
+    parts: dict[str, str] = field(default_factory=dict)
+
+    @classmethod
+    def parse(cls, text: str) -> Levels:
+        """Reads ``info,llgtrt.core.grammar=debug``.
+
+        Raises:
+            ValueError: a level or a name is none.
+        """
+        base, parts = "info", {}
+        for index, item in enumerate(one.strip() for one in text.split(",")):
+            name, equals, level = item.rpartition("=")
+            if level not in LEVELS:
+                raise ValueError(f"{level!r} is no level: debug, info, warning or error")
+            if equals:
+                if not _PART.fullmatch(name):
+                    raise ValueError(f"{name!r} is no name of a part, such as llgtrt.core.grammar")
+                parts[name] = level
+            elif index == 0:
+                base = level
+            else:
+                raise ValueError(f"{level!r}: only the first level is without a name")
+        return cls(base, parts)
+
+    def __str__(self) -> str:
+        return ",".join([self.base, *(f"{name}={level}" for name, level in self.parts.items())])
+
+    def core(self) -> str:
+        """The same for the core, whose filter goes by the beginnings of modules' names."""
+
+        def directive(level: str) -> str:
+            return "warn" if level == "warning" else level
+
+        directives = [directive(self.base)]
+        for name, level in self.parts.items():
+            own = name == CORE or name.startswith(CORE + ".")
+            if name == "llgtrt" or own or not name.startswith("llgtrt"):
+                module = "llgtrt_" + name.removeprefix(CORE).lstrip(".").replace(".", "::") if own else name
+                directives.append(f"{module}={directive(level)}")
+        return ",".join(directives)
+
+    def apply(self) -> None:
+        """Sets the levels of Python's loggers."""
+        logging.getLogger().setLevel(LEVELS[self.base])
+        for name, level in self.parts.items():
+            logging.getLogger(name).setLevel(LEVELS[level])
+
 
 REQUEST_ID: ContextVar[str | None] = ContextVar("request_id", default=None)
 """Id of the HTTP request that is being worked on, also in the threads that its task waits for."""

@@ -240,7 +240,6 @@ def test_naughty_strings(http: httpx.Client, shared_data: Path) -> None:
         ("top_p_min", 0.1),
         ("top_p_reset_ids", 7),
         ("kv_cache_retention", {"decode_retention_priority": 35}),
-        ("return_removed_mass", True),
     ],
 )
 def test_what_another_engine_has_is_refused(http: httpx.Client, name: str, value: Any, stream: bool) -> None:

@@ -236,7 +236,6 @@ def test_options_that_cannot_be(fields: dict[str, Any], param: str) -> None:
         ({"top_p_reset_ids": 7}, "top_p_reset_ids"),
         ({"kv_cache_retention": [(0, 5, 35, 10)]}, "kv_cache_retention"),
         ({"decode_retention": (35, None)}, "kv_cache_retention"),
-        ({"return_removed_mass": True, "logprobs": 0}, "return_removed_mass"),
         ({"prompt_table": TABLE}, "prompt_table"),
         ({"position_ids": [0]}, "position_ids"),
         ({"mrope_cos_sin": ("fp32", [2], bytes(8)), "mrope_position_deltas": 0}, "mrope_cos_sin"),

@@ -19,7 +19,7 @@ MAY_IMPORT = {
     "chat": {"config", "tools"},
     "tools": {"config"},
     "hooks": {"config", "engine", "chat"},
-    "serving": {"engine", "chat", "tools", "hooks", "config"},
+    "serving": {"engine", "chat", "tools", "hooks", "config", "logs"},
     "api": {"serving", "engine", "config", "logs"},
     # For users of other engines: no configuration, no server.
     "schema": {"engine"},
@@ -27,7 +27,7 @@ MAY_IMPORT = {
     "bench": set(),
     "cli": {"app", "bench", "serving", "hooks", "config", "logs"},
     "truss": {"api", "serving", "hooks", "engine", "config"},
-    "app": {"truss", "api", "serving", "hooks", "chat", "tools", "engine", "config"},
+    "app": {"truss", "api", "serving", "hooks", "chat", "tools", "engine", "config", "logs"},
 }
 """Layers of ``llgtrt`` and the layers below them that they use."""
 

@@ -16,7 +16,7 @@ from starlette.types import Message, Receive, Scope, Send
 
 from llgtrt.api.errors import RequestTimeoutError, describe, error_event, error_response
 from llgtrt.api.metrics import HttpMetrics
-from llgtrt.api.record import note, note_answer
+from llgtrt.api.record import note, note_summary
 from llgtrt.engine import Delta, Sink, StreamCancelledError
 from llgtrt.serving import Generation
 
@@ -80,6 +80,8 @@ class GenerationResponse(Response, ABC):
             note(scope, outcome="client too slow")
         finally:
             self._stream.cancel()
+            if self._stream.summary is not None:
+                note_summary(scope, self._stream.summary)
             watch.cancel()
             if self._timer is not None:
                 self._timer.cancel()
@@ -162,7 +164,6 @@ class JsonGenerationResponse(GenerationResponse):
             note(scope, error=failure.error_code)
             response: Response = failure.for_route(scope)
         else:
-            note_answer(scope, delta)
             response = await self._answer(delta)
         start: Message = {
             "type": "http.response.start",

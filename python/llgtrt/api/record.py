@@ -6,7 +6,7 @@ from typing import Any
 
 from starlette.types import Scope
 
-from llgtrt.engine import Delta
+from llgtrt.engine import Summary
 
 RECORD = "llgtrt.record"
 """Key of a request's scope: names and values that its line in the log will have."""
@@ -19,10 +19,10 @@ def note(scope: Scope, **fields: Any) -> None:
         record.update({name: value for name, value in fields.items() if value is not None})
 
 
-def note_answer(scope: Scope, delta: Delta) -> None:
-    """Adds the counts of a complete answer."""
-    usage = delta.usage
-    if usage is not None:
+def note_summary(scope: Scope, summary: Summary) -> None:
+    """Adds the counts and times of a request that the core has had."""
+    usage = summary.usage
+    if usage.prompt_tokens > 0:
         note(
             scope,
             prompt_tokens=usage.prompt_tokens,
@@ -30,5 +30,16 @@ def note_answer(scope: Scope, delta: Delta) -> None:
             cached_tokens=usage.cached_tokens,
             forced_tokens=usage.forced_tokens,
         )
-    reasons = sorted({choice.finish_reason for choice in delta.choices if choice.finish_reason is not None})
-    note(scope, finish=",".join(reasons))
+    note(scope, finish=",".join(sorted(set(summary.finish_reasons))) or None)
+    compiled = summary.compile_s
+    note(
+        scope,
+        queue_ms=_ms(0.0, summary.started_s),
+        compile_ms=None if compiled is None else _ms(*compiled),
+        prefill_ms=_ms(summary.started_s, summary.first_token_s),
+        decode_ms=_ms(summary.first_token_s, summary.ended_s),
+    )
+
+
+def _ms(begin_s: float | None, end_s: float | None) -> float | None:
+    return None if begin_s is None or end_s is None else round((end_s - begin_s) * 1000, 1)

@@ -81,8 +81,10 @@ def _serve(arguments: Arguments) -> int:
             logger.warning("%s is set, but there is no such option", name)
         settings = load_settings(arguments)
         form = settings.config.server.log_format
+        levels = logs.Levels.parse(settings.log_level)
     finally:
         logs.set_up(level, form)
+    levels.apply()
     if settings.lora_root is not None and settings.backend != "trtllm":
         logger.warning("--lora-root is ignored: LoRA comes with the TensorRT-LLM engine")
     for file in settings.config_files:

@@ -4,7 +4,7 @@ from typing import Any, Literal
 
 from pydantic import Field, field_validator
 
-from llgtrt.logs import LogFormat
+from llgtrt.logs import Levels, LogFormat
 
 from .keys import ApiKey
 from .section import Section
@@ -135,6 +135,16 @@ class ServerConfig(Section):
         description="Log one line at the end of each request, but not of probes. Prompts, answers and keys\n"
         "are never logged.",
     )
+    receipt: bool = Field(
+        default=True,
+        description="Constrained answers carry a receipt, the field `constraint` of their choices: what held"
+        "\nthem, what was forced, checked and closed, what it cost. See docs/receipt.md.",
+    )
+    log_level: str = Field(
+        default="info",
+        description="What is logged from which level on: debug, info, warning or error, and after commas\n"
+        'other levels of parts: "info,llgtrt.core.grammar=debug,uvicorn=error". -d and -q replace the first.',
+    )
     log_format: LogFormat = Field(
         default="text", description="Lines of text, or a JSON object per line; the core's lines as well."
     )
@@ -153,6 +163,12 @@ class ServerConfig(Section):
     def _no_empty_text(cls, value: str | list[str] | None) -> str | list[str] | None:
         if value is not None and "" in _texts(value):
             raise ValueError("should not be empty")
+        return value
+
+    @field_validator("log_level")
+    @classmethod
+    def _known_levels(cls, value: str) -> str:
+        Levels.parse(value)
         return value
 
     @field_validator("served_model_name")

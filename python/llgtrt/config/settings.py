@@ -2,10 +2,13 @@
 
 import logging
 from collections.abc import Iterator
+from dataclasses import replace
 from pathlib import Path
-from typing import Any, Literal
+from typing import Any
 
 from pydantic import Field
+
+from llgtrt.logs import Levels
 
 from .arguments import FLAGS, Arguments
 from .assignments import assigned
@@ -23,8 +26,6 @@ logger = logging.getLogger("llgtrt")
 
 CODE_OPTIONS = ("input_processor", "hooks")
 """Options of `py` that name code that is run."""
-
-LogLevel = Literal["debug", "info", "warning"]
 
 
 class Settings(Section):
@@ -47,7 +48,7 @@ class Settings(Section):
     input_processor: Path | None = Field(default=None, description="Python file of the input processor.")
     truss: Truss | None = Field(default=None, description="The model.py around the engine.")
     lora_root: Path | None = Field(default=None, description="Folder of LoRA weights.")
-    log_level: LogLevel = Field(default="info", description="What goes to standard error.")
+    log_level: str = Field(default="info", description="What goes to standard error, as server.log_level.")
 
     @property
     def served_model_name(self) -> str:
@@ -94,8 +95,14 @@ def load_settings(arguments: Arguments) -> Settings:
         truss=truss,
         # A Truss changes the working folder.
         lora_root=None if arguments.lora_root is None else arguments.lora_root.absolute(),
-        log_level="debug" if arguments.debug else "warning" if arguments.quiet else "info",
+        log_level=_log_level(arguments, config.server.log_level),
     )
+
+
+def _log_level(arguments: Arguments, configured: str) -> str:
+    base = "debug" if arguments.debug else "warning" if arguments.quiet else None
+    levels = Levels.parse(configured)
+    return str(levels if base is None else replace(levels, base=base))
 
 
 def _warn_of_tokenizer_options(config: Config) -> None:

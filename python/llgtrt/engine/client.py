@@ -21,9 +21,9 @@ logger = logging.getLogger("llgtrt.engine")
 UNREADABLE = "The engine's output could not be read."
 
 
-def start_core_log(level: str, json_lines: bool) -> None:
-    """Lets the core write its log to standard error. Levels: ``debug``, ``info``, ``warning``."""
-    _native.init_logging("warn" if level == "warning" else level, json=json_lines)
+def start_core_log(levels: str, json_lines: bool) -> None:
+    """Lets the core write its log to standard error, as the directives of its filter say."""
+    _native.init_logging(levels, json=json_lines)
 
 
 @dataclass(frozen=True, slots=True)

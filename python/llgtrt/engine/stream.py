@@ -7,10 +7,11 @@ queue and no task here. The core merges what a slow consumer has not taken.
 from __future__ import annotations
 
 import asyncio
+import time
 from collections.abc import Callable
 from typing import Protocol, TypeAlias
 
-from llgtrt._native import Delta, RequestHandle
+from llgtrt._native import Delta, RequestHandle, Summary
 
 Payload: TypeAlias = "bytes | Delta"
 """Server-sent events, ready to write; or a :class:`Delta` where the request asked for one or failed."""
@@ -39,6 +40,8 @@ class Stream:
 
     Attributes:
         finished: the last payload was returned, or the request was cancelled.
+        summary: what the core knows of the request; ``None`` until then.
+        submitted: when it was submitted, in nanoseconds since the epoch.
     """
 
     __slots__ = (
@@ -52,6 +55,8 @@ class Stream:
         "_waiter",
         "finished",
         "id",
+        "submitted",
+        "summary",
     )
 
     def __init__(
@@ -59,6 +64,8 @@ class Stream:
     ) -> None:
         self.id = handle.id
         self.finished = False
+        self.summary: Summary | None = None
+        self.submitted = time.time_ns()
         self._handle: RequestHandle | None = handle
         self._loop = loop
         self._forget = forget
@@ -159,6 +166,8 @@ class Stream:
 
     def _finish(self) -> None:
         self.finished = True
+        if self._handle is not None:
+            self.summary = self._handle.summary()
         self._handle = None
         self._forget(self.id)
 
@@ -166,10 +175,10 @@ class Stream:
         handle = self._handle
         if handle is None:
             return
+        handle.cancel()
         self._finish()
         self._ready = None
         self._error = error
-        handle.cancel()
         if self._tap is not None:
             self._tap.ended(error)
         waiter = self._waiter

@@ -8,17 +8,18 @@ from typing import Any
 
 from llgtrt.engine import AsyncEngine, ChoiceDelta, GenerateRequest
 from llgtrt.hooks import HookRunner
+from llgtrt.logs import REQUEST_ID
 from llgtrt.serving.answers import AnswerFormats, plan_grammar
 from llgtrt.serving.chat_output import ChatEncoder
 from llgtrt.serving.errors import RequestError
-from llgtrt.serving.generation import Generation, logprobs_object, response_object
+from llgtrt.serving.generation import Generation, logprobs_object, receipt_member, response_object
 from llgtrt.serving.hooked import HookedGeneration, start_hooked
 from llgtrt.serving.models import ServedModel, first_chunk_fields
 from llgtrt.serving.offload import in_proportion
 from llgtrt.serving.output import AnswerHead, AnswerReader, EncodedAnswer, Encoder
 from llgtrt.serving.prompt import ChatPrompts
-from llgtrt.serving.protocol import ChatRequest, resolve_constraint
-from llgtrt.serving.protocol.tool_use import resolve_tools
+from llgtrt.serving.protocol import ChatRequest, Constraint, resolve_constraint
+from llgtrt.serving.protocol.tool_use import ToolUse, resolve_tools
 from llgtrt.serving.sampling import (
     TokenLimits,
     asked_tokens,
@@ -47,6 +48,7 @@ class ChatService:
         formats: AnswerFormats | None = None,
         limits: TokenLimits,
         tokens: TokenWork,
+        receipts: bool = True,
         hook: HookRunner | None = None,
     ) -> None:
         self._engine = engine
@@ -56,6 +58,7 @@ class ChatService:
         self._limits = limits
         self._tokens = tokens
         self._hook = hook
+        self._receipts = receipts
 
     @property
     def starts_slowly(self) -> bool:
@@ -140,7 +143,7 @@ class ChatService:
         budget = None if request.thinking is None else request.thinking.budget_tokens
         opening = self._formats.opening(use, constraint, budget)
         logprobs = _logprobs(request)
-        engine_options = engine_arguments(request, logprobs)
+        engine_options = engine_arguments(request)
         streaming = bool(request.stream)
 
         # Before any work that a full server would do in vain. An unused permit gives its place back.
@@ -174,6 +177,8 @@ class ChatService:
                 logprobs=logprobs,
                 grammar=grammar,
                 grammar_param=grammar_param,
+                receipt=_receipt_kind(constraint, use) if self._receipts else None,
+                request_id=REQUEST_ID.get() or "",
                 output="final" if not streaming else "deltas" if structured else "chat_sse",
                 control_text=structured and plan is not None and plan.names_control,
                 response_id=response_id,
@@ -216,7 +221,15 @@ def chat_choice(delta: ChoiceDelta) -> dict[str, Any]:
         "logprobs": logprobs_object(delta),
         "finish_reason": delta.finish_reason,
         "stop_reason": delta.stop_reason,
+        **receipt_member(delta),
     }
+
+
+def _receipt_kind(constraint: Constraint | None, use: ToolUse | None) -> str | None:
+    """What constrains the answer, in the request's terms: the grammar may be one that is made of it."""
+    if use is not None and use.callable:
+        return "tools"
+    return None if constraint is None else constraint.grammar.kind
 
 
 def _logprobs(request: ChatRequest) -> int | None:

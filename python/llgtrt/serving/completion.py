@@ -8,9 +8,10 @@ from typing import Any
 
 from llgtrt.engine import AsyncEngine, ChoiceDelta, GenerateRequest
 from llgtrt.hooks import HookRunner
+from llgtrt.logs import REQUEST_ID
 from llgtrt.serving.completion_output import CompletionOutput
 from llgtrt.serving.errors import RequestError
-from llgtrt.serving.generation import Generation, logprobs_object, response_object
+from llgtrt.serving.generation import Generation, logprobs_object, receipt_member, response_object
 from llgtrt.serving.hooked import HookedGeneration, start_hooked
 from llgtrt.serving.models import ServedModel, first_chunk_fields
 from llgtrt.serving.offload import in_proportion
@@ -58,9 +59,11 @@ class CompletionService:
         model: ServedModel,
         *,
         limits: TokenLimits,
+        receipts: bool = True,
         hook: HookRunner | None = None,
     ) -> None:
         self._engine = engine
+        self._receipts = receipts
         self._model = model
         self._limits = limits
         self._hook = hook
@@ -152,7 +155,7 @@ class CompletionService:
         default = self._limits.default_max_tokens or DEFAULT_COMPLETION_TOKENS
         asked = asked_tokens(request, default)
         constraint = constraint or resolve_constraint(request)
-        engine_options = engine_arguments(request, request.logprobs)
+        engine_options = engine_arguments(request)
         if asked == 0 and (not request.echo or constraint is not None):
             raise RequestError(
                 "max_tokens may be 0 only with echo and without a constraint: nothing is generated then.",
@@ -195,6 +198,8 @@ class CompletionService:
             echo=bool(request.echo),
             grammar=None if constraint is None else constraint.grammar,
             grammar_param=None if constraint is None else constraint.param,
+            receipt=constraint.grammar.kind if constraint is not None and self._receipts else None,
+            request_id=REQUEST_ID.get() or "",
             output="final" if not request.stream else "completion_sse" if core_writes else "deltas",
             logprobs_form="completion",
             response_id=response_id,
@@ -218,6 +223,7 @@ def completion_choice(delta: ChoiceDelta) -> dict[str, Any]:
         "logprobs": logprobs_object(delta),
         "finish_reason": delta.finish_reason,
         "stop_reason": delta.stop_reason,
+        **receipt_member(delta),
     }
 
 

@@ -86,3 +86,8 @@ def response_object(
 def logprobs_object(delta: ChoiceDelta) -> Any:
     """The log-probabilities that the core wrote as JSON."""
     return None if delta.logprobs is None else from_json(delta.logprobs)
+
+
+def receipt_member(delta: ChoiceDelta) -> dict[str, Any]:
+    """``constraint``, where the core wrote a receipt of the choice."""
+    return {} if delta.constraint is None else {"constraint": from_json(delta.constraint)}

@@ -70,6 +70,7 @@ class GenerationArguments(TypedDict):
     seed: int | None
     ignore_eos: bool
     close_at_limit: bool
+    removed_mass: bool
     stop: list[str]
     stop_token_ids: list[int]
     include_stop: bool
@@ -109,6 +110,7 @@ def generation_arguments(request: GenerationFields, vocab_size: int) -> Generati
         "seed": None if request.seed is None else request.seed % 2**63,
         "ignore_eos": bool(request.ignore_eos),
         "close_at_limit": request.at_limit != "cut",
+        "removed_mass": bool(request.return_removed_mass),
         "stop": request.stop or [],
         "stop_token_ids": request.stop_token_ids or [],
         "include_stop": bool(request.include_stop_str_in_output),
@@ -134,7 +136,6 @@ class EngineArguments(TypedDict, total=False):
     bad_words: list[str]
     priority: float
     cache_salt: int
-    return_removed_mass: bool
     allotted_time_ms: int
     no_repeat_ngram_size: int
     top_p_decay: float
@@ -144,7 +145,7 @@ class EngineArguments(TypedDict, total=False):
     decode_retention: tuple[int, int | None]
 
 
-def engine_arguments(request: GenerationFields, logprobs: int | None) -> EngineArguments:
+def engine_arguments(request: GenerationFields) -> EngineArguments:
     """Those of them that a request asks for.
 
     Raises:
@@ -155,10 +156,6 @@ def engine_arguments(request: GenerationFields, logprobs: int | None) -> EngineA
     if request.cache_salt is not None:
         digest = hashlib.blake2b(request.cache_salt.encode(errors="surrogatepass"), digest_size=8).digest()
         arguments["cache_salt"] = int.from_bytes(digest, "little")
-    if request.return_removed_mass:
-        if logprobs is None:
-            raise RequestError("return_removed_mass needs logprobs.", "return_removed_mass")
-        arguments["return_removed_mass"] = True
     if request.kv_cache_retention is not None:
         arguments.update(_retention(request.kv_cache_retention))
     return arguments

@@ -241,8 +241,8 @@ class GenerationFields(RequestModel):
     )
     return_removed_mass: bool | None = Field(
         default=None,
-        description="Report with each token's log-probability how much probability the constraint had "
-        "removed, as `removed_mass`; needs logprobs. (TensorRT-LLM)",
+        description="Measure how much probability the constraint removes: mean and maximum in the receipt. "
+        "Constrained requests with logprobs do in any case, and have it in each token's entry.",
     )
     user: str | int | float | None = Field(default=None, description="Accepted; not used.")
     metadata: dict[str, Any] | None = Field(
