@@ -74,7 +74,7 @@ class Levels:
         directives = [directive(self.base)]
         for name, level in self.parts.items():
             own = name == CORE or name.startswith(CORE + ".")
-            if name == "llgtrt" or own or not name.startswith("llgtrt"):
+            if own or name in ("llgtrt", "llama_cpp"):
                 module = "llgtrt_" + name.removeprefix(CORE).lstrip(".").replace(".", "::") if own else name
                 directives.append(f"{module}={directive(level)}")
         return ",".join(directives)

@@ -243,7 +243,41 @@ def test_the_log_is_json_if_asked_for_the_cores_part_too(start_server: StartServ
     assert (first["path"], first["status"], first["completion_tokens"]) == (CHAT, 200, 3)
     assert (second["status"], second["error"]) == (503, "engine_failed")
     assert first["request_id"] != second["request_id"]
-    assert any(line["logger"].startswith("llgtrt_runtime") and line["level"] == "ERROR" for line in lines)
+    assert any(
+        line["logger"].startswith("llgtrt.core.runtime") and line["level"] == "ERROR" for line in lines
+    )
+
+
+def test_lines_of_the_core_name_the_request_and_parts_have_levels(start_server: StartServer) -> None:
+    levels = "warning,llgtrt.core.runtime=debug,llgtrt.requests=info"
+    server = start_server(server={"log_format": "json", "log_level": levels})
+    secret = "a-secret-prompt"
+    with httpx.Client(base_url=server.base_url, timeout=30) as http:
+        for request_id, body in {
+            "first-1": chat(secret, max_tokens=5, stream=True),
+            "second-2": chat(secret, max_tokens=5, guided_regex="[a-c]{3}"),
+            "third-3": chat(secret, guided_json={"type": "nothing"}),
+        }.items():
+            answer = http.post(CHAT, json=body, headers={"X-Request-ID": request_id})
+            assert answer.headers["x-request-id"] == request_id
+    server.terminate()
+    assert server.wait_exit() == 0
+    lines = [json.loads(line) for line in server.output.splitlines()]
+    of_requests = {
+        request_id: [line["message"] for line in lines if line.get("request_id") == request_id]
+        for request_id in ("first-1", "second-2", "third-3")
+    }
+    assert of_requests == {
+        "first-1": ["admitted", "got a slot", "ended", "request"],
+        "second-2": ["admitted", "got a slot", "ended", "request"],
+        "third-3": ["request"],
+    }
+    assert all(
+        line["level"] in ("WARNING", "ERROR")
+        or line["logger"].startswith(("llgtrt.core.runtime", "llgtrt.requests"))
+        for line in lines
+    )
+    assert secret not in server.output
 
 
 def test_a_hangup_drains(start_server: StartServer) -> None:

@@ -46,7 +46,20 @@ class FakeChoice:
     finish_reason: str | None = "stop"
     logprobs: str | None = None
     stop_reason: str | int | None = None
+    constraint: str | None = None
     token_count: int = 1
+
+
+@dataclass
+class FakeSummary:
+    """What the core knows of a request at its end."""
+
+    usage: FakeUsage = field(default_factory=FakeUsage)
+    finish_reasons: list[str] = field(default_factory=list)
+    compile_s: tuple[float, float] | None = None
+    started_s: float | None = None
+    first_token_s: float | None = None
+    ended_s: float | None = None
 
 
 @dataclass
@@ -67,6 +80,7 @@ class FakeHandle:
         self.cancelled = False
         self.takes = 0
         self.finished = False
+        self.known = FakeSummary(FakeUsage(0, 0, 0))
         self._engine = engine
         self._payloads: list[tuple[Any, bool]] = []
         self._asked = False
@@ -75,6 +89,9 @@ class FakeHandle:
         """Makes a payload ready and signals if the request waits."""
         self._payloads.append((payload, last))
         self.finished = last
+        if isinstance(payload, FakeDelta):
+            self.known.usage = payload.usage or self.known.usage
+            self.known.finish_reasons += [one.finish_reason for one in payload.choices if one.finish_reason]
         if self._asked:
             self._asked = False
             self._engine.ready.append(self)
@@ -86,6 +103,9 @@ class FakeHandle:
             return self._payloads.pop(0)
         self._asked = True
         return None
+
+    def summary(self) -> FakeSummary:
+        return self.known
 
     def cancel(self) -> None:
         self.cancelled = True

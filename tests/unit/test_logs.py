@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 
-from llgtrt.logs import REQUEST_ID, JsonFormatter, TextFormatter, hold, set_up
+from llgtrt.logs import REQUEST_ID, JsonFormatter, Levels, TextFormatter, hold, set_up
 
 
 def record(message: str, *arguments: Any, failed: bool = False, **fields: Any) -> logging.LogRecord:
@@ -78,3 +78,35 @@ def test_lines_are_held_until_their_form_is_known(capsys: pytest.CaptureFixture[
         assert [line["message"] for line in lines] == ["early", "late"]
     finally:
         root.handlers[:], root.level = before
+
+
+def test_levels_of_parts() -> None:
+    levels = Levels.parse("warning, llgtrt.core.grammar=debug,llgtrt.requests=info,llama_cpp=error")
+    assert levels.base == "warning"
+    assert str(levels) == "warning,llgtrt.core.grammar=debug,llgtrt.requests=info,llama_cpp=error"
+    # The core's filter knows modules; loggers of Python alone are nothing to it.
+    assert levels.core() == "warn,llgtrt_grammar=debug,llama_cpp=error"
+    assert Levels.parse("llgtrt.core=debug").core() == "info,llgtrt_=debug"
+    assert Levels.parse("llgtrt.core.grammar.slot=warning").core() == "info,llgtrt_grammar::slot=warn"
+    assert Levels.parse("llgtrt=debug,uvicorn.error=error").core() == "info,llgtrt=debug"
+
+
+@pytest.mark.parametrize(
+    "text", ["", "loud", "info,debug", "info,=debug", "info,a b=debug", "info,llgtrt=loud"]
+)
+def test_levels_that_are_none(text: str) -> None:
+    with pytest.raises(ValueError, match=r"is no level|is no name|without a name"):
+        Levels.parse(text)
+
+
+def test_levels_apply_to_loggers() -> None:
+    root, part = logging.getLogger(), logging.getLogger("llgtrt.test_part")
+    before = root.level
+    try:
+        Levels.parse("error,llgtrt.test_part=debug").apply()
+        assert root.level == logging.ERROR
+        assert part.isEnabledFor(logging.DEBUG)
+        assert not logging.getLogger("llgtrt.other_part").isEnabledFor(logging.WARNING)
+    finally:
+        root.setLevel(before)
+        part.setLevel(logging.NOTSET)

@@ -22,8 +22,7 @@ class _Message:
     reasoning: str = ""
     calls: list[dict[str, Any]] = field(default_factory=list)
     logprobs: list[Any] | None = None
-    finish_reason: str | None = None
-    stop_reason: str | int | None = None
+    finished: Finished | None = None
 
 
 @dataclass
@@ -67,7 +66,7 @@ class ChatEncoder(Encoder):
             state.logprobs += event.tokens
             return b""
         if isinstance(event, Finished):
-            return self._chunk(index, state, {}, self._finish_reason(event), event.stop_reason)
+            return self._chunk(index, state, {}, event)
         member = self._member(event)
         return b"" if member is None else self._chunk(index, state, member)
 
@@ -99,8 +98,7 @@ class ChatEncoder(Encoder):
         elif isinstance(event, Logprobs):
             message.logprobs = [*(message.logprobs or ()), *event.tokens]
         elif isinstance(event, Finished):
-            message.finish_reason = self._finish_reason(event)
-            message.stop_reason = event.stop_reason
+            message.finished = event
 
     def _whole_choice(self, index: int, one: _Message) -> dict[str, Any]:
         message: dict[str, Any] = {"role": "assistant", "content": one.text, "refusal": None}
@@ -119,11 +117,20 @@ class ChatEncoder(Encoder):
             "index": index,
             "message": message,
             "logprobs": None if one.logprobs is None else {"content": one.logprobs, "refusal": None},
-            "finish_reason": one.finish_reason,
+            **self._end_of_choice(one.finished),
         }
-        if one.stop_reason is not None:
-            choice["stop_reason"] = one.stop_reason
         return choice
+
+    def _end_of_choice(self, finished: Finished | None) -> dict[str, Any]:
+        """The members that say how a choice ended, if it did."""
+        if finished is None:
+            return {"finish_reason": None}
+        members: dict[str, Any] = {"finish_reason": self._finish_reason(finished)}
+        if finished.stop_reason is not None:
+            members["stop_reason"] = finished.stop_reason
+        if finished.receipt is not None:
+            members["constraint"] = finished.receipt
+        return members
 
     def _member(self, event: OutputEvent) -> dict[str, Any] | None:
         """The ``delta`` of an event's chunk."""
@@ -150,8 +157,7 @@ class ChatEncoder(Encoder):
         index: int,
         state: _Choice,
         delta: dict[str, Any],
-        finish_reason: str | None = None,
-        stop_reason: str | int | None = None,
+        finished: Finished | None = None,
     ) -> bytes:
         if not state.started:
             state.started = True
@@ -160,9 +166,7 @@ class ChatEncoder(Encoder):
         if state.logprobs:
             logprobs = {"content": state.logprobs, "refusal": None}
             state.logprobs = []
-        choice = {"index": index, "delta": delta, "logprobs": logprobs, "finish_reason": finish_reason}
-        if stop_reason is not None:
-            choice["stop_reason"] = stop_reason
+        choice = {"index": index, "delta": delta, "logprobs": logprobs, **self._end_of_choice(finished)}
         return self._event({"choices": [choice]})
 
     def _event(self, members: dict[str, Any]) -> bytes:

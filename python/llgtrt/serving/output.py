@@ -38,11 +38,13 @@ class Finished:
         calls: it ended with its calls, all of them complete. An answer that was cut, by its length or by a
             stop string, may hold calls without this.
         stop_reason: the stop string or the id of the stop token that ended it.
+        receipt: of a constrained choice, what is shown as ``constraint`` (docs/receipt.md).
     """
 
     reason: str
     calls: bool
     stop_reason: str | int | None
+    receipt: dict[str, Any] | None = None
 
 
 OutputEvent: TypeAlias = "Text | Reasoning | CallBegun | CallArguments | CallEnded | Logprobs | Finished"
@@ -178,7 +180,8 @@ class AnswerReader:
         events += texts
         if reason is not None:
             calls = reason == "stop" and parser.complete
-            events.append(Finished(reason, calls, choice.stop_reason))
+            receipt = None if choice.constraint is None else from_json(choice.constraint)
+            events.append(Finished(reason, calls, choice.stop_reason, receipt))
         return events
 
 

@@ -116,7 +116,7 @@ impl TrtllmEngine {
         retried: bool,
     ) -> Result<()> {
         let shape = Shape { vocabulary: self.tokenizer.vocabulary(), vocab_size: self.info.vocab_size };
-        let slot = slot(&spec, &options, &shape);
+        let slot = slot(&spec, &shape);
         let prepared = Prepared::new(&spec, &options, adapter, slot.is_some(), &shape);
         // Before the executor knows the request: its thread may ask for the first mask at once.
         let slot = slot.map(|slot| self.native.callback().insert(spec.id.0, slot));

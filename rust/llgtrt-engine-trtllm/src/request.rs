@@ -40,7 +40,7 @@ pub(crate) struct Shape<'a> {
 }
 
 /// What the callback has to know of a sequence; None: it needs no callback.
-pub(crate) fn slot(spec: &SequenceSpec, options: &RequestOptions, shape: &Shape<'_>) -> Option<Slot> {
+pub(crate) fn slot(spec: &SequenceSpec, shape: &Shape<'_>) -> Option<Slot> {
     let sampling = &spec.sampling;
     let ends = end_tokens(spec, shape.vocabulary);
     let in_kernel = samples_in_kernel(sampling);

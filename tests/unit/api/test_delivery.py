@@ -20,6 +20,7 @@ from support.fake_engine import (
     FakeDelta,
     FakeHandle,
     FakeNativeEngine,
+    FakeSummary,
     FakeUsage,
     settle,
 )
@@ -407,6 +408,21 @@ async def test_the_line_of_a_request_is_written_at_its_end(
         "forced_tokens": 0,
         "finish": "length",
     }
+
+
+async def test_the_line_of_a_stream_has_counts_and_times_too(
+    make_app: AppFactory, native: FakeNativeEngine, caplog: pytest.LogCaptureFixture
+) -> None:
+    caplog.set_level(logging.INFO)
+    async with AsgiCall(make_app(), ROUTE, STREAM) as call:
+        handle = await submitted(native)
+        handle.known = FakeSummary(FakeUsage(), ["stop", "length"], (0.001, 0.0035), 0.004, 0.0145, 0.1145)
+        handle.put(b"data: [DONE]\n\n", last=True)
+        await call.done()
+    fields = request_fields(caplog)
+    assert (fields["prompt_tokens"], fields["completion_tokens"], fields["finish"]) == (3, 5, "length,stop")
+    times = [fields[name] for name in ("queue_ms", "compile_ms", "prefill_ms", "decode_ms")]
+    assert times == [4.0, 2.5, 10.5, 100.0]
 
 
 async def test_a_stream_that_its_client_left_does_not_look_complete_in_the_log(

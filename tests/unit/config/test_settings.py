@@ -110,6 +110,22 @@ def test_log_level() -> None:
     assert load_settings(Arguments(backend="sim", debug_llg=True)).config.llguidance.log_level == 2
 
 
+def test_log_levels_of_parts_stay_beside_the_flags(tmp_path: Path) -> None:
+    file = write(tmp_path / "a.json5", {"server": {"log_level": "error,llgtrt.core.grammar=debug"}})
+    levels = {
+        flag: load_settings(Arguments(backend="sim", config=(file,), **fields)).log_level
+        for flag, fields in {"": {}, "-d": {"debug": True}, "-q": {"quiet": True}}.items()
+    }
+    assert levels == {
+        "": "error,llgtrt.core.grammar=debug",
+        "-d": "debug,llgtrt.core.grammar=debug",
+        "-q": "warning,llgtrt.core.grammar=debug",
+    }
+    wrong = write(tmp_path / "b.json5", {"server": {"log_level": "loud"}})
+    with pytest.raises(ConfigError, match=r"server\.log_level.*'loud' is no level"):
+        load_settings(Arguments(backend="sim", config=(wrong,)))
+
+
 def test_the_key_is_in_no_representation() -> None:
     assert "secret" not in repr(load_settings(Arguments(backend="sim", api_key=("secret",))))
 

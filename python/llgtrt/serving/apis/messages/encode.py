@@ -67,7 +67,8 @@ class MessagesEncoder(Encoder):
         """Why the message ended, its tokens, and its end."""
         reason, sequence = self._stop_reason()
         delta = {"stop_reason": reason, "stop_sequence": sequence}
-        return _event("message_delta", delta=delta, usage=_usage(usage)) + _event("message_stop")
+        ended = _event("message_delta", delta=delta, usage=_usage(usage), **self._receipt())
+        return ended + _event("message_stop")
 
     def failed(self, failure: Failure) -> bytes:
         """The event of an error: nothing follows."""
@@ -101,10 +102,16 @@ class MessagesEncoder(Encoder):
             "stop_reason": reason,
             "stop_sequence": sequence,
             "usage": _usage(usage),
+            **self._receipt(),
         }
         if self._head.expanded_prompt is not None:
             message["expanded_prompt"] = self._head.expanded_prompt
         return message
+
+    def _receipt(self) -> dict[str, Any]:
+        """What held a constrained answer, beside what the API's own clients read."""
+        receipt = None if self._finished is None else self._finished.receipt
+        return {} if receipt is None else {"constraint": receipt}
 
     def _stop_reason(self) -> tuple[str, str | None]:
         finished = self._finished
