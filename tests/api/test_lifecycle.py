@@ -243,9 +243,8 @@ def test_the_log_is_json_if_asked_for_the_cores_part_too(start_server: StartServ
     assert (first["path"], first["status"], first["completion_tokens"]) == (CHAT, 200, 3)
     assert (second["status"], second["error"]) == (503, "engine_failed")
     assert first["request_id"] != second["request_id"]
-    assert any(
-        line["logger"].startswith("llgtrt.core.runtime") and line["level"] == "ERROR" for line in lines
-    )
+    of_core = [line for line in lines if line["logger"].startswith("llgtrt.core.runtime")]
+    assert any(line["level"] == "ERROR" for line in of_core)
 
 
 def test_lines_of_the_core_name_the_request_and_parts_have_levels(start_server: StartServer) -> None:
@@ -272,11 +271,8 @@ def test_lines_of_the_core_name_the_request_and_parts_have_levels(start_server: 
         "second-2": ["admitted", "got a slot", "ended", "request"],
         "third-3": ["request"],
     }
-    assert all(
-        line["level"] in ("WARNING", "ERROR")
-        or line["logger"].startswith(("llgtrt.core.runtime", "llgtrt.requests"))
-        for line in lines
-    )
+    below = [line for line in lines if line["level"] in ("DEBUG", "INFO")]
+    assert all(line["logger"].startswith(("llgtrt.core.runtime", "llgtrt.requests")) for line in below)
     assert secret not in server.output
 
 

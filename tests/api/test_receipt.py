@@ -12,15 +12,12 @@ from openai import OpenAI
 from support.api import CHAT, COMPLETIONS, chat, chunks_of, ok
 from support.sim import StartServer
 
+TAG = {"type": "string", "pattern": "^[a-c]{1,2}$"}
 TAGS: dict[str, Any] = {
     "type": "object",
     "properties": {
         "name": {"type": "string", "maxLength": 10},
-        "tags": {
-            "type": "array",
-            "items": {"type": "string", "pattern": "^[a-c]{1,2}$"},
-            "uniqueItems": True,
-        },
+        "tags": {"type": "array", "items": TAG, "uniqueItems": True},
     },
     "required": ["name", "tags"],
 }

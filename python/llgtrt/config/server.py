@@ -142,6 +142,7 @@ class ServerConfig(Section):
     )
     log_level: str = Field(
         default="info",
+        examples=["debug", "warning,llgtrt.core.grammar=debug"],
         description="What is logged from which level on: debug, info, warning or error, and after commas\n"
         'other levels of parts: "info,llgtrt.core.grammar=debug,uvicorn=error". -d and -q replace the first.',
     )

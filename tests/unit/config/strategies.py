@@ -57,7 +57,8 @@ def _value(kind: Any, field: FieldInfo) -> st.SearchStrategy[Any]:
         below = any(getattr(constraint, "lt", None) is not None for constraint in field.metadata)
         return st.floats(low or 0.001, high or 1e9, exclude_max=below, allow_nan=False, allow_infinity=False)
     if kind is str:
-        return _TEXT
+        # Examples are for options that not every text is a value of.
+        return st.sampled_from(field.examples) if field.examples else _TEXT
     if kind is type(None):
         return st.none()
     raise AssertionError(f"no strategy for {kind}")

@@ -113,8 +113,10 @@ def test_log_level() -> None:
 def test_log_levels_of_parts_stay_beside_the_flags(tmp_path: Path) -> None:
     file = write(tmp_path / "a.json5", {"server": {"log_level": "error,llgtrt.core.grammar=debug"}})
     levels = {
-        flag: load_settings(Arguments(backend="sim", config=(file,), **fields)).log_level
-        for flag, fields in {"": {}, "-d": {"debug": True}, "-q": {"quiet": True}}.items()
+        name: load_settings(
+            Arguments(backend="sim", config=(file,), debug=name == "-d", quiet=name == "-q")
+        ).log_level
+        for name in ("", "-d", "-q")
     }
     assert levels == {
         "": "error,llgtrt.core.grammar=debug",
