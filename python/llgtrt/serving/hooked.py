@@ -104,6 +104,7 @@ class HookedGeneration:
             choice.finish_reason,
             choice.logprobs,
             choice.stop_reason,
+            choice.constraint,
             choice.token_count,
         )
         return cast(ChoiceDelta, edited)
@@ -254,6 +255,7 @@ class _EditedChoice:
     finish_reason: str | None
     logprobs: str | None
     stop_reason: str | int | None
+    constraint: str | None
     token_count: int
 
 
