@@ -93,6 +93,7 @@ truth-fuzz: ## Judge PAIRS=1000000 random pairs of schema and instance, from SEE
 lock: $(REQUIREMENTS_DONE) ## Write requirements/*.txt again, with the newest versions
 	$(UV_LOCK) --upgrade pyproject.toml -o requirements/runtime.txt
 	$(UV_LOCK) --upgrade pyproject.toml --extra dev --extra bench -c requirements/runtime.txt -o requirements/dev.txt
+	$(UV_LOCK) --upgrade pyproject.toml --extra otel -c requirements/dev.txt -o requirements/otel.txt
 	$(UV_LOCK) --upgrade requirements/build.in -c requirements/dev.txt -o requirements/build.txt
 	$(UV_LOCK) --upgrade requirements/clients.in -o requirements/clients.txt
 	$(UV_LOCK) --upgrade requirements/hostile.in -o requirements/hostile.txt

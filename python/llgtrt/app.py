@@ -13,10 +13,12 @@ import socket
 import ssl
 import sys
 from concurrent.futures import ThreadPoolExecutor
+from typing import TYPE_CHECKING
 
 import uvloop
 
 from llgtrt.api import CompatMetrics, HttpMetrics, Services, create_app
+from llgtrt.api.context import RequestTelemetry
 from llgtrt.api.listen import bind, is_open_to_all
 from llgtrt.api.server import HttpServer, Signals, exit_now
 from llgtrt.chat import ChatTemplate, load_chat_template
@@ -61,6 +63,9 @@ from llgtrt.serving.tokens import THREADS as TOKEN_THREADS
 from llgtrt.serving.validate import MAX_AT_ONCE as MOST_REPORTS
 from llgtrt.serving.validate import THREAD_NAME as VALIDATE_THREAD_NAME
 from llgtrt.truss import load_model_class, start_model
+
+if TYPE_CHECKING:
+    from llgtrt.api.telemetry import Telemetry
 
 logger = logging.getLogger("llgtrt")
 
@@ -121,6 +126,7 @@ def build_services(
     validate_threads: ThreadPoolExecutor | None = None,
     token_threads: ThreadPoolExecutor | None = None,
     hook: HookRunner | None = None,
+    telemetry: RequestTelemetry | None = None,
 ) -> Services:
     """The use cases on a loaded engine."""
     server = settings.config.server
@@ -177,6 +183,7 @@ def build_services(
         ),
         server=server,
         metrics=metrics,
+        telemetry=telemetry,
     )
 
 
@@ -191,6 +198,7 @@ async def _serve(settings: Settings, listeners: list[socket.socket], tls: ssl.SS
     hook_kind = None if hook_name is None else await asyncio.to_thread(load_hook, hook_name)
     # It changes the working folder, so it comes last.
     model_kind = None if truss is None else await asyncio.to_thread(load_model_class, truss)
+    telemetry = _telemetry() if settings.config.server.otel else None
     engine = await AsyncEngine.load(native_config(settings))
     processor = hook = model = None
     code = 1
@@ -203,7 +211,7 @@ async def _serve(settings: Settings, listeners: list[socket.socket], tls: ssl.SS
         validate_threads = _threads(VALIDATE_THREAD_NAME, MOST_REPORTS)
         token_threads = _threads(TOKEN_THREAD_NAME, TOKEN_THREADS, TOKEN_STACK)
         services = build_services(
-            settings, engine, template, processor, validate_threads, token_threads, hook
+            settings, engine, template, processor, validate_threads, token_threads, hook, telemetry
         )
         if model_kind is not None and truss is not None:
             model = await start_model(model_kind, truss, settings.config.py, services)
@@ -219,6 +227,8 @@ async def _serve(settings: Settings, listeners: list[socket.socket], tls: ssl.SS
         return code
     finally:
         await _stop(engine, code)
+        if telemetry is not None:
+            await asyncio.to_thread(telemetry.shutdown)
         if hook is not None:
             await hook.finish()
         if processor is not None and not await asyncio.to_thread(processor.stop, PROCESSOR_STOP_S):
@@ -234,6 +244,22 @@ def _threads(name: str, count: int, stack_bytes: int = 0) -> ThreadPoolExecutor:
         return started_threads(name, count, stack_bytes)
     except RuntimeError as error:
         raise ConfigError(f"cannot start {count} threads: {error} (ulimit -u and -v)") from error
+
+
+def _telemetry() -> Telemetry:
+    """OpenTelemetry, which is an extra.
+
+    Raises:
+        ConfigError: it is not installed, or a variable of it is wrong.
+    """
+    try:
+        from llgtrt.api.telemetry import start_telemetry
+    except ModuleNotFoundError as error:
+        raise ConfigError(f"server.otel needs `pip install llgtrt[otel]`: {error}") from error
+    try:
+        return start_telemetry()
+    except ValueError as error:
+        raise ConfigError(str(error)) from error
 
 
 async def _stop(engine: AsyncEngine, code: int) -> None:

@@ -93,7 +93,12 @@ def _middleware(services: Services) -> list[Middleware]:
     server = services.server
     keys = server.keys
     layers = [
-        Middleware(RequestContextMiddleware, metrics=services.metrics, log_requests=server.log_requests)
+        Middleware(
+            RequestContextMiddleware,
+            metrics=services.metrics,
+            log_requests=server.log_requests,
+            telemetry=services.telemetry,
+        )
     ]
     if server.cors_origins:
         layers.append(

@@ -6,14 +6,15 @@ import logging
 import re
 import time
 import uuid
-from typing import Any
+from dataclasses import dataclass
+from typing import Any, Protocol
 
 from starlette.requests import ClientDisconnect
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from llgtrt.api.errors import error_response
 from llgtrt.api.metrics import HttpMetrics
-from llgtrt.api.record import RECORD
+from llgtrt.api.record import RECORD, note
 from llgtrt.logs import REQUEST_ID
 from llgtrt.serving.caller import CALLER, Caller
 
@@ -41,13 +42,46 @@ CLIENT_CLOSED = 499
 _REQUEST_ID = re.compile(rb"[\x21-\x7e]{1,128}")
 
 
+@dataclass(frozen=True, slots=True)
+class Ended:
+    """A request that is over.
+
+    Attributes:
+        scope: its scope.
+        route: the route that answered, or ``unknown``.
+        status: of the answer.
+        began_ns: when it came, in nanoseconds since the epoch.
+        record: what its line in the log says.
+    """
+
+    scope: Scope
+    route: str
+    status: int
+    began_ns: int
+    record: dict[str, Any]
+
+
+class RequestTelemetry(Protocol):
+    """Watches requests; :class:`llgtrt.api.telemetry.Telemetry` is one."""
+
+    def request(self, ended: Ended) -> str | None:
+        """Takes a request that is over, and gives the id of its trace."""
+
+
 class RequestContextMiddleware:
     """The outermost layer: ``X-Request-Id``, metrics, the request log, written at the very end."""
 
-    def __init__(self, app: ASGIApp, metrics: HttpMetrics, log_requests: bool) -> None:
+    def __init__(
+        self,
+        app: ASGIApp,
+        metrics: HttpMetrics,
+        log_requests: bool,
+        telemetry: RequestTelemetry | None = None,
+    ) -> None:
         self._app = app
         self._metrics = metrics
         self._log_requests = log_requests
+        self._telemetry = telemetry
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         """Runs one request."""
@@ -60,6 +94,7 @@ class RequestContextMiddleware:
         scope[RECORD] = record
         caller = CALLER.set(Caller(request_id.decode(), scope, record))
         started = time.monotonic()
+        began_ns = 0 if self._telemetry is None else time.time_ns()
         status = CLIENT_CLOSED
 
         async def send_with_id(message: Message) -> None:
@@ -75,6 +110,9 @@ class RequestContextMiddleware:
         finally:
             route = getattr(scope.get("route"), "path", "unknown")
             self._metrics.request(route, scope["method"], status)
+            if self._telemetry is not None and route not in PROBES:
+                ended = Ended(scope, route, status, began_ns, record)
+                note(scope, trace_id=self._telemetry.request(ended))
             if self._log_requests and route not in PROBES:
                 client = scope.get("client")
                 fields = {

@@ -16,7 +16,7 @@ from starlette.types import Message, Receive, Scope, Send
 
 from llgtrt.api.errors import RequestTimeoutError, describe, error_event, error_response
 from llgtrt.api.metrics import HttpMetrics
-from llgtrt.api.record import note, note_summary
+from llgtrt.api.record import GENERATION, note, note_summary
 from llgtrt.engine import Delta, Sink, StreamCancelledError
 from llgtrt.serving import Generation
 
@@ -63,6 +63,7 @@ class GenerationResponse(Response, ABC):
         self._task = asyncio.current_task()
         self._metrics.generation()
         note(scope, stream=self._generation.streaming)
+        scope[GENERATION] = self._generation
         self._abort_connection = scope.get("extensions", {}).get("llgtrt.abort")
         self._active_at = self._loop.time()
         if self._limits.request_timeout_s is not None:

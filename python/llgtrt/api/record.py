@@ -8,6 +8,9 @@ from starlette.types import Scope
 
 from llgtrt.engine import Summary
 
+GENERATION = "llgtrt.generation"
+"""Key of a request's scope: the generation that answers it, once the core has it."""
+
 RECORD = "llgtrt.record"
 """Key of a request's scope: names and values that its line in the log will have."""
 

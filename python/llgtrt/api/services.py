@@ -6,6 +6,7 @@ from dataclasses import dataclass
 
 from starlette.requests import Request
 
+from llgtrt.api.context import RequestTelemetry
 from llgtrt.api.metrics import HttpMetrics
 from llgtrt.config import ServerConfig
 from llgtrt.engine import AsyncEngine
@@ -26,6 +27,7 @@ class Services:
     server: ServerConfig
     metrics: HttpMetrics
     apis: tuple[Api, ...] = ()
+    telemetry: RequestTelemetry | None = None
 
 
 def services_of(request: Request) -> Services:

@@ -140,6 +140,11 @@ class ServerConfig(Section):
         description="Constrained answers carry a receipt, the field `constraint` of their choices: what held"
         "\nthem, what was forced, checked and closed, what it cost. See docs/receipt.md.",
     )
+    otel: bool = Field(
+        default=False,
+        description="Send traces and metrics by OpenTelemetry. Needs `pip install llgtrt[otel]`;\n"
+        "where they go is said by the variables OTEL_*. See docs/operations.md.",
+    )
     log_level: str = Field(
         default="info",
         examples=["debug", "warning,llgtrt.core.grammar=debug"],

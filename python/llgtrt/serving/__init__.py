@@ -4,7 +4,7 @@ from llgtrt.serving.answers import AnswerFormats
 from llgtrt.serving.chat import ChatService
 from llgtrt.serving.completion import CompletionService
 from llgtrt.serving.errors import Failure, ModelNotFoundError, NotFoundError, RequestError
-from llgtrt.serving.generation import Generation
+from llgtrt.serving.generation import Generation, Traits
 from llgtrt.serving.models import ServedModel
 from llgtrt.serving.offload import in_proportion, started_threads
 from llgtrt.serving.prompt import ChatPrompts
@@ -30,6 +30,7 @@ __all__ = [
     "ServedModel",
     "TokenLimits",
     "TokenWork",
+    "Traits",
     "TritonRequest",
     "TritonService",
     "ValidateRequest",

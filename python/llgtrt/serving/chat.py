@@ -12,7 +12,7 @@ from llgtrt.logs import REQUEST_ID
 from llgtrt.serving.answers import AnswerFormats, plan_grammar
 from llgtrt.serving.chat_output import ChatEncoder
 from llgtrt.serving.errors import RequestError
-from llgtrt.serving.generation import Generation, logprobs_object, receipt_member, response_object
+from llgtrt.serving.generation import Generation, Traits, logprobs_object, receipt_member, response_object
 from llgtrt.serving.hooked import HookedGeneration, start_hooked
 from llgtrt.serving.models import ServedModel, first_chunk_fields
 from llgtrt.serving.offload import in_proportion
@@ -170,6 +170,7 @@ class ChatService:
         if hooked is not None:
             hooked.request.constrained = grammar is not None
         structured = read_here or (plan is not None and (bool(plan.tools) or plan.thinking is not None))
+        kind = _receipt_kind(constraint, use)
         stream = self._engine.submit(
             GenerateRequest(
                 prompts=[prompt.prompt],
@@ -177,7 +178,7 @@ class ChatService:
                 logprobs=logprobs,
                 grammar=grammar,
                 grammar_param=grammar_param,
-                receipt=_receipt_kind(constraint, use) if self._receipts else None,
+                receipt=kind if self._receipts else None,
                 request_id=REQUEST_ID.get() or "",
                 output="final" if not streaming else "deltas" if structured else "chat_sse",
                 control_text=structured and plan is not None and plan.names_control,
@@ -200,6 +201,7 @@ class ChatService:
             streaming,
             partial(response_object, "chat.completion", response_id, created, name, expanded, chat_choice),
         )
+        generation.traits = Traits("chat", name, response_id, request, kind)
         if explain is not None:
             generation.explain = explain
         if structured and plan is not None:

@@ -11,7 +11,7 @@ from llgtrt.hooks import HookRunner
 from llgtrt.logs import REQUEST_ID
 from llgtrt.serving.completion_output import CompletionOutput
 from llgtrt.serving.errors import RequestError
-from llgtrt.serving.generation import Generation, logprobs_object, receipt_member, response_object
+from llgtrt.serving.generation import Generation, Traits, logprobs_object, receipt_member, response_object
 from llgtrt.serving.hooked import HookedGeneration, start_hooked
 from llgtrt.serving.models import ServedModel, first_chunk_fields
 from llgtrt.serving.offload import in_proportion
@@ -139,7 +139,9 @@ class CompletionService:
                 }
                 include_usage = plan.arguments["include_usage"]
                 output = CompletionOutput(head, completion_choice, build, include_usage, plan.expanded)
-        return Generation(stream, bool(request.stream), build, output)
+        kind = None if plan.constraint is None else plan.constraint.grammar.kind
+        traits = Traits("text_completion", plan.name, response_id, request, kind)
+        return Generation(stream, bool(request.stream), build, output, traits=traits)
 
     def _plan(self, request: CompletionRequest, constraint: Constraint | None) -> _Plan:
         """Checks a request. May take long for a long one."""

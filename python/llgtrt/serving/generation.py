@@ -4,17 +4,37 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, Literal
 
 from pydantic_core import from_json, to_json
 
 from llgtrt.engine import ChoiceDelta, Delta, Stream
 from llgtrt.serving.offload import in_proportion
 from llgtrt.serving.output import Output, TokenUsage
+from llgtrt.serving.protocol.fields import GenerationFields
 
 
 def _unchanged(error: Exception) -> Exception:
     return error
+
+
+@dataclass(frozen=True, slots=True)
+class Traits:
+    """What a generation is, without prompt and answer.
+
+    Attributes:
+        operation: the kind of request, as OpenTelemetry names it.
+        model: the model that answers.
+        response_id: the id of the answer.
+        asked: the request's fields.
+        constraint: the kind of what constrains the answer.
+    """
+
+    operation: Literal["chat", "text_completion"]
+    model: str
+    response_id: str
+    asked: GenerationFields
+    constraint: str | None
 
 
 @dataclass(slots=True)
@@ -29,6 +49,7 @@ class Generation:
             there is no ``output``.
         output: makes events of structured payloads; ``None`` where the core makes them.
         explain: the error to show for one of the core's: it may name a field by its place in the grammar.
+        traits: what is asked, for those who watch.
     """
 
     stream: Stream
@@ -36,6 +57,7 @@ class Generation:
     plain: Callable[[Delta], dict[str, Any]]
     output: Output | None = None
     explain: Callable[[Exception], Exception] = _unchanged
+    traits: Traits | None = None
 
     async def response(self, delta: Delta) -> bytes:
         """The response object of the only payload, as JSON."""

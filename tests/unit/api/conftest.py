@@ -10,6 +10,7 @@ import pytest
 from fastapi import FastAPI
 
 from llgtrt.api import create_app
+from llgtrt.api.context import RequestTelemetry
 from llgtrt.app import build_services
 from llgtrt.chat import load_chat_template
 from llgtrt.config import Config, Settings
@@ -28,11 +29,11 @@ async def make_app(native: FakeNativeEngine) -> AsyncIterator[AppFactory]:
     """Builds the application with some ``server`` options."""
     engine = fake_engine(native)
 
-    def make(**server: Any) -> FastAPI:
+    def make(*, telemetry: RequestTelemetry | None = None, **server: Any) -> FastAPI:
         options = {"served_model_name": "fake", "ping_interval_s": 0.0, **server}
         settings = Settings(config=Config.model_validate({"server": options}), backend="sim")
         template = load_chat_template(settings, dataclasses.asdict(engine.model_info))
-        return create_app(build_services(settings, engine, template))
+        return create_app(build_services(settings, engine, template, telemetry=telemetry))
 
     yield make
     await engine.shutdown()
