@@ -1,10 +1,14 @@
 //! What a compiled grammar and its sequences tell for the receipts of answers.
 
-use llgtrt_core::{AdvanceState, SequenceId};
+use llgtrt_core::{AdvanceState, GrammarSpec, SequenceId};
 use llgtrt_grammar::{GrammarConfig, Tally, TokenLimit};
-use serde_json::json;
+use serde_json::{Value, json};
 
-use crate::support::{Bench, schema};
+use crate::support::Bench;
+
+fn schema(schema: &Value) -> GrammarSpec {
+    crate::support::schema(&schema.to_string())
+}
 
 fn bench() -> Bench {
     Bench::with(GrammarConfig::default())
