@@ -59,7 +59,7 @@ def test_the_stream_helper(client: OpenAI) -> None:
     ) as stream:
         kinds = [event.type for event in stream]
         final = stream.get_final_completion()
-    assert kinds.count("content.delta") > 3
+    assert kinds.count("content.delta") > 0
     assert kinds.count("content.done") == 1
     assert isinstance(final.choices[0].message.parsed, Person)
 

@@ -52,7 +52,7 @@ test("a stream with its helper", async () => {
   let deltas = 0;
   stream.on("content.delta", () => deltas++);
   const answer = await stream.finalChatCompletion();
-  assert.ok(deltas > 3);
+  assert.ok(deltas > 0);
   Person.parse(answer.choices[0].message.parsed);
 });
 
