@@ -109,8 +109,9 @@ class LlguidanceConfig(Section):
     standard: bool = Field(
         default=False,
         description="JSON schemas mean what the standard says, to the letter: an object that names\n"
-        "properties and says nothing of others takes any others. false: it takes none, because models\n"
-        "invent some, unless the schema says additionalProperties: true.\n"
+        "properties and says nothing of others takes any others, and numbers have any number of digits.\n"
+        "false: it takes none, because models invent some, unless the schema says\n"
+        "additionalProperties: true, and numbers end, because models may go on with digits.\n"
         "x-guidance: {standard: true} in a schema wins over this.",
     )
     whitespace_pattern: str | None = Field(

@@ -103,6 +103,7 @@ struct Inner {
     symbols: usize,
     warnings: Vec<String>,
     verification: Option<Arc<Plan>>,
+    bounds_digits: bool,
 }
 
 /// Estimated memory. Its lock is held for an instant only, unlike that of [`Start`].
@@ -214,6 +215,11 @@ impl CompiledGrammar {
     /// ([`AdvanceState::Retract`](llgtrt_core::AdvanceState::Retract)).
     pub fn is_verified(&self) -> bool {
         self.inner.verification.is_some()
+    }
+
+    /// Whether masks keep numbers short that the schema does not bound.
+    pub(crate) fn bounds_digits(&self) -> bool {
+        self.inner.bounds_digits
     }
 
     /// What is to be checked beside the grammar.
@@ -351,6 +357,7 @@ pub(crate) fn build(
         symbols,
         warnings,
         verification,
+        bounds_digits: admitted.notes.bounds_digits,
     };
     Ok(CompiledGrammar::bare(Arc::new(inner)))
 }

@@ -124,7 +124,7 @@ pub struct GrammarConfig {
     /// fails.
     pub residual_attempts: usize,
     /// JSON schemas mean what the standard says to the letter: objects that name properties and say nothing
-    /// of others take any others. A schema's `x-guidance` wins.
+    /// of others take any others, and numbers have any number of digits. A schema's `x-guidance` wins.
     pub standard: bool,
     /// Regular expression of the whitespace between JSON tokens. A request's `x-guidance` wins.
     pub whitespace_pattern: Option<String>,

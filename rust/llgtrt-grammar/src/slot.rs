@@ -2,6 +2,7 @@
 //!
 //! A slot is used under its own lock by one thread at a time, always on a big stack.
 
+mod digits;
 mod lexer;
 mod limit;
 mod retract;
@@ -19,6 +20,9 @@ use crate::text::{first_line, grammar_error};
 use crate::verify::{Allowance, Verifier};
 use crate::{CompiledGrammar, TokenEnv};
 
+pub(crate) use self::digits::DigitTokens;
+
+use self::digits::Digits;
 use self::limit::Limit;
 pub use self::limit::TokenLimit;
 
@@ -65,6 +69,8 @@ pub(crate) struct Slot {
     span: tracing::Span,
     /// Time spent on masks within an advance, since it was asked for.
     mask_time: Duration,
+    /// How long the numbers are, if that is bounded.
+    digits: Option<Digits>,
 }
 
 enum State {
@@ -112,6 +118,7 @@ impl Slot {
             closed: false,
             span: tracing::Span::current(),
             mask_time: Duration::ZERO,
+            digits: grammar.bounds_digits().then(Digits::new),
         }
     }
 
@@ -262,15 +269,18 @@ impl Slot {
         let mask = guard(|| {
             // A lexer that has reached one of its limits is of no further use; what filled it was perhaps the way
             // here, not what comes next.
-            let Ok(mask) = self.matcher.compute_mask() else {
-                self.renew_lexer()?;
-                return self.matcher.compute_mask().map_err(refused);
-            };
-            Ok(mask)
+            if let Ok(mask) = self.matcher.compute_mask() {
+                return Ok(mask);
+            }
+            match self.renew_lexer() {
+                Ok(()) => self.matcher.compute_mask().map_err(refused),
+                Err(error) => Err(error),
+            }
+            .or_else(|error| self.narrow_mask(error))
         });
         match mask {
             Ok(mask) => {
-                self.mask = Mask::Ready(mask);
+                self.mask = Mask::Ready(self.bound_digits(mask));
                 self.fuel += self.matcher.last_step_stats().map_or(0, |stats| stats.lexer_cost);
             }
             Err(error) => self.fail(error),

@@ -4,6 +4,7 @@
 
 use std::sync::{Arc, OnceLock};
 
+use crate::slot::DigitTokens;
 use crate::way_out::Closers;
 use llgtrt_core::{EncodeOptions, Error, Result, TokenId, Tokenizer};
 use toktrie::{INVALID_TOKEN, TokEnv, TokRxInfo, TokTrie, TokenizerEnv};
@@ -20,6 +21,8 @@ pub struct TokenEnv {
     tokenizer: Arc<dyn Tokenizer>,
     canonical: bool,
     closers: OnceLock<Closers>,
+    digits: OnceLock<DigitTokens>,
+    single: OnceLock<Vec<TokenId>>,
 }
 
 impl TokenEnv {
@@ -70,7 +73,14 @@ impl TokenEnv {
             trie = trie.with_eos_tokens(vocabulary.eos());
         }
         let canonical = tokenizer.is_canonical();
-        Ok(Arc::new(Self { trie, tokenizer, canonical, closers: OnceLock::new() }))
+        Ok(Arc::new(Self {
+            trie,
+            tokenizer,
+            canonical,
+            closers: OnceLock::new(),
+            digits: OnceLock::new(),
+            single: OnceLock::new(),
+        }))
     }
 
     /// The environment in llguidance's own type.
@@ -91,6 +101,25 @@ impl TokenEnv {
     /// What answers are completed with.
     pub(crate) fn closers(&self) -> &Closers {
         self.closers.get_or_init(|| Closers::new(self.tokenizer.vocabulary()))
+    }
+
+    /// Tokens of one byte.
+    pub(crate) fn bytes_tokens(&self) -> &[TokenId] {
+        self.single.get_or_init(|| {
+            let vocabulary = self.tokenizer.vocabulary();
+            (0..vocabulary.len() as TokenId)
+                .filter(|&token| !vocabulary.is_special(token) && vocabulary.bytes(token).len() == 1)
+                .collect()
+        })
+    }
+
+    /// Tokens that begin with digits.
+    pub(crate) fn digit_tokens(&self) -> &DigitTokens {
+        self.digits.get_or_init(|| {
+            let vocabulary = self.tokenizer.vocabulary();
+            let words = (0..vocabulary.len() as TokenId).filter(|&token| !vocabulary.is_special(token));
+            DigitTokens::new(words.map(|token| (token, vocabulary.bytes(token))))
+        })
     }
 
     /// The text of a token.

@@ -51,6 +51,8 @@ struct Scan {
     dialect: Dialect,
     /// Whether objects that name properties and say nothing of others are closed.
     closes: bool,
+    /// Whether numbers are kept short.
+    bounds_digits: bool,
     /// There is a reference.
     refers: bool,
     objects: Objects,
@@ -78,6 +80,7 @@ pub(crate) fn scan(schema: &Value, limits: &NormalizeLimits, budget: &Rc<Budget>
         depth: 0,
         dialect,
         closes: limits.closes(),
+        bounds_digits: limits.bounds_digits(),
         refers: false,
         objects: Objects::default(),
     };
@@ -148,6 +151,9 @@ impl Scan {
             fine = fine && self.keyword(key, value, &mut gone);
         }
         self.depth -= 1;
+        if self.bounds_digits && names_numbers(object) {
+            self.rule("digits");
+        }
         for key in gone {
             object.shift_remove(key);
         }
@@ -390,6 +396,17 @@ fn has_negative_zero(value: &Value) -> bool {
         Value::Object(members) => members.values().any(has_negative_zero),
         _ => false,
     }
+}
+
+/// Whether the schema has numbers that it does not list.
+fn names_numbers(object: &Map<String, Value>) -> bool {
+    let is_number = |name: &Value| matches!(name.as_str(), Some("number" | "integer"));
+    let named = match object.get("type") {
+        Some(Value::Array(names)) => names.iter().any(is_number),
+        Some(name) => is_number(name),
+        None => false,
+    };
+    named && !object.contains_key("enum") && !object.contains_key("const")
 }
 
 fn is_constraint(key: &str) -> bool {

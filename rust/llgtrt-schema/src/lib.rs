@@ -82,7 +82,7 @@ pub struct NormalizeLimits {
     /// May give rules of a grammar ([`Normalized::lark`]) where no schema says it.
     pub compose: bool,
     /// Keeps to the letter of the standard: an object that names `properties` and says nothing of others
-    /// takes any others. Without, the rule `closed` applies.
+    /// takes any others, and numbers have any number of digits. Without, the rules `closed` and `digits` apply.
     pub standard: bool,
     /// The rule `closed` applies, whatever `standard` says.
     pub strict: bool,
@@ -92,6 +92,11 @@ impl NormalizeLimits {
     /// Whether objects that name properties and say nothing of others take no others.
     pub(crate) fn closes(&self) -> bool {
         self.strict || !self.standard
+    }
+
+    /// Whether numbers are kept short where the schema does not bound them, by whoever generates.
+    pub(crate) fn bounds_digits(&self) -> bool {
+        !self.standard
     }
 }
 
@@ -169,14 +174,15 @@ fn attempts(
     let strict = NormalizeLimits { residual: ResidualMode::Refuse, ..limits.clone() };
     let may_verify = limits.residual == ResidualMode::Verify;
     budget.begin(1);
-    let (mut result, is_wide) = attempt(schema, &strict, Way::Schema, budget);
+    let (mut result, Short { is_wide, is_narrowed }) = attempt(schema, &strict, Way::Schema, budget);
     let is_beyond = |result: &Result<_, SchemaError>| result.as_ref().is_err_and(SchemaError::is_beyond);
-    if limits.compose && (is_wide || is_beyond(&result)) {
+    if limits.compose && (is_wide || is_narrowed || is_beyond(&result)) {
         budget.begin(2);
-        let (composed, _) = attempt(schema, &strict, Way::Grammar, budget);
+        let (composed, short) = attempt(schema, &strict, Way::Grammar, budget);
         // Rules that take too much work say nothing of what can be done without them.
         let too_much = composed.as_ref().is_err_and(|error| error.reason == Reason::BudgetSpent);
-        if composed.is_ok() || (result.is_err() && !too_much) {
+        let holds_more = is_wide || !short.is_narrowed || result.is_err();
+        if (composed.is_ok() && holds_more) || (result.is_err() && !too_much) {
             result = composed;
         }
     }
@@ -205,13 +211,22 @@ enum Way {
     Narrowed,
 }
 
-/// Rewrites in one way. Also tells whether there are numbers that only another way holds.
+/// What a way of rewriting did not hold, although its result is right as far as it goes.
+#[derive(Debug, Clone, Copy)]
+struct Short {
+    /// Numbers.
+    is_wide: bool,
+    /// Alternatives that were left out.
+    is_narrowed: bool,
+}
+
+/// Rewrites in one way. Also tells what only another way may hold.
 fn attempt(
     schema: &Value,
     limits: &NormalizeLimits,
     way: Way,
     budget: &Rc<Budget>,
-) -> (Result<Normalized, SchemaError>, bool) {
+) -> (Result<Normalized, SchemaError>, Short) {
     let (index, root) = Index::new(schema, budget);
     let mut normalizer = Normalizer::new(index, limits, budget);
     normalizer.compose = way == Way::Grammar;
@@ -225,7 +240,8 @@ fn attempt(
         }),
         Ok(()) => result,
     };
-    (result, normalizer.has_wide_numbers)
+    let is_narrowed = normalizer.left_out.is_some();
+    (result, Short { is_wide: normalizer.has_wide_numbers, is_narrowed })
 }
 
 impl<'a> Normalizer<'a> {

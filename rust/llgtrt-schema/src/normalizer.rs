@@ -58,6 +58,8 @@ pub(crate) struct Normalizer<'a> {
     pub(crate) narrow: bool,
     /// There are numbers that no schema holds.
     pub(crate) has_wide_numbers: bool,
+    /// Why the first of the alternatives was left out that others may do without.
+    pub(crate) left_out: Option<SchemaError>,
 }
 
 impl<'a> Normalizer<'a> {
@@ -85,6 +87,7 @@ impl<'a> Normalizer<'a> {
             compose: false,
             narrow: false,
             has_wide_numbers: false,
+            left_out: None,
         }
     }
 

@@ -20,7 +20,7 @@ impl Rule {
     ///
     /// [`NormalizeLimits::standard`]: crate::NormalizeLimits::standard
     pub fn is_default_only(&self) -> bool {
-        self.name == "closed"
+        matches!(self.name, "closed" | "digits")
     }
 
     /// Whether answers may lack what the standard allows where the rule of this name was used.
@@ -216,7 +216,7 @@ pub const RULES: &[Rule] = &[
         example: r#"{"type": "number", "minimum": -3.4028234663852886e38, "maximum": 3.4028234663852886e38}"#,
     },
     Rule {
-        name: "digits",
+        name: "large-bounds",
         keywords: &[
             "minimum",
             "maximum",
@@ -230,6 +230,15 @@ pub const RULES: &[Rule] = &[
         doc: "Numbers in a range that the grammar engine, which computes with doubles, does not hold exactly \
               become a regular expression over their digits: bounds of any size are exact.",
         example: r#"{"type": "integer", "minimum": -9223372036854775808, "maximum": 9223372036854775807}"#,
+    },
+    Rule {
+        name: "digits",
+        keywords: &["type"],
+        doc: "Numbers have at most 19 digits before the point, 17 behind it and 2 in an exponent, because a model \
+              that begins to write digits may go on until its limit. This is no part of the grammar: digits are not \
+              offered where that many are written and something else may follow, so longer bounds and values that \
+              the schema names stay possible. `x-guidance: {\"standard\": true}` turns it off.",
+        example: r#"{"type": "number"}"#,
     },
     Rule {
         name: "dynamic-ref",

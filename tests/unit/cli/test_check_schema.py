@@ -39,7 +39,7 @@ def test_a_folder(folder: Path, capsys: pytest.CaptureFixture[str]) -> None:
     assert run(["check-schema", "--residual", "refuse", str(folder)]) == 1
     out = capsys.readouterr().out
     assert f"ok       {folder}/plain.json\n" in out
-    assert f"ok       {folder}/not.json  rules: not\n" in out
+    assert f"ok       {folder}/not.json  rules: not, digits\n" in out
     assert f"ok       {folder}/inner/lines.jsonl:1\n" in out
     assert f"refused  {folder}/inner/lines.jsonl:3\n         schema.properties.a.type: " in out
     assert f"refused  {folder}/inner/unique.json5\n         uniqueItems: `uniqueItems`" in out
@@ -71,7 +71,9 @@ def test_json(folder: Path, capsys: pytest.CaptureFixture[str]) -> None:
     out = document(capsys)
     assert (out["ok"], out["checked"], out["refused"]) == (False, 6, 3)
     by_name = {Path(result["file"]).name: result for result in out["results"]}
-    assert by_name["not.json"]["rules"] == [{"name": "not", "count": 1, "paths": [""]}]
+    rules = by_name["not.json"]["rules"]
+    assert rules[0] == {"name": "not", "count": 1, "paths": [""]}
+    assert [rule["name"] for rule in rules] == ["not", "digits"]
     assert by_name["unique.json5"]["errors"][0]["keyword"] == "uniqueItems"
     assert by_name["lines.jsonl:3"]["errors"][0]["path"] == "schema.properties.a.type"
     assert [result["file"] for result in out["results"]] == sorted(

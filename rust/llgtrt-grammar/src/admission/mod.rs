@@ -54,6 +54,9 @@ pub(crate) struct Notes {
     pub(crate) rules: Vec<RuleUse>,
     /// What the grammar does not hold.
     pub(crate) residual: Vec<Residual>,
+    /// Whether numbers are kept short where the schema does not bound them. Only of answers that are JSON as a
+    /// whole.
+    pub(crate) bounds_digits: bool,
     /// The grammar to compile instead of the schema, where no schema says it.
     lark: Option<String>,
     limits: NormalizeLimits,
@@ -65,6 +68,7 @@ impl Notes {
             clues: Clues::default(),
             rules: Vec::new(),
             residual: Vec::new(),
+            bounds_digits: false,
             lark: None,
             limits: NormalizeLimits { residual, standard, ..NormalizeLimits::default() },
         }
@@ -131,11 +135,13 @@ pub(crate) fn admit(
             // Only a schema that is the whole grammar can become another kind of grammar.
             notes.limits.compose = true;
             let rewritten = rewrite(&schema, "", &mut notes)?;
+            notes.bounds_digits = !notes.limits.standard && is_json(&schema);
             plain = Some(schema);
             notes.grammar(rewritten)
         }
         GrammarSpec::JsonObject => {
             let schema = serde_json::json!({"type": "object"});
+            notes.bounds_digits = !config.standard && is_json(&schema);
             TopLevelGrammar::from_json_schema(admit_schema(schema, config, "", &mut notes)?)
         }
         GrammarSpec::Regex(pattern) => {
@@ -179,8 +185,16 @@ impl Admitted {
             return None;
         }
         self.plain.as_ref()?;
-        serde_json::to_string(&self.grammar).ok()
+        let text = serde_json::to_string(&self.grammar).ok()?;
+        // Masks differ as well.
+        Some(if self.notes.bounds_digits { text + "digits" } else { text })
     }
+}
+
+/// Whether texts of the schema are JSON, with its own separators.
+fn is_json(schema: &Value) -> bool {
+    let options = schema.get("x-guidance");
+    ["item_separator", "key_separator"].iter().all(|name| options.is_none_or(|own| own.get(name).is_none()))
 }
 
 /// The schema in llguidance's subset. A request that asks for approximations gets them where the

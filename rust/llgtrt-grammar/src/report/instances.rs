@@ -47,16 +47,20 @@ impl Verdict {
         if judgement.accepted {
             return Self::accepted();
         }
+        if !judgement.exhaustive {
+            let why = if judgement.rejected_at == Some(0) && judgement.text.is_empty() {
+                judgement.reason
+            } else {
+                "not all orders of the keys were tried".to_owned()
+            };
+            return Self::unknown(&why);
+        }
         let text = judgement.text;
         let characters = |at: usize| text.char_indices().take_while(|(start, _)| *start < at).count();
         let inside = |at: usize| at < text.len() && !text.is_char_boundary(at);
         let at = judgement.rejected_at.map(|at| characters(at) - usize::from(inside(at)));
-        let mut reason = judgement.reason;
-        if !judgement.exhaustive {
-            reason.push_str(" (not all orders of the keys were tried)");
-        }
         let text = (show && text.len() <= MAX_SHOWN).then_some(text);
-        Self { accepted: Some(false), rejected_at: at, reason: Some(reason), text }
+        Self { accepted: Some(false), rejected_at: at, reason: Some(judgement.reason), text }
     }
 }
 
@@ -173,6 +177,21 @@ mod tests {
         assert_eq!(param(&vec![format!("\"{}\"", "x".repeat(MAX_BYTES - 2)); 17]), "instances");
         assert_eq!(param(&[format!("{}{}", "[".repeat(1000), "]".repeat(1000))]), "instances[0]");
         assert_eq!(parse(&["1".to_owned(), "{\"a\":null}".to_owned()]).unwrap().len(), 2);
+    }
+
+    #[test]
+    fn what_was_not_tried_to_the_end_is_unknown() {
+        let judgement = |text: &str, reason: &str| Judgement {
+            accepted: false,
+            text: text.to_owned(),
+            rejected_at: Some(text.len()),
+            reason: reason.to_owned(),
+            exhaustive: false,
+        };
+        let verdict = Verdict::of(judgement("{\"b\"", "no such key"), true);
+        assert_eq!(verdict, Verdict::unknown("not all orders of the keys were tried"));
+        let verdict = Verdict::of(judgement("", "the grammar is too complex"), true);
+        assert_eq!(verdict, Verdict::unknown("the grammar is too complex"));
     }
 
     #[test]

@@ -2,6 +2,7 @@
 //! they are first needed and drops none. A slot can begin with a fresh lexer at any token.
 
 use llgtrt_core::Error;
+use toktrie::SimpleVob;
 
 use super::{Slot, refused};
 use crate::compiled::BYTES_PER_FUEL;
@@ -28,6 +29,26 @@ impl Slot {
             }
         }
         Ok(())
+    }
+
+    /// Of the next tokens, those of one byte, tried one by one: for a position whose mask takes more than the limits
+    /// allow. The answer goes on, with fewer tokens to choose from. `error` if none of them may follow.
+    pub(super) fn narrow_mask(&mut self, error: Error) -> Result<SimpleVob, Error> {
+        let copy = self.grammar.copy();
+        (self.matcher, self.start) = (copy.matcher, None);
+        self.matcher.consume_tokens(&self.taken).map_err(refused)?;
+        let mut mask = SimpleVob::alloc(self.env.vocab_size());
+        for &token in self.env.bytes_tokens() {
+            if self.matcher.validate_tokens(&[token]).map_err(refused)? == 1 {
+                mask.allow_token(token);
+            }
+        }
+        if self.matcher.is_accepting().map_err(refused)?
+            && let Some(eos) = self.env.first_eos()
+        {
+            mask.allow_token(eos);
+        }
+        if mask.is_zero() { Err(error) } else { Ok(mask) }
     }
 
     /// Drops what the lexer has learned, if it is more than `bytes`: what is needed of it is built again.

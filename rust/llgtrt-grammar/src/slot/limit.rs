@@ -138,7 +138,7 @@ impl Slot {
         self.matcher
             .rollback(self.taken.len() - at)
             .map_err(|e| grammar_error(mask_error(&e.to_string())))?;
-        self.taken.truncate(at);
+        self.truncate_taken(at);
         self.seen = at;
         self.forced.clear();
         self.retract = Some(at);

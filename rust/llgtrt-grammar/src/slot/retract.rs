@@ -58,7 +58,7 @@ impl Slot {
         let mut mask = self.matcher.compute_mask().map_err(refused)?;
         self.mask_time += began.elapsed();
         if verifier.restrict(&mut mask) {
-            self.mask = Mask::Ready(mask);
+            self.mask = Mask::Ready(self.bound_digits(mask));
             return Ok(());
         }
         verifier.give_up_here();
@@ -100,7 +100,11 @@ impl Slot {
     fn resume(&mut self, mask: SimpleVob) {
         let Some(verifier) = &self.verifier else { return };
         let kept: Vec<TokenId> = verifier.tokens().collect();
-        self.mask = Mask::Ready(mask);
+        // Whatever was taken back is behind the tokens that stay.
+        if let Some(digits) = &mut self.digits {
+            *digits = super::Digits::new();
+        }
+        self.mask = Mask::Ready(self.bound_digits(mask));
         self.state = State::Open;
         self.tried_force = true;
         if kept.len() < self.seen {

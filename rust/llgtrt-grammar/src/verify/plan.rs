@@ -4,7 +4,7 @@ use std::collections::HashSet;
 use std::sync::Arc;
 
 use llgtrt_core::Error;
-use serde_json::{Map, Value};
+use serde_json::{Value, json};
 
 use super::judge::{Allowance, Judge, Judgement};
 use crate::text::grammar_error;
@@ -64,15 +64,13 @@ impl Plan {
             let alone =
                 left.places.is_some() && ways.iter().all(|way| always_applies(schema, way, &left.path));
             let unique = left.keyword == "uniqueItems";
-            let own = (alone && !unique)
-                .then(|| Judge::new(&with_definitions(schema, &left.schema)).map(Arc::new))
-                .flatten();
             let asserted = !left.path.split(['.', '[']).any(|step| UNCERTAIN.contains(&step));
             for way in ways {
+                let own = if alone && !unique { judge_of_place(schema, &way) } else { None };
                 plan.places.push(way);
-                plan.checks.push(match &own {
+                plan.checks.push(match own {
                     _ if alone && unique => Check::Unique,
-                    Some(own) => Check::Value(Arc::clone(own)),
+                    Some(own) => Check::Value(Arc::new(own)),
                     None if plan.whole.is_none() => return Err(unjudged(left)),
                     None => Check::Wait { unique: unique && asserted },
                 });
@@ -104,29 +102,63 @@ fn unjudged(left: &Residual) -> Error {
     grammar_error(message).with_param(path)
 }
 
+/// Judges the values at the end of the way by everything that applies to them whatever they are: what is left open
+/// there may be what several schemas ask for together. `None` if these schemas refer to more than definitions,
+/// which mean the same wherever they are read.
+fn judge_of_place(root: &Value, way: &[Segment]) -> Option<Judge> {
+    let schemas: Vec<&Value> = at_place(root, way).into_iter().map(|(_, schema)| schema).collect();
+    let part = match schemas[..] {
+        [] => return None,
+        [schema] => schema.clone(),
+        _ => json!({ "allOf": schemas }),
+    };
+    let part = if way.is_empty() { part } else { with_definitions(root, part) };
+    (way.is_empty() || refers_to_definitions_only(&part)).then(|| Judge::new(&part)).flatten()
+}
+
 /// A part of a schema with what it may refer to.
-fn with_definitions(root: &Value, part: &Value) -> Value {
-    let (Value::Object(root), Value::Object(part)) = (root, part) else { return part.clone() };
-    let mut whole: Map<String, Value> = part.clone();
-    for key in ["$schema", "$defs", "definitions"] {
-        if let Some(value) = root.get(key) {
-            whole.entry(key).or_insert_with(|| value.clone());
+fn with_definitions(root: &Value, mut part: Value) -> Value {
+    if let (Value::Object(root), Value::Object(part)) = (root, &mut part) {
+        for key in ["$schema", "$defs", "definitions"] {
+            if let Some(value) = root.get(key) {
+                part.entry(key).or_insert_with(|| value.clone());
+            }
         }
     }
-    Value::Object(whole)
+    part
+}
+
+fn refers_to_definitions_only(schema: &Value) -> bool {
+    match schema {
+        Value::Object(members) => members.iter().all(|(key, value)| match (key.as_str(), value) {
+            ("$ref", Value::String(target)) => {
+                target.starts_with("#/$defs/") || target.starts_with("#/definitions/")
+            }
+            ("$dynamicRef" | "$recursiveRef", _) => false,
+            (_, value) => refers_to_definitions_only(value),
+        }),
+        Value::Array(items) => items.iter().all(refers_to_definitions_only),
+        _ => true,
+    }
 }
 
 /// Whether the schema at `path` applies to the values at the end of the way, whatever they are: it is reached
 /// by `properties`, `items`, `allOf` and references alone.
 fn always_applies(root: &Value, way: &[Segment], path: &str) -> bool {
-    let mut here = closure(root, vec![(String::new(), root)]);
+    closure(root, at_place(root, way)).iter().any(|(known, _)| known == path)
+}
+
+/// The schemas that apply to the values at the end of the way, whatever they are, with their paths; without those
+/// that they apply themselves.
+fn at_place<'a>(root: &'a Value, way: &[Segment]) -> Vec<(String, &'a Value)> {
+    let mut here = vec![(String::new(), root)];
     for segment in way {
         let mut next = Vec::new();
-        for (path, schema) in &here {
+        for (path, schema) in closure(root, here) {
             let child = match segment {
                 Segment::Key(key) => {
                     schema.get("properties").and_then(|properties| properties.get(key)).map(|child| {
-                        let mut path = under(path, "properties");
+                        let mut path = under(&path, "properties");
                         push_key(&mut path, key);
                         (path, child)
                     })
@@ -134,14 +166,14 @@ fn always_applies(root: &Value, way: &[Segment], path: &str) -> bool {
                 Segment::AnyIndex if schema.get("prefixItems").is_none() => schema
                     .get("items")
                     .filter(|items| items.is_object())
-                    .map(|items| (under(path, "items"), items)),
+                    .map(|items| (under(&path, "items"), items)),
                 _ => None,
             };
             next.extend(child);
         }
-        here = closure(root, next);
+        here = next;
     }
-    here.iter().any(|(known, _)| known == path)
+    here
 }
 
 /// Schemas and all that apply with them.
@@ -181,7 +213,6 @@ fn under(path: &str, keyword: &str) -> String {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use serde_json::json;
 
     fn left(path: &str, schema: Value, places: Option<Vec<Vec<Segment>>>) -> Residual {
         Residual {
@@ -214,6 +245,30 @@ mod tests {
         assert!(!judged_alone(&schema, "properties.d.anyOf[0]", &[key("d")]));
         let plan = Plan::new(&schema, &[left("properties.a", unique, None)], 9).unwrap();
         assert!(matches!(plan.checks[..], [Check::Wait { .. }]) && plan.places == [[]]);
+    }
+
+    #[test]
+    fn what_several_schemas_ask_of_a_value_is_judged_together() {
+        let schema = json!({"properties": {"a": {"allOf": [{"minProperties": 1}, {"propertyNames": {"pattern": "(.)\\1"}}]}}});
+        let mut open = left("properties.a.allOf[0]", schema["properties"]["a"]["allOf"][0].clone(), None);
+        open.keyword = "minProperties".to_owned();
+        open.places = Some(vec![vec![Segment::Key("a".to_owned())]]);
+        let plan = Plan::new(&schema, &[open], 9).unwrap();
+        let [Check::Value(judge)] = &plan.checks[..] else { panic!("{:?}", plan.checks) };
+        let judged = |value: &Value| judge.judge_value(value, &mut Allowance::check());
+        assert!(matches!(judged(&json!({"aa": 1})), Judgement::Valid));
+        assert!(matches!(judged(&json!({"ab": 1})), Judgement::Invalid));
+    }
+
+    #[test]
+    fn a_part_that_refers_to_the_whole_is_judged_with_it() {
+        let part = json!({"contains": {"$ref": "#"}});
+        let schema = json!({"properties": {"a": part}, "required": ["a"]});
+        let mut open = left("properties.a", part, Some(vec![vec![Segment::Key("a".to_owned())]]));
+        open.keyword = "contains".to_owned();
+        let plan = Plan::new(&schema, &[open], 9).unwrap();
+        assert!(matches!(plan.checks[..], [Check::Wait { unique: false }]), "{:?}", plan.checks);
+        assert_eq!(plan.judge(&json!({"a": [{}]})), Some(false));
     }
 
     #[test]

@@ -151,6 +151,11 @@ proptest! {
 
 #[test]
 fn deep_and_wide_schemas_are_bounded() {
+    // Deep values are dropped on their thread as well.
+    on_big_stack(check_deep_and_wide_schemas);
+}
+
+fn check_deep_and_wide_schemas() {
     let nested = |key: &str, n: usize, list: bool| {
         (0..n).fold(json!({"type": "string", "not": {"const": "x"}}), |inner, _| {
             if list { json!({ key: [inner, {"minLength": 1}] }) } else { json!({ key: inner }) }

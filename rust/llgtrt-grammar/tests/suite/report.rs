@@ -43,7 +43,9 @@ fn accepted(report: &Report) -> Vec<Option<bool>> {
 #[test]
 fn a_good_schema_is_described() {
     let report = report(schema(&person()), &[]);
-    assert!(report.ok && report.errors.is_empty() && report.rules.is_empty() && report.residual.is_empty());
+    assert!(report.ok && report.errors.is_empty() && report.residual.is_empty());
+    // The schema is compiled as it is; its numbers are kept short beside it.
+    assert!(report.rules.iter().all(|rule| rule.name == "digits"), "{:?}", report.rules);
     assert_eq!(report.normalized, Some(person()));
     assert!(report.grammar_size.unwrap() > 5 && report.compile_ms > 0.0);
     // `{` and `{"`.

@@ -5,6 +5,7 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use crate::support::{Bench, Greedy, WORDS, schema};
 use llgtrt_core::{AdvanceBatch, AdvanceState, ErrorKind, MaskSlot, MaskSource, SequenceId, TokenId};
 use llgtrt_grammar::{CompiledGrammar, GrammarConfig};
+use llgtrt_schema::{NormalizeLimits, ResidualMode, normalize};
 use serde_json::{Value, json};
 
 /// Tokens of an answer; longer ones count as cut off.
@@ -275,5 +276,28 @@ fn many_costly_checks_have_one_bound_together_and_all_get_their_turn() {
     assert!(put_off > 0 && rounds > 1, "{put_off} in {rounds} rounds");
     for id in &ids {
         bench.pool.remove(*id);
+    }
+}
+
+#[test]
+fn several_constraints_of_one_list_are_all_checked() {
+    let bench = bench();
+    for (value, wrong) in [
+        (json!({"uniqueItems": true, "contains": {"type": "object"}}), "[]"),
+        (json!({"allOf": [{"uniqueItems": true}, {"contains": {"type": "null"}}], "type": "array"}), "[1]"),
+        (json!({"contains": {"type": "null"}, "uniqueItems": true}), "[null,null]"),
+    ] {
+        let grammar = bench.compile(&schema(&verified(value.clone()).to_string()));
+        let keywords: Vec<String> = {
+            let limits = NormalizeLimits { residual: ResidualMode::Verify, ..NormalizeLimits::default() };
+            normalize(&value, &limits).unwrap().residual.into_iter().map(|left| left.keyword).collect()
+        };
+        assert_eq!(keywords.iter().filter(|keyword| *keyword == "contains").count(), 1, "{keywords:?}");
+        assert_eq!(keywords.iter().filter(|keyword| *keyword == "uniqueItems").count(), 1, "{keywords:?}");
+        let tokens = bench.encode(wrong);
+        let ended = run(&bench, &grammar, false, |at, allowed| {
+            tokens.get(at.len()).copied().filter(|token| allowed.contains(token)).unwrap_or(allowed[0])
+        });
+        assert_ne!(ended.end, End::Complete(wrong.to_owned()), "{value}");
     }
 }

@@ -8,14 +8,24 @@ use crate::formula::{FALSE, FormulaId, Lit, TRUE};
 use crate::{Normalizer, SchemaError};
 
 /// Some item at position `from` or later satisfies `f`: at least `min` of them, at most `max`.
-#[derive(Debug, Clone, PartialEq)]
-pub(crate) struct Somewhere {
+#[derive(Debug, Clone)]
+pub(crate) struct ContainsCount {
     pub(crate) from: usize,
     pub(crate) f: FormulaId,
     pub(crate) min: u64,
     pub(crate) max: Option<u64>,
     /// It comes from `items` that are not satisfied.
     pub(crate) negated: bool,
+    /// Where it is asked for. Beside another keyword of the same list, this is another place.
+    pub(crate) path: Rc<str>,
+}
+
+impl PartialEq for ContainsCount {
+    /// Whoever asks for it: it is the same constraint.
+    fn eq(&self, other: &Self) -> bool {
+        let key = |some: &Self| (some.from, some.f, some.min, some.max, some.negated);
+        key(self) == key(other)
+    }
 }
 
 /// A conjunction of constraints on arrays.
@@ -25,11 +35,11 @@ pub(crate) struct Array {
     pub(crate) rest: FormulaId,
     pub(crate) min: u64,
     pub(crate) max: Option<u64>,
-    pub(crate) somewhere: Vec<Somewhere>,
+    pub(crate) somewhere: Vec<ContainsCount>,
     pub(crate) unique: bool,
     pub(crate) repeated: bool,
-    /// Where `uniqueItems` or `contains` was first asked for.
-    pub(crate) path: Option<Rc<str>>,
+    /// Where `uniqueItems` was first asked for.
+    pub(crate) unique_path: Option<Rc<str>>,
 }
 
 impl Default for Array {
@@ -42,7 +52,7 @@ impl Default for Array {
             somewhere: Vec::new(),
             unique: false,
             repeated: false,
-            path: None,
+            unique_path: None,
         }
     }
 }
@@ -55,14 +65,18 @@ impl Array {
     pub(crate) fn is_any(&self) -> bool {
         *self == Self::default()
     }
+
+    /// Where the first of what no schema says was asked for.
+    pub(crate) fn path(&self) -> Option<&Rc<str>> {
+        self.somewhere.first().map(|some| &some.path).or(self.unique_path.as_ref())
+    }
 }
 
 impl Normalizer<'_> {
     pub(crate) fn array_shapes(&mut self, lit: &Lit, negated: bool, path: &Rc<str>) -> Vec<Array> {
         let any = Array::default();
         let some = |from: usize, f: FormulaId, min: u64, max: Option<u64>| Array {
-            somewhere: vec![Somewhere { from, f, min, max, negated }],
-            path: Some(Rc::clone(path)),
+            somewhere: vec![ContainsCount { from, f, min, max, negated, path: Rc::clone(path) }],
             ..Array::default()
         };
         match (lit, negated) {
@@ -116,9 +130,9 @@ impl Normalizer<'_> {
                 }
                 out
             }
-            (Lit::Unique, false) => vec![Array { unique: true, path: Some(Rc::clone(path)), ..any }],
+            (Lit::Unique, false) => vec![Array { unique: true, unique_path: Some(Rc::clone(path)), ..any }],
             (Lit::Unique, true) => {
-                vec![Array { repeated: true, min: 2, path: Some(Rc::clone(path)), ..any }]
+                vec![Array { repeated: true, min: 2, unique_path: Some(Rc::clone(path)), ..any }]
             }
             _ => vec![any],
         }
@@ -143,7 +157,7 @@ impl Normalizer<'_> {
         }
         a.unique |= b.unique;
         a.repeated |= b.repeated;
-        a.path = a.path.take().or_else(|| b.path.clone());
+        a.unique_path = a.unique_path.take().or_else(|| b.unique_path.clone());
         let impossible = a.max.is_some_and(|max| a.min > max) || (a.unique && a.repeated);
         (!impossible).then_some(a)
     }
@@ -191,7 +205,7 @@ impl Normalizer<'_> {
     }
 
     /// Decides what it can: items that always or never satisfy the formula.
-    fn settle(&mut self, a: &mut Array, some: Somewhere) -> Result<Settled, SchemaError> {
+    fn settle(&mut self, a: &mut Array, some: ContainsCount) -> Result<Settled, SchemaError> {
         let negated = self.forms.not(some.f);
         let (mut never, mut always) = (true, true);
         let mut positions: Vec<FormulaId> = (some.from..a.prefix.len()).map(|i| a.at(i)).collect();
@@ -247,5 +261,5 @@ impl Normalizer<'_> {
 enum Settled {
     Always,
     Never,
-    Open(Somewhere),
+    Open(ContainsCount),
 }

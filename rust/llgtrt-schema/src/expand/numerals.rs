@@ -99,7 +99,7 @@ impl Number {
                 if self.fraction {
                     patterns.push(decimal::FRACTION.to_owned());
                 }
-                Ok(Written { options: Vec::new(), patterns, rule: rule.or(Some("digits")) })
+                Ok(Written { options: Vec::new(), patterns, rule: rule.or(Some("large-bounds")) })
             }
             Means::Narrowed if !self.fraction => {
                 match bounded.narrowed().and_then(|number| number.native()) {

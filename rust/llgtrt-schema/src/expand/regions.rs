@@ -84,7 +84,7 @@ fn check_atoms(atoms: &[Atom], object: &Object) -> Result<(), SchemaError> {
     Err(refuse(object.path.as_ref(), "patternProperties", what, "use fewer patterns"))
 }
 
-fn apart(object: &Object) -> SchemaError {
+fn too_long_to_separate(object: &Object) -> SchemaError {
     refuse(
         object.path.as_ref(),
         "patternProperties",
@@ -159,8 +159,10 @@ impl Normalizer<'_> {
         }
         let mut patterns = Vec::new();
         for (f, list) in groups.iter().filter(|(f, _)| *f != others) {
-            let named = self.loose_names(object, &atoms, list, *f)?;
-            let text = self.region_text(&atoms, list, &groups, &named).ok_or_else(|| apart(object))?;
+            let named = self.names_excluded_from_patterns(object, &atoms, list, *f)?;
+            let text = self
+                .region_text(&atoms, list, &groups, &named)
+                .ok_or_else(|| too_long_to_separate(object))?;
             patterns.push((text, *f));
         }
         Ok(Regions { patterns, others, all_inside, some_inside })
@@ -244,7 +246,8 @@ impl Normalizer<'_> {
             } else {
                 let union = self.langs.or(languages);
                 let union = self.langs.and([union, unnamed]);
-                let text = self.langs.print(union, MAX_PATTERN).ok_or_else(|| apart(object))?;
+                let text =
+                    self.langs.print(union, MAX_PATTERN).ok_or_else(|| too_long_to_separate(object))?;
                 Key::Pattern(text)
             };
             classes.push(Class { key, f, inside });
@@ -281,7 +284,7 @@ impl Normalizer<'_> {
 
     /// Named keys inside of the regions whose values need not satisfy the formula. A pattern applies
     /// to named keys as well, so it must not match these.
-    fn loose_names(
+    fn names_excluded_from_patterns(
         &mut self,
         object: &Object,
         atoms: &[Atom],

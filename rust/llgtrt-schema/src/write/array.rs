@@ -5,7 +5,7 @@ use std::rc::Rc;
 use serde_json::{Value, json};
 
 use crate::expand::Shape;
-use crate::expand::array::{Array, Somewhere};
+use crate::expand::array::{Array, ContainsCount};
 use crate::formula::{FALSE, FormulaId, Node, TRUE, Type};
 use crate::residual::Segment;
 use crate::write::refuse;
@@ -39,13 +39,12 @@ impl Normalizer<'_> {
                     a.somewhere.push(some);
                     composed.push(a);
                 } else {
-                    let path = self.residual(
-                        a.path.as_ref(),
+                    self.residual(
+                        Some(&some.path),
                         ("contains", some.negated),
                         "an item that must occur somewhere in a list without a small `maxItems`",
                         "give the list a `maxItems` of at most 24, or make `items` say what all items are",
                     )?;
-                    a.path = Some(path);
                     open.push(a);
                 }
             } else {
@@ -64,7 +63,7 @@ impl Normalizer<'_> {
         let mut out = Vec::new();
         for mut a in composed {
             self.no_repetition(&mut a)?;
-            self.rule_path("composed", a.path.as_ref());
+            self.rule_path("composed", a.path());
             out.extend(self.array_rows(&a, None)?);
         }
         for a in done {
@@ -74,7 +73,7 @@ impl Normalizer<'_> {
     }
 
     /// The array with one open `contains` resolved by position; `None` if there are too many.
-    fn place(&mut self, a: &Array, some: &Somewhere) -> Option<Vec<Array>> {
+    fn place(&mut self, a: &Array, some: &ContainsCount) -> Option<Vec<Array>> {
         let max = a.max.filter(|&max| max <= MAX_POSITIONS)?;
         let last = max as usize;
         if some.min == 1 && some.max.is_none() {
@@ -119,7 +118,7 @@ impl Normalizer<'_> {
     fn write_plain(&mut self, mut a: Array, out: &mut Vec<Tree>) -> Result<(), SchemaError> {
         if a.unique && a.max.is_none_or(|max| max > 1) {
             if let Some(lists) = self.unique_lists(&a)? {
-                self.rule_path("unique-items", a.path.as_ref());
+                self.rule_path("unique-items", a.unique_path.as_ref());
                 out.extend(lists);
                 return Ok(());
             }
@@ -145,7 +144,7 @@ impl Normalizer<'_> {
     fn no_repetition(&mut self, a: &mut Array) -> Result<(), SchemaError> {
         if a.unique && a.max.is_none_or(|max| max > 1) {
             self.residual(
-                a.path.as_ref(),
+                a.unique_path.as_ref(),
                 ("uniqueItems", false),
                 "items without repetition, unless there are very few possible ones",
                 "leave `uniqueItems` out, or use an `enum` of at most 5 values or a `maxItems` of 1",
@@ -153,7 +152,7 @@ impl Normalizer<'_> {
             a.unique = false;
         }
         if a.repeated {
-            self.residual(a.path.as_ref(), ("not", true), "a list with a repetition", "leave it out")?;
+            self.residual(a.unique_path.as_ref(), ("not", true), "a list with a repetition", "leave it out")?;
         }
         Ok(())
     }
@@ -265,5 +264,5 @@ fn extend(a: &mut Array, length: usize) {
 }
 
 fn a_path(done: &[Array], open: &[Array]) -> Option<Rc<str>> {
-    done.iter().chain(open).find_map(|a| a.path.clone())
+    done.iter().chain(open).find_map(|a| a.path().cloned())
 }

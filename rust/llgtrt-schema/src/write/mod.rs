@@ -118,7 +118,8 @@ impl Normalizer<'_> {
         let mut document = Document { root, definitions };
         document.prune(&self.budget);
         if document.root == Tree::Never {
-            return Err(nothing());
+            // What was left out may be all that there is.
+            return Err(self.left_out.clone().unwrap_or_else(nothing));
         }
         Ok(document)
     }
@@ -186,6 +187,7 @@ impl Normalizer<'_> {
             if all.len() != before {
                 let path: Rc<str> = error.param().into();
                 self.rule("narrowed", &path);
+                self.left_out.get_or_insert(error);
             } else if self.limits.residual == ResidualMode::Verify {
                 self.left.note(f, &error);
                 all.types.push(t);
@@ -280,6 +282,12 @@ impl Normalizer<'_> {
         let written = number.write(means).inspect_err(|cannot| self.has_wide_numbers |= cannot.is_wide)?;
         if let Some(rule) = written.rule {
             self.rule_path(rule, self.forms.path_near(f).cloned().as_ref());
+        }
+        if self.limits.bounds_digits() && written.options.iter().any(|option| option.get("enum").is_none()) {
+            let near = self.forms.path_near(f).map_or("", |path| path);
+            let (schema, own) = crate::path::split_keyword(near);
+            let path: Rc<str> = if crate::rules::is_keyword(own) { schema } else { near }.into();
+            self.rule("digits", &path);
         }
         let mut list: Vec<Tree> = written.options.into_iter().map(Tree::scalar).collect();
         if !written.patterns.is_empty() {

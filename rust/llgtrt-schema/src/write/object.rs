@@ -21,7 +21,7 @@ const TWICE_HINT: &str = "list the keys in `properties`, or use a `minProperties
 
 /// An object ready to be written.
 #[derive(Debug, Clone)]
-struct Flat {
+struct PlainObject {
     /// Key, schema, whether it is required.
     named: Vec<(Rc<str>, FormulaId, bool)>,
     regions: Regions,
@@ -54,7 +54,7 @@ impl Normalizer<'_> {
                 None => self.flatten(&object, closed, &wishes, &mut flats)?,
             }
             let entries = open.iter().map(|(object, _)| object.len()).sum::<usize>()
-                + flats.iter().map(|flat: &Flat| flat.named.len()).sum::<usize>();
+                + flats.iter().map(|flat: &PlainObject| flat.named.len()).sum::<usize>();
             self.spend(TRUE, 1 + (open.len() + flats.len()) as u64)?;
             if open.len() + flats.len() > self.limits.max_alternatives || entries > 4 * self.limits.max_nodes
             {
@@ -169,7 +169,7 @@ impl Normalizer<'_> {
         object: &Object,
         closed: bool,
         wishes: &[(Keys, FormulaId)],
-        out: &mut Vec<Flat>,
+        out: &mut Vec<PlainObject>,
     ) -> Result<(), SchemaError> {
         // With wishes, at least one unnamed key is there; where values differ, it is the only one.
         let mut only = Vec::new();
@@ -212,7 +212,7 @@ impl Normalizer<'_> {
         }
         let least = u64::from(!wishes.is_empty());
         let is_composed = composed.as_ref().is_some_and(|c| !c.wishes.is_empty());
-        let flat = Flat { named, regions, unnamed: (least, None), native: (0, None), composed };
+        let flat = PlainObject { named, regions, unnamed: (least, None), native: (0, None), composed };
         if is_composed {
             return self.count_composed(object, flat, out);
         }
@@ -223,8 +223,8 @@ impl Normalizer<'_> {
     fn count_composed(
         &mut self,
         object: &Object,
-        mut flat: Flat,
-        out: &mut Vec<Flat>,
+        mut flat: PlainObject,
+        out: &mut Vec<PlainObject>,
     ) -> Result<(), SchemaError> {
         self.rule_path("composed", object.path.as_ref());
         flat.native = (object.min, object.max);
@@ -236,7 +236,12 @@ impl Normalizer<'_> {
     }
 
     /// Turns counts of keys into alternatives where llguidance does not hold them.
-    fn count(&mut self, object: &Object, flat: Flat, out: &mut Vec<Flat>) -> Result<(), SchemaError> {
+    fn count(
+        &mut self,
+        object: &Object,
+        flat: PlainObject,
+        out: &mut Vec<PlainObject>,
+    ) -> Result<(), SchemaError> {
         let required = flat.named.iter().filter(|(_, _, r)| *r).count() as u64;
         let optional: Vec<usize> =
             (0..flat.named.len()).filter(|&i| !flat.named[i].2 && flat.named[i].1 != FALSE).collect();
@@ -338,8 +343,8 @@ impl Normalizer<'_> {
     fn counted(
         &mut self,
         path: Option<&Rc<str>>,
-        mut flat: Flat,
-        out: &mut Vec<Flat>,
+        mut flat: PlainObject,
+        out: &mut Vec<PlainObject>,
     ) -> Result<(), SchemaError> {
         let required = flat.named.iter().filter(|(_, _, r)| *r).count() as u64;
         let (least, most) = flat.unnamed;
@@ -351,7 +356,11 @@ impl Normalizer<'_> {
         Ok(())
     }
 
-    fn write_flat(&mut self, flat: &Flat, path: Option<&Rc<str>>) -> Result<Option<Tree>, SchemaError> {
+    fn write_flat(
+        &mut self,
+        flat: &PlainObject,
+        path: Option<&Rc<str>>,
+    ) -> Result<Option<Tree>, SchemaError> {
         let members = flat.composed.as_ref().map(|composed| Members {
             named: &flat.named,
             classes: &composed.classes,

@@ -8,7 +8,7 @@
 use std::collections::HashMap;
 use std::rc::Rc;
 
-use crate::expand::array::{Array, Somewhere};
+use crate::expand::array::{Array, ContainsCount};
 use crate::formula::{FALSE, FormulaId};
 use crate::residual::Segment;
 use crate::write::refuse;
@@ -74,7 +74,7 @@ impl Normalizer<'_> {
         a: &Array,
         equivalent: Option<Tree>,
     ) -> Result<Option<Tree>, SchemaError> {
-        let path = a.path.clone();
+        let path = a.path().cloned();
         let too_many =
             || refuse(path.as_ref(), "contains", "needs too many alternatives", "lower `maxItems`");
         let from = a.somewhere.iter().map(|some| some.from).max().unwrap_or(0);
@@ -125,7 +125,7 @@ impl Normalizer<'_> {
     ) -> Vec<(FormulaId, Vec<u64>)> {
         let mut options = vec![(base, counts.to_vec())];
         for (j, some) in a.somewhere.iter().enumerate() {
-            let Somewhere { from, f, min, max, .. } = *some;
+            let ContainsCount { from, f, min, max, .. } = *some;
             let done = max.is_none() && counts[j] >= min;
             if at < from as u64 || done {
                 continue;

@@ -1,5 +1,5 @@
-//! An allocator that counts what is live, and a thread with a stack for deep schemas. The fuzz target includes this
-//! file as well.
+//! An allocator that counts what is live, and a thread with a stack for deep schemas. Tests of several binaries and
+//! crates include this file.
 
 use std::alloc::{GlobalAlloc, Layout, System};
 use std::sync::atomic::{AtomicUsize, Ordering};

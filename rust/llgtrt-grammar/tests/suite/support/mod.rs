@@ -182,6 +182,16 @@ impl Bench {
                 batch.reset(1, self.vocab_size);
                 self.pool.fill(&slots, &mut batch);
                 match batch.verdict(0) {
+                    // What is checked beside the grammar is checked when it is chosen to end.
+                    MaskVerdict::Mask if grammar.is_verified() => {
+                        allowed(batch.row(0)).contains(&self.eos()) && {
+                            let ended: Vec<TokenId> = all.iter().copied().chain([self.eos()]).collect();
+                            let slots = [MaskSlot { sequence: id, tokens: &ended }];
+                            let mut end = AdvanceBatch::default();
+                            self.pool.advance(&slots, false, &mut end);
+                            matches!(end.get(0).1, AdvanceState::Stop)
+                        }
+                    }
                     MaskVerdict::Mask => allowed(batch.row(0)).contains(&self.eos()),
                     MaskVerdict::Stop => true,
                     MaskVerdict::Failed(_) => false,

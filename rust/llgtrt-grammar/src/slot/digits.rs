@@ -1,0 +1,184 @@
+//! Keeps JSON numbers short that the schema does not bound: a small model that begins to write digits often goes on
+//! until its limit of tokens.
+//!
+//! A grammar that said so would be compiled several times as slowly, so it is a matter of masks: beyond so many digits,
+//! a token that begins with one is not offered, as long as another one is. Where the schema asks for more digits, they
+//! are all that is left, and come. Used under the slot's lock.
+
+use llgtrt_core::TokenId;
+use toktrie::SimpleVob;
+
+use super::Slot;
+use crate::TokenEnv;
+
+/// Digits before the point, behind it, and of an exponent.
+const MAX_WHOLE: usize = 19;
+const MAX_FRACTION: usize = 17;
+const MAX_EXPONENT: usize = 2;
+
+/// Where in a JSON text the answer stands.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Place {
+    Outside,
+    String,
+    /// Behind a backslash.
+    Escape,
+    /// Behind so many digits of a part of a number.
+    Whole(usize),
+    Fraction(usize),
+    Exponent(usize),
+}
+
+impl Place {
+    #[expect(clippy::match_same_arms, reason = "one line for each transition")]
+    fn after(self, byte: u8) -> Self {
+        match (self, byte) {
+            (Self::Escape, _) => Self::String,
+            (Self::String, b'\\') => Self::Escape,
+            (Self::String, b'"') => Self::Outside,
+            (Self::String, _) => Self::String,
+            (_, b'"') => Self::String,
+            (Self::Outside, b'0'..=b'9') => Self::Whole(1),
+            (Self::Whole(count), b'0'..=b'9') => Self::Whole(count + 1),
+            (Self::Fraction(count), b'0'..=b'9') => Self::Fraction(count + 1),
+            (Self::Exponent(count), b'0'..=b'9') => Self::Exponent(count + 1),
+            (Self::Whole(_), b'.') => Self::Fraction(0),
+            (Self::Whole(_) | Self::Fraction(_), b'e' | b'E') => Self::Exponent(0),
+            (Self::Exponent(0), b'+' | b'-') => Self::Exponent(0),
+            _ => Self::Outside,
+        }
+    }
+
+    /// How many digits may follow, if the place is in a number.
+    fn left(self) -> Option<usize> {
+        match self {
+            Self::Whole(count) => Some(MAX_WHOLE.saturating_sub(count)),
+            Self::Fraction(count) => Some(MAX_FRACTION.saturating_sub(count)),
+            Self::Exponent(count) => Some(MAX_EXPONENT.saturating_sub(count)),
+            Self::Outside | Self::String | Self::Escape => None,
+        }
+    }
+}
+
+/// The digits of one sequence.
+#[derive(Debug)]
+pub(super) struct Digits {
+    place: Place,
+    /// Tokens that `place` is behind.
+    read: usize,
+}
+
+impl Digits {
+    pub(super) fn new() -> Self {
+        Self { place: Place::Outside, read: 0 }
+    }
+
+    fn read(&mut self, taken: &[TokenId], env: &TokenEnv) {
+        let new = taken.get(self.read..).unwrap_or_default();
+        for byte in new.iter().flat_map(|&token| env.bytes(token)) {
+            self.place = self.place.after(*byte);
+        }
+        self.read = taken.len();
+    }
+
+    /// Tokens behind the first `kept` were taken back.
+    fn truncate(&mut self, kept: usize) {
+        if kept < self.read {
+            *self = Self::new();
+        }
+    }
+}
+
+/// Tokens that begin with digits, and with how many.
+#[derive(Debug)]
+pub(crate) struct DigitTokens(Vec<(TokenId, usize)>);
+
+impl DigitTokens {
+    pub(crate) fn new<'a>(tokens: impl Iterator<Item = (TokenId, &'a [u8])>) -> Self {
+        let digits = |bytes: &[u8]| bytes.iter().take_while(|byte| byte.is_ascii_digit()).count();
+        Self(tokens.map(|(token, bytes)| (token, digits(bytes))).filter(|&(_, count)| count > 0).collect())
+    }
+
+    /// Takes out the tokens that begin with more digits, unless nothing would be left.
+    fn restrict(&self, most: usize, mask: &mut SimpleVob) {
+        let banned = || self.0.iter().filter(|&&(token, count)| count > most && mask.is_allowed(token));
+        let count = banned().count();
+        if count == 0 || count == mask.num_set() {
+            return;
+        }
+        let banned: Vec<TokenId> = banned().map(|&(token, _)| token).collect();
+        for token in banned {
+            mask.disallow_token(token);
+        }
+    }
+}
+
+impl Slot {
+    /// The mask of the present position without tokens that make a number too long.
+    pub(super) fn bound_digits(&mut self, mut mask: SimpleVob) -> SimpleVob {
+        if let Some(digits) = &mut self.digits {
+            digits.read(&self.taken, &self.env);
+            if let Some(left) = digits.place.left() {
+                self.env.digit_tokens().restrict(left, &mut mask);
+            }
+        }
+        mask
+    }
+
+    /// Forgets the tokens behind the first `kept`.
+    pub(super) fn truncate_taken(&mut self, kept: usize) {
+        self.taken.truncate(kept);
+        if let Some(digits) = &mut self.digits {
+            digits.truncate(kept);
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn after(text: &str) -> Place {
+        text.bytes().fold(Place::Outside, Place::after)
+    }
+
+    #[test]
+    fn digits_are_counted_in_numbers_alone() {
+        for (text, place) in [
+            ("", Place::Outside),
+            ("-12", Place::Whole(2)),
+            ("[1,23", Place::Whole(2)),
+            ("{\"a1\":0.250", Place::Fraction(3)),
+            ("1e", Place::Exponent(0)),
+            ("1.5E-07", Place::Exponent(2)),
+            ("12 ", Place::Outside),
+            ("\"12", Place::String),
+            ("\"a\\\"12", Place::String),
+            ("\"a\\", Place::Escape),
+            ("true", Place::Outside),
+            ("{\"e\":false", Place::Outside),
+        ] {
+            assert_eq!(after(text), place, "{text}");
+        }
+    }
+
+    #[test]
+    fn something_is_always_left() {
+        let texts = ["1", "12", "x", ""];
+        let tokens =
+            DigitTokens::new(texts.iter().enumerate().map(|(i, text)| (i as TokenId, text.as_bytes())));
+        let restricted = |most: usize, allowed: &[TokenId]| {
+            let mut mask = SimpleVob::alloc(4);
+            for &token in allowed {
+                mask.allow_token(token);
+            }
+            tokens.restrict(most, &mut mask);
+            mask.to_list()
+        };
+        assert_eq!(restricted(1, &[0, 1, 2]), [0, 2]);
+        assert_eq!(restricted(0, &[0, 1, 2]), [2]);
+        assert_eq!(restricted(0, &[0, 1]), [0, 1]);
+        assert_eq!(restricted(1, &[1]), [1]);
+        assert_eq!(restricted(2, &[0, 1]), [0, 1]);
+    }
+}
