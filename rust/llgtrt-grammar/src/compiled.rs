@@ -103,7 +103,7 @@ struct Inner {
     symbols: usize,
     warnings: Vec<String>,
     verification: Option<Arc<Plan>>,
-    bounds_digits: bool,
+    most_digits: Option<usize>,
 }
 
 /// Estimated memory. Its lock is held for an instant only, unlike that of [`Start`].
@@ -217,9 +217,9 @@ impl CompiledGrammar {
         self.inner.verification.is_some()
     }
 
-    /// Whether masks keep numbers short that the schema does not bound.
-    pub(crate) fn bounds_digits(&self) -> bool {
-        self.inner.bounds_digits
+    /// How many digits masks let a number have before its point, where they keep numbers short.
+    pub(crate) fn most_digits(&self) -> Option<usize> {
+        self.inner.most_digits
     }
 
     /// What is to be checked beside the grammar.
@@ -357,7 +357,7 @@ pub(crate) fn build(
         symbols,
         warnings,
         verification,
-        bounds_digits: admitted.notes.bounds_digits,
+        most_digits: admitted.notes.most_digits,
     };
     Ok(CompiledGrammar::bare(Arc::new(inner)))
 }

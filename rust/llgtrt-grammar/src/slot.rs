@@ -20,7 +20,7 @@ use crate::text::{first_line, grammar_error};
 use crate::verify::{Allowance, Verifier};
 use crate::{CompiledGrammar, TokenEnv};
 
-pub(crate) use self::digits::DigitTokens;
+pub(crate) use self::digits::{DigitTokens, MAX_WHOLE_DIGITS};
 
 use self::digits::Digits;
 use self::limit::Limit;
@@ -118,7 +118,7 @@ impl Slot {
             closed: false,
             span: tracing::Span::current(),
             mask_time: Duration::ZERO,
-            digits: grammar.bounds_digits().then(Digits::new),
+            digits: grammar.most_digits().map(Digits::new),
         }
     }
 

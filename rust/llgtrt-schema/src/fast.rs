@@ -399,11 +399,18 @@ fn has_negative_zero(value: &Value) -> bool {
 }
 
 /// Whether the schema has numbers that it does not list.
+/// Whether an object is about numbers whose digits have no end of their own.
 fn names_numbers(object: &Map<String, Value>) -> bool {
-    let is_number = |name: &Value| matches!(name.as_str(), Some("number" | "integer"));
+    let has = |names: [&str; 2]| names.iter().any(|&name| object.contains_key(name));
+    let bounded = has(["minimum", "exclusiveMinimum"]) && has(["maximum", "exclusiveMaximum"]);
+    let is_endless = |name: &Value| match name.as_str() {
+        Some("number") => true,
+        Some("integer") => !bounded,
+        _ => false,
+    };
     let named = match object.get("type") {
-        Some(Value::Array(names)) => names.iter().any(is_number),
-        Some(name) => is_number(name),
+        Some(Value::Array(names)) => names.iter().any(is_endless),
+        Some(name) => is_endless(name),
         None => false,
     };
     named && !object.contains_key("enum") && !object.contains_key("const")

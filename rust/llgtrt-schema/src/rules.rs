@@ -31,7 +31,7 @@ impl Rule {
 
 /// Rules that leave out what the standard allows.
 const NARROWING: &[&str] =
-    &["closed", "common-format", "integer-format", "content-encoding", "narrowed", "float-limits"];
+    &["closed", "common-format", "integer-format", "content-encoding", "digits", "narrowed", "float-limits"];
 
 /// All rules.
 pub const RULES: &[Rule] = &[
@@ -236,8 +236,8 @@ pub const RULES: &[Rule] = &[
         keywords: &["type"],
         doc: "Numbers have at most 19 digits before the point, 17 behind it and 2 in an exponent, because a model \
               that begins to write digits may go on until its limit. This is no part of the grammar: digits are not \
-              offered where that many are written and something else may follow, so longer bounds and values that \
-              the schema names stay possible. `x-guidance: {\"standard\": true}` turns it off.",
+              offered where that many are written and something else may follow, and a number may be as \
+              long as the longest one that the schema names. `x-guidance: {\"standard\": true}` turns it off.",
         example: r#"{"type": "number"}"#,
     },
     Rule {

@@ -18,6 +18,7 @@ pub(crate) use refusal::Refusal;
 pub(crate) use schema::Clues;
 
 use crate::config::GrammarConfig;
+use crate::slot::MAX_WHOLE_DIGITS;
 use crate::text::grammar_error;
 use crate::verify::Plan;
 use llgtrt_schema::{NormalizeLimits, Residual, ResidualMode, RuleUse};
@@ -56,7 +57,7 @@ pub(crate) struct Notes {
     pub(crate) residual: Vec<Residual>,
     /// Whether numbers are kept short where the schema does not bound them. Only of answers that are JSON as a
     /// whole.
-    pub(crate) bounds_digits: bool,
+    pub(crate) most_digits: Option<usize>,
     /// The grammar to compile instead of the schema, where no schema says it.
     lark: Option<String>,
     limits: NormalizeLimits,
@@ -68,7 +69,7 @@ impl Notes {
             clues: Clues::default(),
             rules: Vec::new(),
             residual: Vec::new(),
-            bounds_digits: false,
+            most_digits: None,
             lark: None,
             limits: NormalizeLimits { residual, standard, ..NormalizeLimits::default() },
         }
@@ -135,13 +136,13 @@ pub(crate) fn admit(
             // Only a schema that is the whole grammar can become another kind of grammar.
             notes.limits.compose = true;
             let rewritten = rewrite(&schema, "", &mut notes)?;
-            notes.bounds_digits = !notes.limits.standard && is_json(&schema);
+            notes.most_digits = most_digits(notes.limits.standard, &schema, text);
             plain = Some(schema);
             notes.grammar(rewritten)
         }
         GrammarSpec::JsonObject => {
             let schema = serde_json::json!({"type": "object"});
-            notes.bounds_digits = !config.standard && is_json(&schema);
+            notes.most_digits = most_digits(config.standard, &schema, "");
             TopLevelGrammar::from_json_schema(admit_schema(schema, config, "", &mut notes)?)
         }
         GrammarSpec::Regex(pattern) => {
@@ -187,7 +188,10 @@ impl Admitted {
         self.plain.as_ref()?;
         let text = serde_json::to_string(&self.grammar).ok()?;
         // Masks differ as well.
-        Some(if self.notes.bounds_digits { text + "digits" } else { text })
+        Some(match self.notes.most_digits {
+            Some(most) => format!("{text} digits {most}"),
+            None => text,
+        })
     }
 }
 
@@ -195,6 +199,13 @@ impl Admitted {
 fn is_json(schema: &Value) -> bool {
     let options = schema.get("x-guidance");
     ["item_separator", "key_separator"].iter().all(|name| options.is_none_or(|own| own.get(name).is_none()))
+}
+
+/// How many digits masks let a number have before its point: as many as usual, or as the longest number that the
+/// text of the schema names; `None` where that is not bounded.
+fn most_digits(standard: bool, schema: &Value, text: &str) -> Option<usize> {
+    let runs = text.as_bytes().split(|byte| !byte.is_ascii_digit()).map(<[u8]>::len);
+    (!standard && is_json(schema)).then(|| runs.fold(MAX_WHOLE_DIGITS, usize::max))
 }
 
 /// The schema in llguidance's subset. A request that asks for approximations gets them where the

@@ -11,8 +11,8 @@ use toktrie::SimpleVob;
 use super::Slot;
 use crate::TokenEnv;
 
-/// Digits before the point, behind it, and of an exponent.
-const MAX_WHOLE: usize = 19;
+/// Digits before the point, unless the schema names a longer number, behind it, and of an exponent.
+pub(crate) const MAX_WHOLE_DIGITS: usize = 19;
 const MAX_FRACTION: usize = 17;
 const MAX_EXPONENT: usize = 2;
 
@@ -50,9 +50,9 @@ impl Place {
     }
 
     /// How many digits may follow, if the place is in a number.
-    fn left(self) -> Option<usize> {
+    fn left(self, most_digits: usize) -> Option<usize> {
         match self {
-            Self::Whole(count) => Some(MAX_WHOLE.saturating_sub(count)),
+            Self::Whole(count) => Some(most_digits.saturating_sub(count)),
             Self::Fraction(count) => Some(MAX_FRACTION.saturating_sub(count)),
             Self::Exponent(count) => Some(MAX_EXPONENT.saturating_sub(count)),
             Self::Outside | Self::String | Self::Escape => None,
@@ -66,11 +66,13 @@ pub(super) struct Digits {
     place: Place,
     /// Tokens that `place` is behind.
     read: usize,
+    /// Before the point.
+    most: usize,
 }
 
 impl Digits {
-    pub(super) fn new() -> Self {
-        Self { place: Place::Outside, read: 0 }
+    pub(super) fn new(most: usize) -> Self {
+        Self { place: Place::Outside, read: 0, most }
     }
 
     fn read(&mut self, taken: &[TokenId], env: &TokenEnv) {
@@ -81,10 +83,15 @@ impl Digits {
         self.read = taken.len();
     }
 
+    /// Reads the answer again from its beginning.
+    pub(super) fn restart(&mut self) {
+        *self = Self::new(self.most);
+    }
+
     /// Tokens behind the first `kept` were taken back.
     fn truncate(&mut self, kept: usize) {
         if kept < self.read {
-            *self = Self::new();
+            self.restart();
         }
     }
 }
@@ -118,7 +125,7 @@ impl Slot {
     pub(super) fn bound_digits(&mut self, mut mask: SimpleVob) -> SimpleVob {
         if let Some(digits) = &mut self.digits {
             digits.read(&self.taken, &self.env);
-            if let Some(left) = digits.place.left() {
+            if let Some(left) = digits.place.left(digits.most) {
                 self.env.digit_tokens().restrict(left, &mut mask);
             }
         }

@@ -102,7 +102,7 @@ impl Slot {
         let kept: Vec<TokenId> = verifier.tokens().collect();
         // Whatever was taken back is behind the tokens that stay.
         if let Some(digits) = &mut self.digits {
-            *digits = super::Digits::new();
+            digits.restart();
         }
         self.mask = Mask::Ready(self.bound_digits(mask));
         self.state = State::Open;

@@ -79,6 +79,8 @@ fn what_the_schema_asks_for_is_written_whole() {
             let text = walk(&bench, &bench.compile(&schema(source)), &["1", "2"]);
             assert_eq!(text.len(), 30, "{text} of {source}");
         }
+        let unsigned = r#"{"type":"integer","minimum":0,"maximum":18446744073709551615}"#;
+        assert_eq!(walk(&bench, &bench.compile(&schema(unsigned)), &["1"]), "1".repeat(20));
     }
 }
 

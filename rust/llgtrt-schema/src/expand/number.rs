@@ -226,6 +226,11 @@ impl Number {
         self.integer
     }
 
+    /// Whether its digits have an end.
+    pub(crate) fn is_bounded_whole(&self) -> bool {
+        self.integer && self.least.is_some() && self.most.is_some()
+    }
+
     pub(crate) fn is_any(&self) -> bool {
         *self == Self::default()
     }

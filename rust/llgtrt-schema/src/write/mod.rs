@@ -283,7 +283,10 @@ impl Normalizer<'_> {
         if let Some(rule) = written.rule {
             self.rule_path(rule, self.forms.path_near(f).cloned().as_ref());
         }
-        if self.limits.bounds_digits() && written.options.iter().any(|option| option.get("enum").is_none()) {
+        if self.limits.bounds_digits()
+            && !number.is_bounded_whole()
+            && written.options.iter().any(|option| option.get("enum").is_none())
+        {
             let near = self.forms.path_near(f).map_or("", |path| path);
             let (schema, own) = crate::path::split_keyword(near);
             let path: Rc<str> = if crate::rules::is_keyword(own) { schema } else { near }.into();
