@@ -228,12 +228,11 @@ fn log_sum(row: &mut Row, logits: &[f32]) -> Result<f32, Error> {
 /// Probability in the raw row of the tokens that the mask excludes. `all` is the logarithm of the row's sum, where
 /// it is known.
 fn removed_mass(row: &mut Row, logits: &[f32], mask: &[u32], all: Option<f32>) -> Result<f32, Error> {
-    let all = match all {
-        Some(all) => all,
-        None => {
-            row.load(logits, None);
-            log_sum(row, logits)?
-        }
+    let all = if let Some(all) = all {
+        all
+    } else {
+        row.load(logits, None);
+        log_sum(row, logits)?
     };
     row.load(logits, Some(mask));
     let allowed = log_sum(row, logits)?;

@@ -334,12 +334,12 @@ mod tests {
         let shape = Shape { vocabulary: &vocabulary, vocab_size: 8 };
         let options = RequestOptions::default();
         let alone = SamplingParams { min_p: 0.1, temperature: 0.5, ..SamplingParams::default() };
-        let kernel = slot(&spec(alone.clone()), &options, &shape).unwrap();
+        let kernel = slot(&spec(alone.clone()), &shape).unwrap();
         assert!((kernel.min_p, kernel.temperature) == (0.1, 0.5));
         let native = sampling(&alone, &options);
         assert!(native.min_p.is_nan() && native.temperature.is_nan());
         let biased = SamplingParams { logit_bias: vec![(1, 2.0)], ..alone };
-        assert!(slot(&spec(biased.clone()), &options, &shape).is_none());
+        assert!(slot(&spec(biased.clone()), &shape).is_none());
         let native = sampling(&biased, &options);
         assert!((native.min_p, native.temperature) == (0.1, 0.5));
     }
@@ -348,11 +348,10 @@ mod tests {
     fn plain_requests_need_no_callback() {
         let vocabulary = vocabulary();
         let shape = Shape { vocabulary: &vocabulary, vocab_size: 8 };
-        let options = RequestOptions::default();
-        assert!(slot(&spec(SamplingParams::default()), &options, &shape).is_none());
+        assert!(slot(&spec(SamplingParams::default()), &shape).is_none());
         let logprobs = SamplingParams { logprobs: Some(0), ..SamplingParams::default() };
-        assert!(slot(&spec(logprobs), &options, &shape).unwrap().keep_logits);
+        assert!(slot(&spec(logprobs), &shape).unwrap().keep_logits);
         let late = SamplingParams { min_tokens: 3, ..SamplingParams::default() };
-        assert_eq!(slot(&spec(late), &options, &shape).unwrap().bans, [7, 6, 3]);
+        assert_eq!(slot(&spec(late), &shape).unwrap().bans, [7, 6, 3]);
     }
 }

@@ -88,7 +88,7 @@ impl Cache {
     }
 
     pub(crate) fn get(&mut self, key: &Key) -> Option<Outcome> {
-        if let Some(grammar) = self.grammars.get(key).map(CompiledGrammar::from_cache) {
+        if let Some(grammar) = self.grammars.get(key).map(CompiledGrammar::as_cached) {
             // Grammars have grown since the last insertion, this one perhaps.
             self.shrink();
             return Some(Ok(grammar));

@@ -147,7 +147,7 @@ impl CompiledGrammar {
         Self { facts: Arc::new(facts), ..self }
     }
 
-    pub(crate) fn from_cache(&self) -> Self {
+    pub(crate) fn as_cached(&self) -> Self {
         Self { cached: true, ..self.clone() }
     }
 

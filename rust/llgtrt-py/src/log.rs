@@ -16,7 +16,7 @@ use tracing_subscriber::fmt::format::Writer;
 use tracing_subscriber::fmt::time::{FormatTime, SystemTime};
 use tracing_subscriber::fmt::{FmtContext, FormatEvent, FormatFields};
 use tracing_subscriber::layer::{Context, SubscriberExt};
-use tracing_subscriber::registry::LookupSpan;
+use tracing_subscriber::registry::{LookupSpan, Scope};
 use tracing_subscriber::util::SubscriberInitExt;
 use tracing_subscriber::{EnvFilter, Layer};
 
@@ -101,7 +101,7 @@ where
     S: Subscriber + for<'a> LookupSpan<'a>,
     N: for<'a> FormatFields<'a> + 'static,
 {
-    for span in context.event_scope().into_iter().flat_map(|scope| scope.from_root()) {
+    for span in context.event_scope().into_iter().flat_map(Scope::from_root) {
         if let Some(members) = span.extensions().get::<Members>() {
             members.0.iter().try_for_each(|(name, value)| take(name, value))?;
         }

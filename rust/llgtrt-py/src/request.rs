@@ -166,13 +166,7 @@ impl GenerateRequest {
         kv_cache_retention: Vec<RetentionArgument>,
         decode_retention: Option<(u32, Option<u64>)>,
     ) -> PyResult<Self> {
-        let output = match output {
-            "final" => runtime::OutputFormat::Final,
-            "deltas" => runtime::OutputFormat::Deltas,
-            "chat_sse" => runtime::OutputFormat::ChatSse,
-            "completion_sse" => runtime::OutputFormat::CompletionSse,
-            other => return Err(PyValueError::new_err(format!("unknown output format {other:?}"))),
-        };
+        let output = output_format(output)?;
         let completion_logprobs = match logprobs_form {
             "chat" => false,
             "completion" => true,
@@ -269,4 +263,14 @@ impl GenerateRequest {
             first_chunk_fields,
         }))
     }
+}
+
+fn output_format(name: &str) -> PyResult<runtime::OutputFormat> {
+    Ok(match name {
+        "final" => runtime::OutputFormat::Final,
+        "deltas" => runtime::OutputFormat::Deltas,
+        "chat_sse" => runtime::OutputFormat::ChatSse,
+        "completion_sse" => runtime::OutputFormat::CompletionSse,
+        other => return Err(PyValueError::new_err(format!("unknown output format {other:?}"))),
+    })
 }

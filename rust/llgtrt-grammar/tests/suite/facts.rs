@@ -103,6 +103,6 @@ fn an_answer_that_was_completed_at_its_limit_says_so() {
         }
     }
     assert!(bench.pool.tally(id).closed);
-    let text = bench.decode(&tokens);
-    assert!(text == b"\"abc\"" || text == b"\"abcd\"", "{text:?}");
+    // One token is kept to spare.
+    assert_eq!(bench.decode(&tokens), b"\"abc\"");
 }
