@@ -36,7 +36,6 @@ BAD_BODIES = [
     b"{}",
     b"[" * 100_000,
     b'{"a":' * 100_000,
-    b"\xef\xbb\xbf" + json.dumps(chat()).encode(),
     json.dumps(chat()).encode("utf-16"),
     json.dumps(chat()).encode("utf-16-le"),
     json.dumps(chat()).encode("utf-32"),
