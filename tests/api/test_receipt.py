@@ -165,3 +165,22 @@ def test_receipts_can_be_turned_off(start_server: StartServer) -> None:
     with httpx.Client(base_url=server.base_url, timeout=60) as http:
         assert "constraint" not in ok(http.post(CHAT, json=asking()))["choices"][0]
         assert '"constraint"' not in http.post(CHAT, json=asking(stream=True)).text
+
+
+def test_responses_have_it_too(openai: OpenAI) -> None:
+    fields: Any = {
+        "model": openai.models.list().data[0].id,
+        "input": "hello",
+        "text": {"format": {"type": "json_schema", "name": "answer", "schema": TAGS}},
+    }
+    response = openai.responses.create(**fields)
+    assert response.model_extra is not None
+    receipt = response.model_extra["constraint"]
+    assert (receipt["kind"], receipt["rules"]) == ("json_schema", ["closed"])
+    assert response.usage is not None
+    assert counted([receipt])[0] == response.usage.output_tokens
+    with openai.responses.stream(**fields) as stream:
+        stream.until_done()
+        streamed_extra = stream.get_final_response().model_extra
+    assert streamed_extra is not None
+    assert streamed_extra["constraint"]["kind"] == "json_schema"

@@ -118,6 +118,8 @@ class ResponsesEncoder(Encoder):
         }
         if usage is not None:
             response["usage"] = _usage(usage)
+        if self._finished is not None and self._finished.receipt is not None:
+            response["constraint"] = self._finished.receipt
         if self._head.expanded_prompt is not None:
             response["expanded_prompt"] = self._head.expanded_prompt
         return to_json(response)[:-1] + b"," + self._echo + b"}"
