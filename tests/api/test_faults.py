@@ -60,7 +60,7 @@ def test_a_dead_engine_ends_the_process(start_server: StartServer, kind: str) ->
         assert text.endswith("data: [DONE]\n\n")
     assert server.wait_exit(10) == EXIT_ENGINE_FAILED
     # The core's own words, from a thread that Python knows nothing of.
-    assert "ERROR llgtrt_runtime" in server.output
+    assert "ERROR llgtrt.core.runtime" in server.output
 
 
 def test_an_engine_that_aborts_the_process(start_server: StartServer) -> None:
