@@ -16,7 +16,7 @@ from openai import OpenAI
 from openai.types.responses import Response, ResponseStreamEvent
 from pydantic import BaseModel, TypeAdapter
 
-from support.api import error_of
+from support.api import RECEIPT_OF_ITS_TIME, error_of
 from support.server import ServerProcess, wait_until
 from support.sim import FAIL_PROMPT, NAN_PROMPT, StartServer, sim_arguments
 from support.thinking import CALL, TEMPLATE, TOOL
@@ -91,7 +91,7 @@ def whole(response: httpx.Response) -> dict[str, Any]:
 
 def simple(response: Any) -> Any:
     """A response without what differs each time."""
-    names = ("id", "call_id", "created_at", "completed_at", "usage")
+    names = {"id", "call_id", "created_at", "completed_at", "usage", *RECEIPT_OF_ITS_TIME}
     if isinstance(response, dict):
         return {name: simple(value) for name, value in response.items() if name not in names}
     return [simple(one) for one in response] if isinstance(response, list) else response

@@ -11,6 +11,10 @@ CHAT = "/v1/chat/completions"
 COMPLETIONS = "/v1/completions"
 
 
+RECEIPT_OF_ITS_TIME = frozenset({"compile_ms", "mask_ms", "grammar_cached"})
+"""Members of a receipt (docs/receipt.md) that differ between equal answers."""
+
+
 def chat(content: Any = "Tell me something.", **fields: Any) -> dict[str, Any]:
     """The body of a chat request with one user message."""
     return {"model": "sim-model", "messages": [{"role": "user", "content": content}], "seed": 7, **fields}

@@ -10,7 +10,7 @@ from typing import Any
 
 import httpx
 
-from support.api import CHAT, COMPLETIONS, chat, chunks_of, finish_reasons, joined
+from support.api import CHAT, COMPLETIONS, RECEIPT_OF_ITS_TIME, chat, chunks_of, finish_reasons, joined
 from support.hostile.probe import TIMEOUT_S
 
 SCHEMA = {
@@ -85,4 +85,6 @@ class Neighbours:
             chunks = chunks_of(response.text)
             return json.dumps([joined(chunks), finish_reasons(chunks)])
         answer = response.json()
+        for choice in answer["choices"]:
+            choice.get("constraint", {}).update(dict.fromkeys(RECEIPT_OF_ITS_TIME))
         return json.dumps([answer["choices"], answer["usage"]["completion_tokens"]])
