@@ -50,8 +50,9 @@ class LlamaCppConfig(Section):
         "chosen by the CPU that runs the server, not by the one that compiled it.",
     )
     speculation: bool = Field(
-        True,
-        description="Guess at the next tokens where the answer repeats the prompt or itself, and check the "
-        "guesses in the same forward pass. Answers stay the same. How long the guesses are follows from how "
-        "many came true and what a token more costs; where they do not pay there are none.",
+        default=False,
+        description="Guess at the next tokens where the answer repeats the prompt or itself, and check the\n"
+        "guesses in the same forward pass. How long they are follows from how many came true and what a token\n"
+        "more costs. Kernels may round otherwise in a pass of several tokens: of two tokens that are nearly as\n"
+        "likely the other one may come, so it is off unless it is asked for.",
     )

@@ -47,7 +47,8 @@ pub struct LlamaCppConfig {
     /// from the first model that asks for it.
     pub repack: bool,
     /// Guess at the next tokens from the prompt and the answer, and check the guesses in the same forward pass.
-    /// Answers stay the same.
+    /// Kernels may round otherwise in a pass of several tokens, so where two tokens are nearly as likely the other
+    /// one may come.
     pub speculation: bool,
 }
 
@@ -69,7 +70,7 @@ impl Default for LlamaCppConfig {
             mmap: true,
             mlock: false,
             repack: true,
-            speculation: true,
+            speculation: false,
         }
     }
 }
