@@ -1,8 +1,8 @@
 """Extraction: JSON copied out of a text, with guesses at next tokens (`llamacpp.speculation`) and without.
 
 Two servers of the same model take turns in every round, at one stream and at several. How many answers are
-the same from both, byte for byte, is in the table. The texts are 60 order confirmations, made of lists by a fixed rule: as
-different as their names, goods and numbers, 300 to 700 tokens long.
+the same from both, byte for byte, is in the table. The texts are 60 order confirmations, made of lists by a
+fixed rule: as different as their names, goods and numbers, 300 to 700 tokens long.
 """
 
 from __future__ import annotations
