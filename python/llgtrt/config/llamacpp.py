@@ -53,6 +53,6 @@ class LlamaCppConfig(Section):
         default=False,
         description="Guess at the next tokens where the answer repeats the prompt or itself, and check\n"
         "the guesses in the same forward pass. How long they are follows from how many came true and what\n"
-        "a token more costs. Kernels may round otherwise in a pass of several tokens: of two tokens that are\n"
-        "nearly as likely the other one may come, so it is off unless it is asked for.",
+        "a token more costs. Kernels may round otherwise in a pass of several tokens: of two tokens\n"
+        "that are nearly as likely the other one may come, so it is off unless it is asked for.",
     )
