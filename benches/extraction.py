@@ -115,7 +115,7 @@ def body(number: int) -> dict[str, Any]:
     }
 
 
-def command(model: Path, port: int, threads: int, slots: int, speculation: bool, folder: Path) -> list[str]:
+def command(model: Path, port: int, threads: int, slots: int, speculation: str, folder: Path) -> list[str]:
     config = folder / f"{port}.json5"
     options = {
         "runtime": {"max_batch_size": slots, "max_seq_len": 1536, "enable_kv_cache_reuse": False},
@@ -136,7 +136,7 @@ def main() -> None:
     with ExitStack() as stack:
         folder = Path(stack.enter_context(tempfile.TemporaryDirectory()))
         sides = []
-        for name, speculation in (("guessing", True), ("plain", False)):
+        for name, speculation in (("guessing", "auto"), ("plain", "off")):
             port = free_port()
             slots = max(arguments.streams)
             side = Side(

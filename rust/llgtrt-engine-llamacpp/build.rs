@@ -37,6 +37,7 @@ fn main() {
         build.compile(name);
     };
     compile("llgtrt_repack", "repack/buffer.cpp", &[]);
+    compile("llgtrt_attention", "repack/attention.cpp", &[]);
     // Which of them runs is decided on the machine that runs it.
     for (kernels, flags) in [
         ("AVX2", &["-march=x86-64-v3"][..]),

@@ -46,13 +46,14 @@ class LlamaCppConfig(Section):
     repack: bool = Field(
         default=True,
         description="Rearrange weights of the types Q4_0, Q4_1, Q5_0, Q5_1, Q8_0, Q4_K, Q5_K and Q6_K, on\n"
-        "x86 with AVX2 (Q8_0: AVX-VNNI) or AVX-512 VNNI. They are copied then, not mapped. The kernels are\n"
-        "chosen by the CPU that runs the server, not by the one that compiled it.",
+        "x86 with AVX2 (Q8_0: AVX-VNNI) or AVX-512 VNNI. They are copied then, not mapped. Attention\n"
+        "has kernels of its own then, too. All are chosen by the CPU that runs the server, not by the one that compiled it.",
     )
-    speculation: bool = Field(
-        default=False,
+    speculation: Literal["auto", "on", "off"] = Field(
+        default="auto",
         description="Guess at the next tokens where the answer repeats the prompt or itself, and check\n"
         "the guesses in the same forward pass. How long they are follows from how many came true and what\n"
-        "a token more costs. Kernels may round otherwise in a pass of several tokens: of two tokens\n"
-        "that are nearly as likely the other one may come, so it is off unless it is asked for.",
+        "a token more costs. auto: where no answer changes by it, because every kernel of a pass (those of\n"
+        "`repack`, with a KV cache of f16) gives a token the same bits alone and among others. on: also\n"
+        "elsewhere; of two tokens that are nearly as likely the other one may come.",
     )

@@ -7,12 +7,14 @@
 // compiled against the headers of the llama.cpp that the lock file pins, and an update that changes them fails here.
 
 #include <algorithm>
+#include <atomic>
 #include <memory>
 #include <string>
 #include <system_error>
 #include <thread>
 #include <vector>
 
+#include "attention_op.h"
 #include "ggml-cpu.h"
 #include "kernels.h"
 #include "repack.h"
@@ -20,6 +22,8 @@
 
 namespace llgtrt::repack {
 namespace {
+
+constexpr const char * NAME = "CPU_LLGTRT";
 
 constexpr size_t ALIGNMENT = 64;  // of a tensor: a cache line
 // Bytes of weights that are multiplied with one tile after the other: they stay in the second level cache.
@@ -177,14 +181,20 @@ class Weights : public ggml::cpu::tensor_traits {
     Kernel kernel_;
 };
 
-// The buffer type of one set of instructions.
+// What computes attention in place of ggml, if anything does.
+std::atomic<Attention *> chosen_attention = nullptr;
+
+// Whether an operation whose results may depend on what else is in a batch was left to ggml.
+std::atomic<bool> left_to_ggml = false;
+
+// The buffer type of one set of instructions. ggml asks it about every operation, so it answers for attention as well.
 class BufferType : public ggml::cpu::extra_buffer_type {
   public:
     explicit BufferType(const Kernels & kernels) {
         for (int i = 0; i < kernels.count; i++) {
             weights_.push_back(std::make_unique<Weights>(kernels, kernels.kernels[i]));
         }
-        name_                 = "CPU_LLGTRT " + std::string(kernels.name);
+        name_                 = std::string(NAME) + " " + kernels.name;
         type_.iface.get_name  = [](ggml_backend_buffer_type_t type) { return of(type).name_.c_str(); };
         type_.iface.alloc_buffer  = alloc_buffer;
         type_.iface.get_alignment = [](ggml_backend_buffer_type_t) { return ALIGNMENT; };
@@ -238,8 +248,19 @@ class BufferType : public ggml::cpu::extra_buffer_type {
     }
 
     ggml::cpu::tensor_traits * get_tensor_traits(const ggml_tensor * op) override {
-        const bool mine = op->op == GGML_OP_MUL_MAT && holds(op->src[0]);
-        return mine ? static_cast<Weights *>(op->src[0]->extra) : nullptr;
+        Attention * const attention = chosen_attention;
+        if (attention != nullptr && attention->takes(op)) {
+            return attention;
+        }
+        if (op->op == GGML_OP_MUL_MAT && holds(op->src[0])) {
+            return static_cast<Weights *>(op->src[0]->extra);
+        }
+        const bool product =
+            op->op == GGML_OP_MUL_MAT || op->op == GGML_OP_MUL_MAT_ID || op->op == GGML_OP_FLASH_ATTN_EXT;
+        if (product && !left_to_ggml.load(std::memory_order_relaxed)) {
+            left_to_ggml = true;
+        }
+        return nullptr;
     }
 
     std::vector<std::unique_ptr<Weights>> weights_;
@@ -284,4 +305,22 @@ extern "C" ggml_backend_buffer_type_t llgtrt_repack_buffer_type(int set) {
         all.insert(std::find(all.begin(), all.end(), ggml_backend_cpu_repack_buffer_type()), type);
     }
     return type;
+}
+
+// From now on attention is computed with a set of instructions that llgtrt_repack_buffer_type has answered a type for, in
+// every model of the process; by ggml if `set` is negative. Not while a graph is computed.
+extern "C" void llgtrt_repack_attention(int set) {
+    using namespace llgtrt::repack;
+    static Attention all[SETS] = {Attention(KERNELS_AVX512), Attention(KERNELS_AVX_VNNI), Attention(KERNELS_AVX2)};
+    chosen_attention           = set < 0 ? nullptr : &all[set];
+}
+
+// Whether products or attention have been left to ggml since the last call, by any model of the process. What is done
+// here comes to the same bits alone, in any batch, and with any number of tokens at once; ggml's does not.
+extern "C" bool llgtrt_repack_left_to_ggml() {
+    using namespace llgtrt::repack;
+    // Buffer types before ours, those of AMX, are asked first.
+    const auto & all   = ggml_backend_cpu_get_extra_buffer_types();
+    const bool   first = !all.empty() && std::string(ggml_backend_buft_name(all.front())).rfind(NAME, 0) == 0;
+    return left_to_ggml.exchange(false) || !first;
 }

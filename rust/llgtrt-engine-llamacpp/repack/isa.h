@@ -36,6 +36,7 @@ struct Isa {
     static constexpr const char * NAME    = "AVX-512 VNNI";
     static constexpr int          ROWS    = 16;
     static constexpr int          COLUMNS = 16;  // of one tile; what the registers hold
+    static constexpr int          QUERIES = 8;   // that attend at a time
 
     static Ints   load(const void * from) { return _mm512_loadu_si512(from); }
     static Ints   set1(int32_t value) { return _mm512_set1_epi32(value); }
@@ -82,6 +83,54 @@ struct Isa {
     static void round_to_bytes(Floats a, void * to) {
         _mm_storeu_si128(static_cast<__m128i *>(to), _mm512_cvtsepi32_epi8(_mm512_cvtps_epi32(a)));
     }
+
+    static Floats plus(Floats a, Floats b) { return _mm512_add_ps(a, b); }
+    static Floats minus(Floats a, Floats b) { return _mm512_sub_ps(a, b); }
+    static float  total(Floats a) { return _mm512_reduce_add_ps(a); }
+    // A bit for each number above `limit`.
+    static uint32_t above(Floats a, float limit) { return _mm512_cmp_ps_mask(a, set1(limit), _CMP_GT_OQ); }
+    // `yes` where a number is above `limit`, else `no`.
+    static Floats where_above(Floats a, float limit, Floats yes, Floats no) {
+        return _mm512_mask_blend_ps(_mm512_cmp_ps_mask(a, set1(limit), _CMP_GT_OQ), no, yes);
+    }
+
+    // Rows become columns.
+    static void transpose(Floats * rows) {
+        Floats pairs[16];
+#pragma GCC unroll 8
+        for (int i = 0; i < 16; i += 2) {
+            pairs[i]     = _mm512_unpacklo_ps(rows[i], rows[i + 1]);
+            pairs[i + 1] = _mm512_unpackhi_ps(rows[i], rows[i + 1]);
+        }
+        // The quarter q of fours[4 * a + c] has column 4 * q + c of the rows from 4 * a on.
+        Floats fours[16];
+#pragma GCC unroll 4
+        for (int i = 0; i < 16; i += 4) {
+            fours[i]     = lower_pairs(pairs[i], pairs[i + 2]);
+            fours[i + 1] = upper_pairs(pairs[i], pairs[i + 2]);
+            fours[i + 2] = lower_pairs(pairs[i + 1], pairs[i + 3]);
+            fours[i + 3] = upper_pairs(pairs[i + 1], pairs[i + 3]);
+        }
+#pragma GCC unroll 4
+        for (int c = 0; c < 4; c++) {
+            const Floats even_first = _mm512_shuffle_f32x4(fours[c], fours[4 + c], 0x88);
+            const Floats even_last  = _mm512_shuffle_f32x4(fours[8 + c], fours[12 + c], 0x88);
+            const Floats odd_first  = _mm512_shuffle_f32x4(fours[c], fours[4 + c], 0xdd);
+            const Floats odd_last   = _mm512_shuffle_f32x4(fours[8 + c], fours[12 + c], 0xdd);
+
+            rows[c]      = _mm512_shuffle_f32x4(even_first, even_last, 0x88);
+            rows[4 + c]  = _mm512_shuffle_f32x4(odd_first, odd_last, 0x88);
+            rows[8 + c]  = _mm512_shuffle_f32x4(even_first, even_last, 0xdd);
+            rows[12 + c] = _mm512_shuffle_f32x4(odd_first, odd_last, 0xdd);
+        }
+    }
+
+    static Floats lower_pairs(Floats a, Floats b) {
+        return _mm512_castpd_ps(_mm512_unpacklo_pd(_mm512_castps_pd(a), _mm512_castps_pd(b)));
+    }
+    static Floats upper_pairs(Floats a, Floats b) {
+        return _mm512_castpd_ps(_mm512_unpackhi_pd(_mm512_castps_pd(a), _mm512_castps_pd(b)));
+    }
 };
 
 #else
@@ -92,6 +141,7 @@ struct Isa {
 
     static constexpr int ROWS    = 8;
     static constexpr int COLUMNS = 4;
+    static constexpr int QUERIES = 4;
 
     static Ints   load(const void * from) { return _mm256_loadu_si256(static_cast<const __m256i *>(from)); }
     static Ints   set1(int32_t value) { return _mm256_set1_epi32(value); }
@@ -172,6 +222,43 @@ struct Isa {
         const Ints    ints  = _mm256_cvtps_epi32(a);
         const __m128i words = _mm_packs_epi32(_mm256_castsi256_si128(ints), _mm256_extracti128_si256(ints, 1));
         _mm_storel_epi64(static_cast<__m128i *>(to), _mm_packs_epi16(words, words));
+    }
+
+    static Floats plus(Floats a, Floats b) { return _mm256_add_ps(a, b); }
+    static Floats minus(Floats a, Floats b) { return _mm256_sub_ps(a, b); }
+    static float  total(Floats a) {
+        __m128 half = _mm_add_ps(_mm256_castps256_ps128(a), _mm256_extractf128_ps(a, 1));
+        half        = _mm_add_ps(half, _mm_movehl_ps(half, half));
+        return _mm_cvtss_f32(_mm_add_ss(half, _mm_movehdup_ps(half)));
+    }
+    static uint32_t above(Floats a, float limit) {
+        return _mm256_movemask_ps(_mm256_cmp_ps(a, set1(limit), _CMP_GT_OQ));
+    }
+    static Floats where_above(Floats a, float limit, Floats yes, Floats no) {
+        return _mm256_blendv_ps(no, yes, _mm256_cmp_ps(a, set1(limit), _CMP_GT_OQ));
+    }
+
+    static void transpose(Floats * rows) {
+        Floats pairs[8];
+#pragma GCC unroll 4
+        for (int i = 0; i < 8; i += 2) {
+            pairs[i]     = _mm256_unpacklo_ps(rows[i], rows[i + 1]);
+            pairs[i + 1] = _mm256_unpackhi_ps(rows[i], rows[i + 1]);
+        }
+        // The half h of fours[4 * a + c] has column 4 * h + c of the rows from 4 * a on.
+        Floats fours[8];
+#pragma GCC unroll 2
+        for (int i = 0; i < 8; i += 4) {
+            fours[i]     = _mm256_shuffle_ps(pairs[i], pairs[i + 2], 0x44);
+            fours[i + 1] = _mm256_shuffle_ps(pairs[i], pairs[i + 2], 0xee);
+            fours[i + 2] = _mm256_shuffle_ps(pairs[i + 1], pairs[i + 3], 0x44);
+            fours[i + 3] = _mm256_shuffle_ps(pairs[i + 1], pairs[i + 3], 0xee);
+        }
+#pragma GCC unroll 4
+        for (int c = 0; c < 4; c++) {
+            rows[c]     = _mm256_permute2f128_ps(fours[c], fours[4 + c], 0x20);
+            rows[4 + c] = _mm256_permute2f128_ps(fours[c], fours[4 + c], 0x31);
+        }
     }
 };
 

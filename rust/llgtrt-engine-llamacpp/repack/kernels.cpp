@@ -3,6 +3,7 @@
 
 #include "kernels.h"
 
+#include "attention.h"
 #include "kernel.h"
 
 namespace llgtrt::repack {
@@ -40,6 +41,7 @@ constexpr Kernel ALL[] = {
 
 }  // namespace
 
-const Kernels LLGTRT_KERNELS = {Isa::NAME, Isa::ROWS, Isa::COLUMNS, sizeof ALL / sizeof *ALL, ALL};
+const Kernels LLGTRT_KERNELS = {
+    Isa::NAME, Isa::ROWS, Isa::COLUMNS, Isa::QUERIES, sizeof ALL / sizeof *ALL, ALL, attend<Isa>};
 
 }  // namespace llgtrt::repack

@@ -1,4 +1,4 @@
-// What the matrix kernel of one set of instructions can do, without its types.
+// What the kernels of one set of instructions can do, without its types.
 #pragma once
 
 #include <cstdint>
@@ -25,12 +25,39 @@ struct Kernel {
         const uint8_t * weights, int64_t blocks, const uint8_t * tile, int64_t n, char * out, int64_t stride);
 };
 
+// What attention over some cells has come to, in floats: the largest score, the sum of the exponentials of all scores
+// less that one, and as many values as a head has, each the sum of the cells' weighted by these exponentials.
+constexpr int PARTIAL_MOST   = 0;
+constexpr int PARTIAL_SUM    = 1;
+constexpr int PARTIAL_VALUES = 2;
+
+// One query: its floats, what is added to the score of each cell (halves, -infinity where it sees none; null: it sees
+// all), and where its partial result goes.
+struct AttentionRow {
+    const float *    query;
+    const uint16_t * mask;
+    float *          partial;
+};
+
+// Cells `begin` to `end` of one head of a KV cache, halves; the strides are bytes from one cell to the next. Depths are
+// elements, divisible by the rows of Kernels, as are the cells.
+struct AttentionCells {
+    const char * keys;
+    const char * values;
+    int64_t      key_stride, value_stride;
+    int64_t      key_depth, value_depth;
+    int64_t      begin, end;
+    float        scale;
+};
+
 struct Kernels {
     const char *   name;
     int            rows;     // of a group
     int            columns;  // of the widest tile
+    int            queries;  // that attend() takes at a time
     int            count;
     const Kernel * kernels;
+    void (*attend)(const AttentionCells & cells, const AttentionRow * rows, int64_t count);
 };
 
 extern const Kernels KERNELS_AVX2;

@@ -43,13 +43,11 @@ pub struct LlamaCppConfig {
     pub mmap: bool,
     /// Lock the model in memory.
     pub mlock: bool,
-    /// Rearrange weights for batches where llama.cpp has no kernel of its own. Holds for the whole process
-    /// from the first model that asks for it.
+    /// Rearrange weights for batches, and compute attention, with kernels of our own where they are faster than
+    /// llama.cpp's. Attention holds for the whole process from the first model that asks for it.
     pub repack: bool,
     /// Guess at the next tokens from the prompt and the answer, and check the guesses in the same forward pass.
-    /// Kernels may round otherwise in a pass of several tokens, so where two tokens are nearly as likely the other
-    /// one may come.
-    pub speculation: bool,
+    pub speculation: Speculation,
 }
 
 impl Default for LlamaCppConfig {
@@ -70,7 +68,7 @@ impl Default for LlamaCppConfig {
             mmap: true,
             mlock: false,
             repack: true,
-            speculation: false,
+            speculation: Speculation::Auto,
         }
     }
 }
@@ -82,6 +80,19 @@ pub enum FlashAttention {
     /// Where the backend has it.
     Auto,
     /// Always; an error where the backend lacks it.
+    On,
+    /// Never.
+    Off,
+}
+
+/// When to guess at next tokens.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum Speculation {
+    /// Where a pass of several tokens gives each the logits of a pass of its own, so that no answer changes.
+    Auto,
+    /// Also where kernels round otherwise in a pass of several tokens: of two tokens that are nearly as likely
+    /// the other one may come.
     On,
     /// Never.
     Off,

@@ -13,7 +13,7 @@ use llama_cpp_sys_2 as sys;
 use llgtrt_core::{Error, Result, TokenId};
 
 use crate::config::{FlashAttention, KvCacheType, LlamaCppConfig};
-use crate::{log, model};
+use crate::{log, model, repack};
 
 /// Output rows of one forward pass are memory: 64 rows of a vocabulary of 128 000 are 32 MB.
 const MIN_OUTPUT_ROWS: u32 = 64;
@@ -154,6 +154,19 @@ impl Context {
         let model = raw_model(&self.weights);
         // SAFETY: the model is alive.
         unsafe { !sys::llama_model_is_recurrent(model) && !sys::llama_model_is_hybrid(model) }
+    }
+
+    /// Whether a token has the same logits, bit for bit, whatever else is in its forward pass. Found out by a pass
+    /// over one token, after which the cache is empty.
+    pub(crate) fn tokens_are_independent(&mut self) -> bool {
+        let mut done = false;
+        let covered = repack::covers(|| {
+            self.clear_batch();
+            done = self.push(0, 0, 0, true).is_some() && self.decode().is_ok();
+        });
+        self.clear_batch();
+        self.truncate(0, 0);
+        covered && done
     }
 
     /// Positions of one slot that may be used.

@@ -1,9 +1,9 @@
 //! Drafts: guesses at a sequence's next tokens, evaluated in the same forward pass as the last known one.
 //!
 //! Every token is sampled from its own logits, under its own mask and by the sequence's own generator; a draft only
-//! decides whether those logits are known already. What was guessed wrong leaves the cache again. (Attention over
-//! several tokens may round otherwise than over one, so a near tie may fall the other way.) Drafts are what followed the same tokens earlier, in the prompt or in the answer: an
-//! answer that quotes its prompt, as an extraction does, is mostly guessed right.
+//! decides whether those logits are known already. What was guessed wrong leaves the cache again. Drafts are what
+//! followed the same tokens earlier, in the prompt or in the answer: an answer that quotes its prompt, as an
+//! extraction does, is mostly guessed right.
 //!
 //! Their length follows from what was measured: how many guesses came true, and what a token more costs a pass.
 //! Plain data, owned by the engine.

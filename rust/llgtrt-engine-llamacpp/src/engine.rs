@@ -13,6 +13,7 @@ use llgtrt_core::{
     SequenceId, SequenceSpec, StepBatch, TokenId,
 };
 
+use crate::config::Speculation;
 use crate::context::Context;
 use crate::draft::PassCost;
 use crate::forward::Output;
@@ -62,7 +63,7 @@ impl LlamaCppEngine {
     /// [`ErrorKind::Configuration`]: llama.cpp cannot run the model as configured.
     pub fn new(model: &LlamaCppModel, masks: Arc<dyn MaskSource>) -> Result<Self> {
         let config = &model.config;
-        let context = Context::new(&model.weights, config)?;
+        let mut context = Context::new(&model.weights, config)?;
         let slots = config.max_batch_size as usize;
         let capabilities = Capabilities {
             max_batch_size: config.max_batch_size,
@@ -75,11 +76,17 @@ impl LlamaCppEngine {
             name: "llamacpp",
         };
         let bridging = context.can_take_back();
+        // Wrong guesses have to leave the cache.
+        let guessing = bridging
+            && match config.speculation {
+                Speculation::On => true,
+                Speculation::Off => false,
+                Speculation::Auto => context.tokens_are_independent(),
+            };
         Ok(Self {
             context,
             bridging,
-            // Wrong guesses have to leave the cache.
-            pass_cost: (config.speculation && bridging).then(PassCost::default),
+            pass_cost: guessing.then(PassCost::default),
             capabilities,
             masks,
             eos: model.tokenizer().vocabulary().eos().to_vec(),

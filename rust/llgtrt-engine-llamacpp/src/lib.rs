@@ -26,6 +26,6 @@ mod sequence;
 mod slot;
 mod tokenizer;
 
-pub use config::{FlashAttention, KvCacheType, LlamaCppConfig};
+pub use config::{FlashAttention, KvCacheType, LlamaCppConfig, Speculation};
 pub use engine::LlamaCppEngine;
 pub use model::{LlamaCppModel, ModelInfo};

@@ -6,7 +6,7 @@ use std::sync::Arc;
 
 use common::*;
 use llgtrt_core::{Engine, MaskSource, Tokenizer};
-use llgtrt_engine_llamacpp::{LlamaCppEngine, LlamaCppModel};
+use llgtrt_engine_llamacpp::{LlamaCppEngine, LlamaCppModel, Speculation};
 
 struct Demo<'a>(&'a LlamaCppModel);
 
@@ -34,7 +34,7 @@ fn the_engine_keeps_its_contract() {
 
 #[test]
 fn the_engine_keeps_its_contract_while_it_guesses() {
-    if let Some(model) = model_with(|config| config.speculation = true) {
+    if let Some(model) = model_with(|config| config.speculation = Speculation::On) {
         llgtrt_conformance::run(&Demo(&model));
     }
 }

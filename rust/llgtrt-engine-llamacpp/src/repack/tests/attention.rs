@@ -1,0 +1,218 @@
+//! Attention over a KV cache of halves.
+
+use std::ptr::NonNull;
+use std::sync::{Mutex, MutexGuard, PoisonError};
+
+use llama_cpp_sys_2 as sys;
+
+use super::{kinds, numbers};
+use crate::repack::attention;
+
+/// Whoever holds it decides what computes attention in this process.
+fn choice() -> MutexGuard<'static, ()> {
+    static CHOICE: Mutex<()> = Mutex::new(());
+    kinds();
+    CHOICE.lock().unwrap_or_else(PoisonError::into_inner)
+}
+
+const GGML: i32 = -1;
+
+/// One stream: `tokens` queries in a row, the last of which sees all `seen` cells, the one before one less, and so on.
+#[derive(Clone, Copy, Debug)]
+struct Stream {
+    seed: u64,
+    tokens: usize,
+    seen: usize,
+}
+
+/// Elements of a head, heads of queries, heads of the cache.
+#[derive(Clone, Copy, Debug)]
+struct Heads {
+    depth: usize,
+    queries: usize,
+    cached: usize,
+}
+
+const SMALL: Heads = Heads { depth: 64, queries: 9, cached: 3 };
+
+impl Stream {
+    /// Of shape `[heads][tokens][depth]`. A token is the same whatever the others are.
+    fn queries(self, heads: Heads) -> Vec<f32> {
+        let token = |head: usize, t: usize| {
+            let place = (self.seen + t + 1 - self.tokens) as u64;
+            numbers(heads.depth, self.seed * 7_919 + place * 31 + head as u64)
+        };
+        (0..heads.queries).flat_map(|head| (0..self.tokens).flat_map(move |t| token(head, t))).collect()
+    }
+
+    /// Of shape `[heads][cells][depth]`, `which` tells keys from values; cells that nobody has written hold NaN.
+    fn cells(self, heads: Heads, cells: usize, which: u64) -> Vec<f32> {
+        let cell = |head: usize, cell: usize| {
+            if cell < self.seen {
+                let seed = self.seed * 104_729 + which * 1_299_709 + (cell * 64 + head) as u64;
+                let scale = if which == 0 { 3.0 } else { 1.0 };
+                numbers(heads.depth, seed).into_iter().map(|number| number * scale).collect()
+            } else {
+                vec![f32::NAN; heads.depth]
+            }
+        };
+        (0..heads.cached).flat_map(|head| (0..cells).flat_map(move |at| cell(head, at))).collect()
+    }
+
+    fn mask(self, cells: usize) -> Vec<f32> {
+        let seen = |t: usize| self.seen + t + 1 - self.tokens;
+        let bias = move |t: usize, cell: usize| if cell < seen(t) { 0.0 } else { f32::NEG_INFINITY };
+        (0..self.tokens).flat_map(|t| (0..cells).map(move |cell| bias(t, cell))).collect()
+    }
+
+    /// By the definition, in double precision: of shape `[tokens][heads][depth]`.
+    fn right(self, heads: Heads) -> Vec<f64> {
+        let (queries, keys, values) =
+            (self.queries(heads), self.cells(heads, self.seen, 0), self.cells(heads, self.seen, 1));
+        let half = |number: f32| f64::from(half(number));
+        let mut result = Vec::new();
+        for t in 0..self.tokens {
+            for head in 0..heads.queries {
+                let query = &queries[(head * self.tokens + t) * heads.depth..][..heads.depth];
+                let first = head / (heads.queries / heads.cached) * self.seen;
+                let seen = self.seen + t + 1 - self.tokens;
+                let weights: Vec<f64> = (0..seen)
+                    .map(|cell| {
+                        let key = &keys[(first + cell) * heads.depth..][..heads.depth];
+                        let score: f64 = query.iter().zip(key).map(|(q, k)| f64::from(*q) * half(*k)).sum();
+                        (score * f64::from(SCALE)).exp()
+                    })
+                    .collect();
+                let sum: f64 = weights.iter().sum();
+                for d in 0..heads.depth {
+                    let value = |cell: usize| half(values[(first + cell) * heads.depth + d]);
+                    let weighted = weights.iter().enumerate().map(|(cell, weight)| weight * value(cell));
+                    result.push(weighted.sum::<f64>() / sum);
+                }
+            }
+        }
+        result
+    }
+}
+
+const SCALE: f32 = 0.125;
+
+fn half(number: f32) -> f32 {
+    // SAFETY: conversions of numbers.
+    unsafe { sys::ggml_fp16_to_fp32(sys::ggml_fp32_to_fp16(number)) }
+}
+
+/// ggml's operation over streams of as many tokens each, with `cells` cells each: per stream `[tokens][heads][depth]`.
+fn attend(streams: &[Stream], heads: Heads, cells: usize, threads: i32) -> Vec<Vec<f32>> {
+    let tokens = streams[0].tokens;
+    // SAFETY: ggml's C API as its own examples use it; every object lives until the end of the block, and each
+    // pointer is to as many elements as the tensor beside it has.
+    unsafe {
+        let params =
+            sys::ggml_init_params { mem_size: 1 << 27, mem_buffer: std::ptr::null_mut(), no_alloc: false };
+        let context = NonNull::new(sys::ggml_init(params)).expect("memory").as_ptr();
+        let tensor = |kind, shape: [usize; 4]| {
+            let [a, b, c, d] = shape.map(|n| n as i64);
+            sys::ggml_new_tensor_4d(context, kind, a, b, c, d)
+        };
+        let q = tensor(sys::GGML_TYPE_F32, [heads.depth, tokens, heads.queries, streams.len()]);
+        let cached = [heads.depth, cells, heads.cached, streams.len()];
+        let (k, v) = (tensor(sys::GGML_TYPE_F16, cached), tensor(sys::GGML_TYPE_F16, cached));
+        let mask = tensor(sys::GGML_TYPE_F16, [cells, tokens, 1, streams.len()]);
+        for (i, stream) in streams.iter().enumerate() {
+            let queries = stream.queries(heads);
+            std::ptr::copy_nonoverlapping(
+                queries.as_ptr(),
+                (*q).data.cast::<f32>().add(i * queries.len()),
+                queries.len(),
+            );
+            let halves = |numbers: Vec<f32>, to: *mut sys::ggml_tensor| {
+                let place = (*to).data.cast::<sys::ggml_fp16_t>().add(i * numbers.len());
+                sys::ggml_fp32_to_fp16_row(numbers.as_ptr(), place, numbers.len() as i64);
+            };
+            halves(stream.cells(heads, cells, 0), k);
+            halves(stream.cells(heads, cells, 1), v);
+            halves(stream.mask(cells), mask);
+        }
+        let output = sys::ggml_flash_attn_ext(context, q, k, v, mask, SCALE, 0.0, 0.0);
+        let graph = sys::ggml_new_graph(context);
+        sys::ggml_build_forward_expand(graph, output);
+        let backend = sys::ggml_backend_cpu_init();
+        sys::ggml_backend_cpu_set_n_threads(backend, threads);
+        assert_eq!(sys::ggml_backend_graph_compute(backend, graph), sys::GGML_STATUS_SUCCESS);
+        let size = tokens * heads.queries * heads.depth;
+        let all = std::slice::from_raw_parts((*output).data.cast::<f32>(), size * streams.len());
+        let result = all.chunks(size).map(<[f32]>::to_vec).collect();
+        sys::ggml_backend_free(backend);
+        sys::ggml_free(context);
+        result
+    }
+}
+
+/// Runs `check` with every set of instructions that this machine has.
+fn with_each_set(check: impl Fn(i32)) {
+    let _choice = choice();
+    for kind in kinds() {
+        // SAFETY: nothing is computed beside it: see `choice`.
+        unsafe { attention(kind.set) };
+        check(kind.set);
+    }
+    // SAFETY: as above.
+    unsafe { attention(GGML) };
+}
+
+#[test]
+fn attention_is_that_of_the_definition() {
+    let large = Heads { depth: 128, queries: 8, cached: 8 };
+    let shared = Heads { depth: 64, queries: 32, cached: 2 };
+    with_each_set(|set| {
+        for heads in [SMALL, large, shared] {
+            for (tokens, seen, cells) in
+                [(1, 1, 256), (1, 300, 512), (5, 77, 256), (2, 1000, 1024), (70, 290, 512)]
+            {
+                for threads in [1, 3] {
+                    let stream = Stream { seed: 1, tokens, seen };
+                    let found = attend(&[stream], heads, cells, threads);
+                    for (found, right) in found[0].iter().zip(stream.right(heads)) {
+                        let off = (f64::from(*found) - right).abs();
+                        assert!(off < 1e-5, "{set} {heads:?} {stream:?}: {found}, not {right}");
+                    }
+                }
+            }
+        }
+    });
+}
+
+#[test]
+fn a_token_does_not_depend_on_what_is_computed_beside_it() {
+    with_each_set(|set| {
+        // Tokens of one answer, alone: what they come to must be met in every company.
+        let last = 700;
+        let alone = |seen| attend(&[Stream { seed: 1, tokens: 1, seen }], SMALL, 1024, 1).remove(0);
+        let size = SMALL.queries * SMALL.depth;
+        // With more threads, in a larger cache, beside other streams.
+        for (threads, cells, others) in [(2, 1024, 0), (4, 2048, 0), (2, 1024, 3), (3, 1536, 20)] {
+            let streams: Vec<Stream> = (0..=others)
+                .map(|i| Stream { seed: i + 1, tokens: 1, seen: last - 31 * i as usize })
+                .collect();
+            let found = attend(&streams, SMALL, cells, threads);
+            assert_eq!(found[0], alone(last), "{set} {threads} threads, {cells} cells, {others} others");
+        }
+        // Together with the tokens before it.
+        for tokens in [2, 3, 7, 40] {
+            let streams = [Stream { seed: 1, tokens, seen: last }, Stream { seed: 2, tokens, seen: 50 }];
+            let found = attend(&streams, SMALL, 1024, 2).remove(0);
+            for (i, token) in found.chunks(size).enumerate() {
+                assert_eq!(token, alone(last + 1 + i - tokens), "{set} {i} of {tokens}");
+            }
+        }
+    });
+}
+
+#[test]
+fn a_row_that_sees_nothing_is_zero() {
+    with_each_set(|set| {
+        let found = attend(&[Stream { seed: 1, tokens: 1, seen: 0 }], SMALL, 256, 2);
+        assert!(found[0].iter().all(|value| *value == 0.0), "{set}");
+    });
+}

@@ -1,0 +1,61 @@
+//! The kernels beside those of ggml.
+
+mod attention;
+mod products;
+
+use std::sync::OnceLock;
+
+use llama_cpp_sys_2 as sys;
+
+use super::{SETS, buffer_type};
+
+/// A buffer type of this machine and the types of weights that it takes.
+struct Kind {
+    set: i32,
+    buffer: usize,
+    weights: Vec<sys::ggml_type>,
+}
+
+impl Kind {
+    fn buffer(&self) -> sys::ggml_backend_buffer_type_t {
+        self.buffer as sys::ggml_backend_buffer_type_t
+    }
+}
+
+const AVX2: i32 = 2;
+
+fn kinds() -> &'static [Kind] {
+    static KINDS: OnceLock<Vec<Kind>> = OnceLock::new();
+    KINDS.get_or_init(|| {
+        // SAFETY: once; a multiplication that runs beside it would be one of these tests, which all begin here.
+        let buffers = (0..SETS).map(|set| (set, unsafe { buffer_type(set) } as usize));
+        let all = [
+            sys::GGML_TYPE_Q4_0,
+            sys::GGML_TYPE_Q4_1,
+            sys::GGML_TYPE_Q5_0,
+            sys::GGML_TYPE_Q5_1,
+            sys::GGML_TYPE_Q4_K,
+            sys::GGML_TYPE_Q5_K,
+            sys::GGML_TYPE_Q6_K,
+            sys::GGML_TYPE_Q8_0,
+        ];
+        buffers
+            .filter(|&(_, buffer)| buffer != 0)
+            .map(|(set, buffer)| {
+                // Products of bytes saturate where only AVX2 is there.
+                let weights = if set == AVX2 { &all[..7] } else { &all[..] };
+                Kind { set, buffer, weights: weights.to_vec() }
+            })
+            .collect()
+    })
+}
+
+/// Numbers in -1..1 that look random and are the same every time.
+fn numbers(count: usize, mut state: u64) -> Vec<f32> {
+    std::iter::repeat_with(|| {
+        state = state.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1_442_695_040_888_963_407);
+        (state >> 40) as f32 / (1 << 23) as f32 - 1.0
+    })
+    .take(count)
+    .collect()
+}

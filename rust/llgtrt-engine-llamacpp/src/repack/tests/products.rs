@@ -1,0 +1,200 @@
+//! Products of rearranged weights.
+
+use std::ptr::NonNull;
+
+use llama_cpp_sys_2 as sys;
+
+use super::{AVX2, kinds, numbers};
+
+fn plain() -> sys::ggml_backend_buffer_type_t {
+    // SAFETY: answers a static object.
+    unsafe { sys::ggml_backend_cpu_buffer_type() }
+}
+
+/// Elements of K in a block of a type of weights.
+fn block(kind: sys::ggml_type) -> usize {
+    // SAFETY: a table look-up.
+    unsafe { sys::ggml_blck_size(kind) as usize }
+}
+
+/// `rows x k` weights of `kind` in a buffer of type `buffer`, times `columns` of `k` numbers each.
+fn product(
+    buffer: sys::ggml_backend_buffer_type_t,
+    kind: sys::ggml_type,
+    [rows, k, columns]: [usize; 3],
+    weights: &[f32],
+    activations: &[f32],
+    threads: i32,
+) -> Vec<f32> {
+    assert_eq!((weights.len(), activations.len()), (rows * k, columns * k));
+    // SAFETY: ggml's C API as its own examples use it; every object lives until the end of the block, and each
+    // pointer is to as many bytes as the call beside it says.
+    unsafe {
+        let context = |no_alloc| {
+            let params =
+                sys::ggml_init_params { mem_size: 1 << 24, mem_buffer: std::ptr::null_mut(), no_alloc };
+            NonNull::new(sys::ggml_init(params)).expect("memory").as_ptr()
+        };
+        let (held, graph_context) = (context(true), context(false));
+        let matrix = sys::ggml_new_tensor_2d(held, kind, k as i64, rows as i64);
+        let memory = sys::ggml_backend_alloc_ctx_tensors_from_buft(held, buffer);
+        assert!(!memory.is_null());
+        let mut quantized = vec![0u8; sys::ggml_nbytes(matrix)];
+        let (rows, k) = (rows as i64, k as i64);
+        sys::ggml_quantize_chunk(
+            kind,
+            weights.as_ptr(),
+            quantized.as_mut_ptr().cast(),
+            0,
+            rows,
+            k,
+            std::ptr::null(),
+        );
+        sys::ggml_backend_tensor_set(matrix, quantized.as_ptr().cast(), 0, quantized.len());
+
+        let input = sys::ggml_new_tensor_2d(graph_context, sys::GGML_TYPE_F32, k, columns as i64);
+        std::ptr::copy_nonoverlapping(activations.as_ptr(), (*input).data.cast(), activations.len());
+        let output = sys::ggml_mul_mat(graph_context, matrix, input);
+        let graph = sys::ggml_new_graph(graph_context);
+        sys::ggml_build_forward_expand(graph, output);
+        let backend = sys::ggml_backend_cpu_init();
+        sys::ggml_backend_cpu_set_n_threads(backend, threads);
+        assert_eq!(sys::ggml_backend_graph_compute(backend, graph), sys::GGML_STATUS_SUCCESS);
+        let result = std::slice::from_raw_parts((*output).data.cast(), rows as usize * columns).to_vec();
+
+        sys::ggml_backend_free(backend);
+        sys::ggml_backend_buffer_free(memory);
+        sys::ggml_free(graph_context);
+        sys::ggml_free(held);
+        result
+    }
+}
+
+/// Whether a buffer type takes `rows x k` weights of a type for a multiplication.
+fn takes(buffer: sys::ggml_backend_buffer_type_t, kind: sys::ggml_type, [rows, k]: [i64; 2]) -> bool {
+    // SAFETY: as in `product`; the buffer is empty, and nothing is computed.
+    unsafe {
+        let params =
+            sys::ggml_init_params { mem_size: 1 << 16, mem_buffer: std::ptr::null_mut(), no_alloc: true };
+        let context = sys::ggml_init(params);
+        let matrix = sys::ggml_new_tensor_2d(context, kind, k, rows);
+        let memory = sys::ggml_backend_buft_alloc_buffer(buffer, 0);
+        (*matrix).buffer = memory;
+        let input = sys::ggml_new_tensor_2d(context, sys::GGML_TYPE_F32, k, 1);
+        let device = sys::ggml_backend_reg_dev_get(sys::ggml_backend_cpu_reg(), 0);
+        let taken = sys::ggml_backend_dev_supports_op(device, sys::ggml_mul_mat(context, matrix, input));
+        sys::ggml_backend_buffer_free(memory);
+        sys::ggml_free(context);
+        taken
+    }
+}
+
+#[test]
+fn products_are_those_of_ggml() {
+    for ours in kinds() {
+        for &kind in &ours.weights {
+            let unit = block(kind);
+            for (columns, threads) in [(1, 1), (2, 2), (3, 1), (5, 2), (8, 2), (9, 2), (31, 3), (64, 2)] {
+                for [rows, blocks] in [[16, 1], [48, 3], [208, 2]] {
+                    let k = blocks * unit;
+                    let shape = [rows, k, columns];
+                    let weights = numbers(rows * k, 1);
+                    let activations = numbers(columns * k, 2);
+                    let right = product(plain(), kind, shape, &weights, &activations, 1);
+                    let found = product(ours.buffer(), kind, shape, &weights, &activations, threads);
+                    for (right, found) in right.iter().zip(&found) {
+                        // Only the order of additions differs.
+                        assert!(
+                            (right - found).abs() <= 2e-6 * (k as f32),
+                            "{} {kind:?} {shape:?}: {found}, not {right}",
+                            ours.set
+                        );
+                    }
+                }
+            }
+        }
+    }
+}
+
+#[test]
+fn products_are_as_near_to_those_of_floats_as_ggmls() {
+    let [rows, k, columns] = [32, 768, 6];
+    // Of different sizes along K, as those of a model are.
+    let scale = |i: usize| [1.0, 0.1, 3.0][i / 32 % 3];
+    let some = |count, seed| {
+        let numbers = numbers(count, seed).into_iter().enumerate();
+        numbers.map(|(i, number)| number * scale(i)).collect::<Vec<f32>>()
+    };
+    let (weights, activations) = (some(rows * k, 5), some(columns * k, 6));
+    let dot = |row: usize, column: usize| {
+        let pairs = weights[row * k..][..k].iter().zip(&activations[column * k..][..k]);
+        pairs.map(|(w, y)| f64::from(*w) * f64::from(*y)).sum::<f64>()
+    };
+    let error = |found: &[f32]| {
+        let squares =
+            found.iter().enumerate().map(|(i, found)| (f64::from(*found) - dot(i % rows, i / rows)).powi(2));
+        squares.sum::<f64>().sqrt()
+    };
+    for kind in kinds() {
+        for &types in &kind.weights {
+            let shape = [rows, k, columns];
+            let theirs = error(&product(plain(), types, shape, &weights, &activations, 1));
+            let ours = error(&product(kind.buffer(), types, shape, &weights, &activations, 1));
+            assert!(ours <= 1.0001 * theirs, "{} {types:?}: {ours}, ggml {theirs}", kind.set);
+        }
+    }
+}
+
+#[test]
+fn a_column_does_not_depend_on_its_neighbours() {
+    for kind in kinds() {
+        for &types in &kind.weights {
+            // So long that a wide tile is done in several steps and a narrow one at once.
+            for (rows, k) in [(96, 3 * block(types)), (16, 4096)] {
+                let weights = numbers(rows * k, 3);
+                let activations = numbers(37 * k, 4);
+                for columns in [13, 37] {
+                    let shape = [rows, k, columns];
+                    let together =
+                        product(kind.buffer(), types, shape, &weights, &activations[..columns * k], 2);
+                    for (column, activations) in activations[..columns * k].chunks(k).enumerate().step_by(6) {
+                        let alone = product(kind.buffer(), types, [rows, k, 1], &weights, activations, 1);
+                        let found = &together[column * rows..(column + 1) * rows];
+                        assert_eq!(alone, found, "{} {types:?} {shape:?} {column}", kind.set);
+                    }
+                }
+            }
+        }
+    }
+}
+
+#[test]
+fn activations_without_a_value_are_no_trouble() {
+    for kind in kinds() {
+        for &types in &kind.weights {
+            let (rows, k) = (16, 2 * block(types));
+            let weights = numbers(rows * k, 7);
+            let nothing = product(kind.buffer(), types, [rows, k, 1], &weights, &vec![0.0; k], 1);
+            assert_eq!(nothing, vec![0.0; rows], "{} {types:?}", kind.set);
+            // So small that 127 over the largest is infinite.
+            let tiny = product(kind.buffer(), types, [rows, k, 1], &weights, &vec![1e-41; k], 1);
+            assert!(tiny.iter().all(|value| value.abs() < 1e-30), "{} {types:?}: {tiny:?}", kind.set);
+        }
+    }
+}
+
+#[test]
+fn other_shapes_and_types_stay_with_ggml() {
+    for kind in kinds() {
+        for &types in &kind.weights {
+            let unit = block(types) as i64;
+            assert!(takes(kind.buffer(), types, [48, 3 * unit]), "{} {types:?}", kind.set);
+            assert!(!takes(kind.buffer(), types, [44, 3 * unit]), "{} {types:?}", kind.set);
+        }
+        assert!(!takes(kind.buffer(), sys::GGML_TYPE_F16, [48, 256]));
+        assert!(!takes(kind.buffer(), sys::GGML_TYPE_Q2_K, [48, 256]));
+        if kind.set == AVX2 {
+            assert!(!takes(kind.buffer(), sys::GGML_TYPE_Q8_0, [48, 256]));
+        }
+    }
+}
