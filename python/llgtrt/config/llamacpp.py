@@ -47,7 +47,8 @@ class LlamaCppConfig(Section):
         default=True,
         description="Rearrange weights of the types Q4_0, Q4_1, Q5_0, Q5_1, Q8_0, Q4_K, Q5_K and Q6_K, on\n"
         "x86 with AVX2 (Q8_0: AVX-VNNI) or AVX-512 VNNI. They are copied then, not mapped. Attention\n"
-        "has kernels of its own then, too. All are chosen by the CPU that runs the server, not by the one that compiled it.",
+        "has kernels of its own then, too. All are chosen by the CPU that runs the server, not by the one\n"
+        "that compiled it.",
     )
     speculation: Literal["auto", "on", "off"] = Field(
         default="auto",
