@@ -29,7 +29,7 @@ async def answer_chat(request: Request, starting: Coroutine[Any, Any, Generation
         RequestTimeoutError: the start took too long.
     """
     services = services_of(request)
-    if not services.chat.starts_slowly:
+    if not services.models.starts_slowly:
         return deliver(request, await starting)
     clock = asyncio.get_running_loop().time
     began = clock()

@@ -14,7 +14,7 @@ from starlette.exceptions import HTTPException
 from starlette.middleware import Middleware
 from starlette.middleware.cors import CORSMiddleware
 
-from llgtrt.api import grammar, health, openai, triton, triton_model
+from llgtrt.api import grammar, health, openai, triton, triton_model, triton_repository
 from llgtrt.api.apis import request_models, router_of
 from llgtrt.api.auth import ApiKeyMiddleware
 from llgtrt.api.browser import BrowserMiddleware
@@ -75,6 +75,7 @@ def create_app(services: Services, routers: Sequence[APIRouter] = ()) -> FastAPI
     application.include_router(health.router)
     application.include_router(triton.router)
     application.include_router(triton_model.router)
+    application.include_router(triton_repository.router)
     application.add_route("/docs", docs_page, methods=["GET", "HEAD"], include_in_schema=False)
     for error_type in (RequestError, LlgtrtError, HttpError, HTTPException, RequestValidationError):
         application.add_exception_handler(error_type, handle_error)

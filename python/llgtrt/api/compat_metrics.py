@@ -130,8 +130,8 @@ class CompatMetrics:
         self._blocks = cells // BLOCK_TOKENS
         """Blocks of the KV cache; 0: the engine does not say."""
 
-    def text(self, core: str) -> str:
-        """The families for the core's text exposition."""
+    def text(self, core: str, one_of_several: bool = False) -> str:
+        """The families for the core's text exposition; of several models each sample says which it is of."""
         if not self._names:
             return ""
         samples = _samples(core)
@@ -139,7 +139,7 @@ class CompatMetrics:
         if "vllm" in self._names:
             labels = {"engine": "0", "model_name": self._model}
             lines += _write(VLLM, samples, labels)
-            lines += self._vllm_infos(labels)
+            lines += self._vllm_infos(labels, one_of_several)
         if "triton" in self._names:
             labels = {"model": self._model, "version": "1"}
             lines += _write([*TRITON, *self._triton_constants(samples)], samples, labels)
@@ -148,7 +148,7 @@ class CompatMetrics:
             lines += _write([*TRTLLM, *self._trtllm_constants(samples)], samples, labels)
         return "\n".join(lines) + "\n"
 
-    def _vllm_infos(self, labels: dict[str, str]) -> Iterator[str]:
+    def _vllm_infos(self, labels: dict[str, str], one_of_several: bool) -> Iterator[str]:
         if self._blocks:
             config = {
                 "block_size": str(BLOCK_TOKENS),
@@ -157,16 +157,18 @@ class CompatMetrics:
             }
             yield "# HELP vllm:cache_config_info The KV cache."
             yield "# TYPE vllm:cache_config_info gauge"
-            yield f"vllm:cache_config_info{_labels({**labels, **config})} 1"
+            yield f"vllm:cache_config_info{label_text({**labels, **config})} 1"
         adapters = self._engine.adapters_in_use()
         lora = {
+            # vLLM has no such label here.
+            **({"model_name": self._model} if one_of_several else {}),
             "max_lora": str(len(self._engine.model_info.adapters)),
             "running_lora_adapters": ",".join(adapters),
             "waiting_lora_adapters": "",
         }
         yield "# HELP vllm:lora_requests_info Adapters of the requests that run or wait, and the time."
         yield "# TYPE vllm:lora_requests_info gauge"
-        yield f"vllm:lora_requests_info{_labels(lora)} {time.time():.3f}"
+        yield f"vllm:lora_requests_info{label_text(lora)} {time.time():.3f}"
 
     def _triton_constants(self, samples: Samples) -> Iterator[Row]:
         yield _constant(samples, _REQUESTS, self._engine.model_info.max_batch_size, {"request_type": "max"})
@@ -220,7 +222,7 @@ def _write(rows: Iterable[Row], samples: Samples, labels: dict[str, str]) -> Ite
         yield f"# TYPE {name} {group[0].kind}"
         sums: dict[str, str | float] = {}
         for row in group:
-            written = _labels({**labels, **row.labels})
+            written = label_text({**labels, **row.labels})
             for own, value in samples[row.ours]:
                 if row.part is None:
                     suffix, brace, rest = own.partition("{")
@@ -237,7 +239,8 @@ def _write(rows: Iterable[Row], samples: Samples, labels: dict[str, str]) -> Ite
             yield f"{name}{at} {total}"
 
 
-def _labels(labels: dict[str, str]) -> str:
+def label_text(labels: dict[str, str]) -> str:
+    """Labels as samples have them."""
     return "{" + ",".join(f'{name}="{_escaped(value)}"' for name, value in labels.items()) + "}"
 
 

@@ -61,7 +61,6 @@ class GenerationResponse(Response, ABC):
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         """Delivers the generation, or cancels it with its client."""
         self._task = asyncio.current_task()
-        self._metrics.generation()
         note(scope, stream=self._generation.streaming)
         scope[GENERATION] = self._generation
         self._abort_connection = scope.get("extensions", {}).get("llgtrt.abort")

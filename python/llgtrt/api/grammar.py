@@ -26,4 +26,6 @@ async def validate(request: Request) -> Response:
     """Answers 200 with a report for any grammar, good or bad; 400 if the request itself is malformed."""
     services = services_of(request)
     body = await read_request(request, services.server, ValidateRequest)
-    return Response(await services.validate.report(body), media_type="application/json")
+    one = services.models.find(body.model)
+    one.model.resolve(body.model)
+    return Response(await one.validate.report(body), media_type="application/json")

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 from fastapi import APIRouter
 from starlette.requests import Request
 from starlette.responses import JSONResponse, PlainTextResponse, Response
@@ -53,23 +55,36 @@ async def version(_request: Request) -> Response:
     response_model=None,
 )
 async def ready(request: Request) -> Response:
-    """200 while requests are accepted; 503 while draining, and when the engine has stalled or failed."""
-    state, explanation = services_of(request).engine.health()
-    if state != "ready":
-        raise HttpError(503, f"{state}: {explanation}" if explanation else state, code=f"not_ready_{state}")
-    return JSONResponse({"status": "ready"})
+    """200 while requests are accepted; 503 while draining, and when the engine has stalled or failed.
+
+    Of several models one that is ready is enough; the answer says how each is.
+    """
+    models = services_of(request).models
+    check_ready(models.health())
+    body: dict[str, Any] = {"status": "ready"}
+    if models.several:
+        body["models"] = {
+            one.model.name: "ready" if one.health[0] == "ready" else _state(one.health) for one in models
+        }
+    return JSONResponse(body)
 
 
 @router.get(
     "/v1/health/model",
     summary="Does the model generate",
-    responses={**json_object("A text_completion of one token."), **errors(503, 504)},
+    responses={**json_object("A text_completion of one token."), **errors(400, 404, 503, 504)},
+    openapi_extra={
+        "parameters": [{"name": "model", "in": "query", "required": False, "schema": {"type": "string"}}]
+    },
     response_model=None,
 )
 async def model(request: Request) -> Response:
-    """Generates one token; 200 with the completion when it came."""
+    """Generates one token; 200 with the completion when it came. `?model=` names one of several models."""
     services = services_of(request)
-    generation = await services.completions.start(PROBE, probe=True)
+    name = request.query_params.get("model")
+    one = services.models.find(name)
+    probe = PROBE.model_copy(update={"model": name})
+    generation = await one.completions.start(probe, probe=True)
     limits = DeliveryLimits(0, services.server.write_timeout_s, services.server.request_timeout_s)
     return JsonGenerationResponse(generation, limits, services.metrics)
 
@@ -82,6 +97,22 @@ async def model(request: Request) -> Response:
     response_model=None,
 )
 async def metrics(request: Request) -> Response:
-    """Metrics of the core and of the HTTP side in Prometheus text format."""
+    """Metrics of the models and of the HTTP side in Prometheus text format."""
     services = services_of(request)
-    return Response(services.metrics.text(services.engine), media_type=CONTENT_TYPE)
+    return Response(services.metrics.text(services.models), media_type=CONTENT_TYPE)
+
+
+def check_ready(health: tuple[str, str]) -> None:
+    """Nothing, if requests may be sent to what has this state and explanation.
+
+    Raises:
+        HttpError: 503.
+    """
+    state, _ = health
+    if state != "ready":
+        raise HttpError(503, _state(health), code=f"not_ready_{state}")
+
+
+def _state(health: tuple[str, str]) -> str:
+    state, explanation = health
+    return f"{state}: {explanation}" if explanation else state

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import time
 from collections.abc import Callable
 
 from prometheus_client import (
@@ -15,7 +14,8 @@ from prometheus_client import (
 )
 from prometheus_client.exposition import CONTENT_TYPE_LATEST, generate_latest
 
-from llgtrt.engine import AsyncEngine
+from llgtrt.api.model_metrics import merged
+from llgtrt.serving import Models
 
 CONTENT_TYPE = CONTENT_TYPE_LATEST
 
@@ -23,16 +23,9 @@ _METHODS = frozenset({"GET", "HEAD", "POST", "OPTIONS", "PUT", "PATCH", "DELETE"
 
 
 class HttpMetrics:
-    """Counters of requests and of clients that left.
+    """Counters of requests and of clients that left."""
 
-    Args:
-        compat: makes further families of the core's text.
-    """
-
-    def __init__(self, compat: Callable[[str], str] | None = None) -> None:
-        self._compat = compat
-        self.last_generation_ms = 0
-        """When the last generation was begun, in milliseconds since the epoch; 0: none was."""
+    def __init__(self) -> None:
         self.registry = CollectorRegistry()
         ProcessCollector(registry=self.registry)
         PlatformCollector(registry=self.registry)
@@ -73,10 +66,6 @@ class HttpMetrics:
         """Counts a finished request. Label values are bounded: unknown routes and methods are one each."""
         self._requests.labels(route, method if method in _METHODS else "other", str(status)).inc()
 
-    def generation(self) -> None:
-        """Notes that an answer is begun."""
-        self.last_generation_ms = time.time_ns() // 1_000_000
-
     def disconnect(self, reason: str) -> None:
         """Counts a request that was cancelled for its client's sake."""
         self._disconnects.labels(reason).inc()
@@ -91,18 +80,20 @@ class HttpMetrics:
             self._key_requests.labels(key, result).inc()
 
     def hook_failure(self, method: str, reason: str) -> None:
-        """Counts a call of the hook that failed."""
+        """Counts a call of a hook that failed."""
         self._hook_failures.labels(method, reason).inc()
 
     def gauge(self, name: str, text: str, value: Callable[[], float]) -> None:
         """Adds a gauge that is read when it is asked for."""
         Gauge(name, text, registry=self.registry).set_function(value)
 
-    def text(self, engine: AsyncEngine) -> bytes:
-        """All metrics in Prometheus text format."""
-        core = engine.metrics()
-        compat = "" if self._compat is None else self._compat(core)
-        return (core + compat).encode() + generate_latest(self.registry)
+    def text(self, models: Models) -> bytes:
+        """All metrics in Prometheus text format; of several models each has the label ``model``."""
+        if models.several:
+            texts = merged([one.metrics(one.model.name) for one in models])
+        else:
+            texts = "".join(one.metrics(None) for one in models)
+        return texts.encode() + generate_latest(self.registry)
 
 
 def samples(text: str) -> dict[str, float]:

@@ -30,7 +30,7 @@ async def chat_completions(request: Request) -> Response:
     """Streams server-sent events where the body says `stream: true`, else answers with one object."""
     services = services_of(request)
     chat = await read_request(request, services.server, ChatRequest)
-    return await answer_chat(request, services.chat.start(chat))
+    return await answer_chat(request, services.models.find(chat.model).chat.start(chat))
 
 
 @router.post("/completions", include_in_schema=False, response_model=None)
@@ -46,7 +46,7 @@ async def completions(request: Request) -> Response:
     """Streams server-sent events where the body says `stream: true`, else answers with one object."""
     services = services_of(request)
     completion = await read_request(request, services.server, CompletionRequest)
-    return deliver(request, await services.completions.start(completion))
+    return deliver(request, await services.models.find(completion.model).completions.start(completion))
 
 
 @router.get("/models", include_in_schema=False, response_model=None)
@@ -54,20 +54,21 @@ async def completions(request: Request) -> Response:
 @router.get(
     "/v1/models",
     tags=["openai"],
-    summary="List the served model",
+    summary="List the models",
     responses=json_object("The list."),
     response_model=None,
 )
 async def list_models(request: Request) -> Response:
-    """OpenAI's list of models; it holds the one that is served."""
-    return JSONResponse({"object": "list", "data": services_of(request).model.objects()})
+    """OpenAI's list of models: those that are loaded, under each of their names, and their adapters."""
+    listed = [entry for one in services_of(request).models for entry in one.model.objects()]
+    return JSONResponse({"object": "list", "data": listed})
 
 
 @router.head("/v1/models/{name:path}", include_in_schema=False)
 @router.get(
     "/v1/models/{name:path}",
     tags=["openai"],
-    summary="Describe the served model",
+    summary="Describe a model",
     responses={**json_object("The model."), **errors(404)},
     # Declared by hand: for a parameter of its own FastAPI adds a 422 that never comes.
     openapi_extra={"parameters": [MODEL_NAME]},
@@ -75,7 +76,7 @@ async def list_models(request: Request) -> Response:
 )
 async def get_model(request: Request) -> Response:
     """One model; a name that is not served is 404."""
-    model = services_of(request).model
     name = request.path_params["name"]
+    model = services_of(request).models.find(name).model
     listed = {one["id"]: one for one in model.objects()}
     return JSONResponse(listed.get(name) or listed.get(model.resolve(name)) or model.object())

@@ -12,7 +12,7 @@ import socket
 import ssl
 import sys
 from collections.abc import Callable, Iterator, Sequence
-from typing import NoReturn
+from typing import NoReturn, Protocol
 
 import uvicorn
 from starlette.types import ASGIApp
@@ -21,7 +21,7 @@ from llgtrt.api.connections import ConnectionGate, most_connections
 from llgtrt.api.http_protocol import LimitedHttpProtocol
 from llgtrt.api.listen import address
 from llgtrt.config import ConfigError, ServerConfig
-from llgtrt.engine import AsyncEngine, EngineFailedError, ShuttingDownError, new_error
+from llgtrt.engine import EngineFailedError, LlgtrtError, ShuttingDownError, new_error
 
 logger = logging.getLogger("llgtrt.server")
 
@@ -58,6 +58,22 @@ class Signals:
             exit_now(128 + number, f"{number.name}: exiting at once")
         logger.info("%s: draining", number.name)
         self.stop.set()
+
+
+class Working(Protocol):
+    """What does the work: an engine, or several models."""
+
+    def health(self) -> tuple[str, str]:
+        """State (``ready``, ``draining``, ``stalled``, ``failed``) and an explanation."""
+
+    def active_requests(self) -> int:
+        """Requests that are not finished."""
+
+    def begin_drain(self) -> None:
+        """Refuses new requests; running ones go on."""
+
+    def abort(self, error: LlgtrtError) -> None:
+        """Cancels every request; each consumer sees ``error``."""
 
 
 class _Uvicorn(uvicorn.Server):
@@ -111,7 +127,7 @@ class HttpServer:
             )
         )
 
-    async def run(self, engine: AsyncEngine, signals: Signals) -> int:
+    async def run(self, engine: Working, signals: Signals) -> int:
         """Serves, and gives the exit code: 0 after a signal, another if the engine failed.
 
         Raises:
@@ -144,7 +160,7 @@ class HttpServer:
             except OSError as error:  # noqa: PERF203 (one or two sockets)
                 raise ConfigError(f"cannot listen on {where}: {error.strerror or error}") from error
 
-    async def _drain(self, engine: AsyncEngine, failed: asyncio.Future[str]) -> None:
+    async def _drain(self, engine: Working, failed: asyncio.Future[str]) -> None:
         """Refuses what is new, lets what runs finish, and cancels what takes too long."""
         engine.begin_drain()
         if not await self._idle(engine, self._config.drain_timeout_s, failed):
@@ -154,7 +170,7 @@ class HttpServer:
             engine.abort(new_error(ShuttingDownError, "The server is shutting down."))
             await self._idle(engine, LAST_WORDS_S)
 
-    async def _report_failure(self, engine: AsyncEngine, explanation: str) -> None:
+    async def _report_failure(self, engine: Working, explanation: str) -> None:
         """Gives every open stream its error event before the process ends."""
         logger.error("the engine failed: %s", explanation)
         if not await self._idle(engine, LAST_WORDS_S / 2):
@@ -162,7 +178,7 @@ class HttpServer:
             await self._idle(engine, LAST_WORDS_S)
 
     async def _idle(
-        self, engine: AsyncEngine, timeout_s: float, failed: asyncio.Future[str] | None = None
+        self, engine: Working, timeout_s: float, failed: asyncio.Future[str] | None = None
     ) -> bool:
         """Waits for the end of all requests; false if that takes too long or the engine fails."""
         loop = asyncio.get_running_loop()
@@ -174,7 +190,7 @@ class HttpServer:
         return True
 
 
-async def _failure(engine: AsyncEngine, exit_after_stall_s: float | None) -> str:
+async def _failure(engine: Working, exit_after_stall_s: float | None) -> str:
     """Returns the explanation once the engine has failed, or has been stalled for too long."""
     clock = asyncio.get_running_loop().time
     stalled_since: float | None = None

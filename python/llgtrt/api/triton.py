@@ -11,7 +11,7 @@ from llgtrt.api.body import read_json_body, request_body
 from llgtrt.api.responses import generation
 from llgtrt.api.services import Services, services_of
 from llgtrt.api.triton_tensors import TensorResponse, read_tensors
-from llgtrt.serving import TritonRequest, in_proportion
+from llgtrt.serving import TritonRequest, TritonService, in_proportion
 from llgtrt.serving.protocol.triton import check_inputs, read_inputs
 
 router = APIRouter(tags=["triton"])
@@ -34,7 +34,9 @@ async def generate(request: Request) -> Response:
     """Triton's generate extension with the inputs of the TensorRT-LLM ensemble."""
     services = services_of(request)
     inputs = await _inputs(request, services)
-    return deliver(request, await services.triton.start(*_target(request), inputs, "generate", None))
+    return deliver(
+        request, await _model(services, request).start(*_target(request), inputs, "generate", None)
+    )
 
 
 @router.post(
@@ -49,7 +51,9 @@ async def generate_stream(request: Request) -> Response:
     """Triton's generate extension, streamed."""
     services = services_of(request)
     inputs = await _inputs(request, services)
-    return deliver(request, await services.triton.start(*_target(request), inputs, "generate_stream", None))
+    return deliver(
+        request, await _model(services, request).start(*_target(request), inputs, "generate_stream", None)
+    )
 
 
 @router.post(
@@ -64,11 +68,11 @@ async def infer(request: Request) -> Response:
     """The inference protocol of KServe and Triton, with binary tensor data where the client uses it."""
     services = services_of(request)
     target = _target(request)
-    services.triton.find(*target)
+    _model(services, request).find(*target)
     body = await _body(request, services)
     tensors = await in_proportion(len(body), read_tensors, body, request.headers.get(LENGTH_HEADER))
     inputs = await in_proportion(len(body), check_inputs, tensors.inputs, len(body))
-    started = await services.triton.start(*target, inputs, "infer", list(tensors.outputs))
+    started = await _model(services, request).start(*target, inputs, "infer", list(tensors.outputs))
     return TensorResponse(started, limits_of(request), services.metrics, tensors)
 
 
@@ -82,6 +86,10 @@ async def _body(request: Request, services: Services) -> bytes:
     return await read_json_body(
         request, most_bytes=server.max_body_bytes, timeout_s=server.header_timeout_s, any_type=True
     )
+
+
+def _model(services: Services, request: Request) -> TritonService:
+    return services.models.find(request.path_params["name"]).triton
 
 
 def _target(request: Request) -> tuple[str, str | None]:

@@ -1,4 +1,4 @@
-"""Triton's routes about the server and the model: health, metadata, configuration, statistics, the index."""
+"""Triton's routes about the server and its models: health, metadata, configuration, statistics."""
 
 from __future__ import annotations
 
@@ -8,21 +8,26 @@ from fastapi import APIRouter
 from starlette.requests import Request
 from starlette.responses import JSONResponse, Response
 
-from llgtrt.api.body import read_json_body
-from llgtrt.api.errors import HttpError
+from llgtrt.api.health import check_ready
 from llgtrt.api.metrics import samples
-from llgtrt.api.responses import OF_BODIES, errors, json_object
-from llgtrt.api.services import Services, services_of
+from llgtrt.api.responses import errors, json_object
+from llgtrt.api.services import services_of
 from llgtrt.api.triton import MODEL, PATH, VERSION_PATH
 from llgtrt.engine import __version__
-from llgtrt.serving import RequestError
-from llgtrt.serving.protocol.body_json import parse_json
+from llgtrt.serving import ModelServices
 from llgtrt.serving.protocol.triton import INPUTS, OUTPUTS
 from llgtrt.serving.triton import VERSION
 
 router = APIRouter(tags=["triton"])
 
-EXTENSIONS = ["binary_tensor_data", "generate", "model_configuration", "parameters", "statistics"]
+EXTENSIONS = [
+    "binary_tensor_data",
+    "generate",
+    "model_configuration",
+    "model_repository",
+    "parameters",
+    "statistics",
+]
 NS = 1_000_000_000
 
 
@@ -49,7 +54,7 @@ async def live() -> Response:
 )
 async def ready(request: Request) -> Response:
     """200 while requests are accepted; the body is empty."""
-    _check_ready(services_of(request))
+    check_ready(services_of(request).models.health())
     return Response()
 
 
@@ -63,9 +68,8 @@ async def server_metadata() -> Response:
 
 @router.get("/v2/models/stats", include_in_schema=False)
 async def all_stats(request: Request) -> Response:
-    """The statistics of all models: there is one."""
-    services = services_of(request)
-    return JSONResponse({"model_stats": [_stats(services, services.model.name)]})
+    """The statistics of all models."""
+    return JSONResponse({"model_stats": [_stats(one, one.model.name) for one in services_of(request).models]})
 
 
 @router.get(
@@ -79,9 +83,8 @@ async def all_stats(request: Request) -> Response:
 @router.get(VERSION_PATH + "/ready", include_in_schema=False)
 async def model_ready(request: Request) -> Response:
     """200 while requests are accepted; the body is empty."""
-    services = services_of(request)
-    _find(services, request)
-    _check_ready(services)
+    one, _ = _find(request)
+    check_ready(one.health)
     return Response()
 
 
@@ -95,8 +98,8 @@ async def model_ready(request: Request) -> Response:
 @router.get(VERSION_PATH + "/config", include_in_schema=False)
 async def config(request: Request) -> Response:
     """What Triton calls the model's configuration: batch size, inputs and outputs."""
-    services = services_of(request)
-    info = services.engine.model_info
+    one, name = _find(request)
+    info = one.engine.model_info
     parameters = {
         "backend": info.backend,
         "max_sequence_tokens": info.max_sequence_tokens,
@@ -104,11 +107,11 @@ async def config(request: Request) -> Response:
         "vocabulary_size": info.vocab_size,
     }
     body = {
-        "name": _find(services, request),
+        "name": name,
         "platform": "",
         "backend": "llgtrt",
         "version_policy": {"latest": {"num_versions": 1}},
-        "max_batch_size": services.triton.most_sequences,
+        "max_batch_size": one.triton.most_sequences,
         "input": [
             {
                 "name": name,
@@ -138,42 +141,8 @@ async def config(request: Request) -> Response:
 )
 @router.get(VERSION_PATH + "/stats", include_in_schema=False)
 async def stats(request: Request) -> Response:
-    """Counts and durations of all requests, whichever route they came by."""
-    services = services_of(request)
-    return JSONResponse({"model_stats": [_stats(services, _find(services, request))]})
-
-
-@router.post(
-    "/v2/repository/index",
-    summary="List the models (Triton)",
-    responses={200: {"description": "An array of models with their state."}, **OF_BODIES},
-    response_model=None,
-)
-async def repository_index(request: Request) -> Response:
-    """The served model and its adapters; with `ready: true` only if requests are accepted."""
-    services = services_of(request)
-    server = services.server
-    body = await read_json_body(
-        request, most_bytes=server.max_body_bytes, timeout_s=server.header_timeout_s, any_type=True
-    )
-    only_ready = False
-    if body.strip():
-        try:
-            given = parse_json(body)
-        except ValueError as error:
-            raise RequestError(f"The body is not valid JSON: {error}.", code="invalid_json") from None
-        if not isinstance(given, dict) or not isinstance(given.get("ready", False), bool):
-            raise RequestError("The body must be an object; ready must be true or false.", "ready")
-        only_ready = given.get("ready", False)
-    state, explanation = services.engine.health()
-    is_ready = state == "ready"
-    entry = {
-        "version": VERSION,
-        "state": "READY" if is_ready else "UNAVAILABLE",
-        "reason": "" if is_ready else explanation or state,
-    }
-    models = [{"name": one["id"], **entry} for one in services.model.objects()]
-    return JSONResponse(models if is_ready or not only_ready else [])
+    """Counts and durations of all requests of the model, whichever route they came by."""
+    return JSONResponse({"model_stats": [_stats(*_find(request))]})
 
 
 @router.get(
@@ -186,9 +155,9 @@ async def repository_index(request: Request) -> Response:
 @router.get(VERSION_PATH, include_in_schema=False)
 async def model_metadata(request: Request) -> Response:
     """Inputs and outputs with their types and shapes, of which the first dimension is the batch."""
-    services = services_of(request)
+    _, name = _find(request)
     body = {
-        "name": _find(services, request),
+        "name": name,
         "versions": [VERSION],
         "platform": "llgtrt",
         "inputs": [
@@ -203,23 +172,20 @@ async def model_metadata(request: Request) -> Response:
     return JSONResponse(body)
 
 
-def _find(services: Services, request: Request) -> str:
-    return services.triton.find(request.path_params["name"], request.path_params.get("version"))
-
-
-def _check_ready(services: Services) -> None:
-    state, explanation = services.engine.health()
-    if state != "ready":
-        raise HttpError(503, f"{state}: {explanation}" if explanation else state, code=f"not_ready_{state}")
+def _find(request: Request) -> tuple[ModelServices, str]:
+    """The model in the path, and the name to answer with."""
+    name = request.path_params["name"]
+    one = services_of(request).models.find(name)
+    return one, one.triton.find(name, request.path_params.get("version"))
 
 
 def _config_type(datatype: str) -> str:
     return "TYPE_STRING" if datatype == "BYTES" else f"TYPE_{datatype}"
 
 
-def _stats(services: Services, name: str) -> dict[str, Any]:
+def _stats(one: ModelServices, name: str) -> dict[str, Any]:
     """Triton's statistics, from the core's metrics. The core does not time requests that fail."""
-    values = samples(services.engine.metrics())
+    values = samples(one.engine.metrics())
 
     def duration(count: float, seconds: float) -> dict[str, int]:
         return {"count": int(count), "ns": int(seconds * NS)}
@@ -238,7 +204,7 @@ def _stats(services: Services, name: str) -> dict[str, Any]:
     return {
         "name": name,
         "version": VERSION,
-        "last_inference": services.metrics.last_generation_ms,
+        "last_inference": one.engine.last_submit_ms,
         "inference_count": int(success),
         "execution_count": int(values.get("llgtrt_forward_passes_total", 0)),
         "inference_stats": {

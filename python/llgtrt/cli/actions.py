@@ -16,6 +16,7 @@ from llgtrt.config import (
     chat_template,
     environment_variable,
     find_engine,
+    find_repository,
     load_config,
     load_settings,
     locate_model,
@@ -79,7 +80,8 @@ def _serve(arguments: Arguments) -> int:
     try:
         for name in unknown_variables(os.environ):
             logger.warning("%s is set, but there is no such option", name)
-        settings = load_settings(arguments)
+        repository = find_repository(arguments)
+        settings = load_settings(arguments) if repository is None else repository.shared
         form = settings.config.server.log_format
         levels = logs.Levels.parse(settings.log_level)
     finally:
@@ -92,7 +94,7 @@ def _serve(arguments: Arguments) -> int:
     # The server and the core are loaded only now, so that everything before answers at once.
     from llgtrt.app import run
 
-    return run(settings)
+    return run(settings, repository)
 
 
 def _test_py(arguments: Arguments) -> int:

@@ -10,9 +10,11 @@ from .keys import ApiKey
 from .llamacpp import LlamaCppConfig
 from .llguidance import LimitsConfig, LlguidanceConfig
 from .metrics import MetricNames, MetricsConfig
+from .models import ModelEntry
 from .native import native_config
 from .printing import print_config
 from .py import PyConfig
+from .repository import Repository, find_repository
 from .root import Config
 from .runtime import RuntimeConfig
 from .server import ANY_NAME, ServerConfig
@@ -38,8 +40,10 @@ __all__ = [
     "LlguidanceConfig",
     "MetricNames",
     "MetricsConfig",
+    "ModelEntry",
     "ModelLocation",
     "PyConfig",
+    "Repository",
     "RuntimeConfig",
     "ServerConfig",
     "Settings",
@@ -51,6 +55,7 @@ __all__ = [
     "chat_template",
     "environment_variable",
     "find_engine",
+    "find_repository",
     "is_truss",
     "load_config",
     "load_settings",

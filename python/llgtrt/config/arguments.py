@@ -251,6 +251,24 @@ class Arguments:
             help="Chat template file (Jinja2); wins over every other source.",
         ),
     )
+    models_dir: Path | None = field(
+        default=None,
+        metadata=_flag(
+            "--model-repository",
+            "--models-dir",
+            kind="path",
+            help="Folder of models to serve together: each GGUF file and each folder with a model in it.",
+        ),
+    )
+    load_model: tuple[str, ...] = field(
+        default=(),
+        metadata=_flag(
+            "--load-model",
+            kind="texts",
+            help="Of several models the one to load at the start; may be repeated. The others wait for "
+            "/v2/repository/models/NAME/load.",
+        ),
+    )
     model_py: Path | None = field(
         default=None,
         metadata=_flag(

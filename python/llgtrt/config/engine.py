@@ -71,6 +71,19 @@ def is_trtllm_engine(path: Path) -> bool:
     return (path / "config.json").is_file() and (path / "rank0.engine").is_file()
 
 
+def holds_model(place: Path) -> bool:
+    """Whether this is a GGUF file, or a folder that holds one or a TensorRT-LLM engine."""
+    if place.is_file():
+        return place.suffix.lower() == ".gguf"
+    return is_trtllm_engine(place) or (place.is_dir() and any(place.glob("*.gguf")))
+
+
+def model_name(file: Path) -> str:
+    """What a model file is called, without what numbers its parts."""
+    match = _SPLIT_NAME.fullmatch(file.name)
+    return file.stem if match is None else match["stem"]
+
+
 def demo_model() -> Path | None:
     """The GGUF file of the installed demo model. Its package is found without being imported."""
     spec = importlib.util.find_spec(DEMO_PACKAGE)
@@ -91,21 +104,28 @@ def _demo_model(backend: BackendChoice) -> ModelLocation:
 
 
 def _gguf_in_folder(folder: Path) -> Path:
-    # A multi-modal projector (mmproj) is a part of a model, not a model.
-    files = sorted(
-        file
-        for file in folder.iterdir()
-        if file.suffix.lower() == ".gguf" and "mmproj" not in file.name.lower()
-    )
-    models = sorted({_first_part(file) for file in files})
+    models = gguf_models(folder)
     if not models:
         raise ConfigError(
             f"{folder} holds no model: expected a .gguf file, or config.json and rank0.engine of TensorRT-LLM"
         )
     if len(models) > 1:
         names = ", ".join(file.name for file in models)
-        raise ConfigError(f"{folder} holds several models, name one of them: {names}")
+        raise ConfigError(
+            f"{folder} holds several models, name one of them: {names} (--models-dir serves all)"
+        )
     return models[0]
+
+
+def gguf_models(folder: Path) -> list[Path]:
+    """The first file of each GGUF model in a folder."""
+    # A multi-modal projector (mmproj) is a part of a model, not a model.
+    files = (
+        file
+        for file in folder.iterdir()
+        if file.suffix.lower() == ".gguf" and "mmproj" not in file.name.lower()
+    )
+    return sorted({_first_part(file) for file in files})
 
 
 def _first_part(file: Path) -> Path:

@@ -23,6 +23,9 @@ PATH_OPTIONS = {
 }
 """Options that hold a path, by section; a relative one counts from the folder of the file that names it."""
 
+PATHS_OF_MODEL = ("engine", "tokenizer_dir", "lora_root")
+"""Options with a path of an entry of ``models``, beside those of its sections."""
+
 _SYNTAX_ERROR = re.compile(r"<string>:(\d+) (.*?)(?: at column (\d+))?", re.DOTALL)
 
 Model = TypeVar("Model", bound=BaseModel)
@@ -44,6 +47,11 @@ def read_config_file(path: Path) -> dict[str, Any]:
 
 def resolve_paths(content: dict[str, Any], folder: Path) -> None:
     """Makes the relative paths in checked content absolute, in place."""
+    for entry in content.get("models", ()):
+        resolve_paths(entry, folder)
+        for option in PATHS_OF_MODEL:
+            if isinstance(entry.get(option), str):
+                entry[option] = os.path.normpath(folder / entry[option])
     for section, options in PATH_OPTIONS.items():
         values = content.get(section, {})
         for option in options:

@@ -1,13 +1,16 @@
-"""Reads one value from the metadata of a GGUF file, for commands that do not load the model."""
+"""Reads values from the metadata of a GGUF file, without loading the model."""
 
 import os
 import struct
+from collections.abc import Iterator
 from pathlib import Path
 from typing import BinaryIO
 
 from .errors import ConfigError
 
 _FIXED_SIZES = {0: 1, 1: 1, 2: 2, 3: 2, 4: 4, 5: 4, 6: 4, 7: 1, 10: 8, 11: 8, 12: 8}
+_INTEGERS = frozenset({0, 1, 2, 3, 4, 5, 10, 11})
+_SIGNED = frozenset({1, 3, 5, 11})
 _STRING = 8
 _ARRAY = 9
 
@@ -27,6 +30,21 @@ def read_text_value(path: Path, key: str) -> str | None:
         raise ConfigError(f"{path} is not a complete GGUF file") from error
 
 
+def read_numbers(path: Path, suffixes: frozenset[str]) -> dict[str, int | list[int]]:
+    """The whole numbers, or lists of them, stored under keys ``ARCHITECTURE.SUFFIX``, by suffix.
+
+    Raises:
+        ConfigError: the file cannot be read or is damaged.
+    """
+    try:
+        with path.open("rb") as stream:
+            return _Metadata(stream).numbers(suffixes)
+    except OSError as error:
+        raise ConfigError(f"{path}: {error.strerror or error}") from error
+    except (struct.error, ValueError) as error:
+        raise ConfigError(f"{path} is not a complete GGUF file") from error
+
+
 class _Metadata:
     """A cursor over the key-value pairs at the start of a GGUF file."""
 
@@ -35,16 +53,42 @@ class _Metadata:
         self._size = os.fstat(stream.fileno()).st_size
 
     def text(self, key: str) -> str | None:
+        for name, kind in self._keys():
+            if name == key.encode():
+                return self._string().decode("utf-8", errors="replace") if kind == _STRING else None
+            self._skip(kind)
+        return None
+
+    def numbers(self, suffixes: frozenset[str]) -> dict[str, int | list[int]]:
+        found: dict[str, int | list[int]] = {}
+        for name, kind in self._keys():
+            suffix = name.decode("utf-8", errors="replace").partition(".")[2]
+            if suffix not in suffixes:
+                self._skip(kind)
+            elif kind in _INTEGERS:
+                found[suffix] = self._integer(kind)
+            elif kind == _ARRAY:
+                (item_kind,) = struct.unpack("<I", self._stream.read(4))
+                count = self._length()
+                if item_kind not in _INTEGERS:
+                    raise ValueError("not a list of whole numbers")
+                found[suffix] = [self._integer(item_kind) for _ in range(count)]
+            else:
+                self._skip(kind)
+        return found
+
+    def _keys(self) -> Iterator[tuple[bytes, int]]:
+        """The keys with the kinds of their values; who gets one reads its value, or skips it."""
         if self._stream.read(4) != b"GGUF":
             raise ValueError("no GGUF file")
         _version, _tensors, pairs = struct.unpack("<IQQ", self._stream.read(20))
         for _ in range(pairs):
             name = self._string()
             (kind,) = struct.unpack("<I", self._stream.read(4))
-            if name == key.encode():
-                return self._string().decode("utf-8", errors="replace") if kind == _STRING else None
-            self._skip(kind)
-        return None
+            yield name, kind
+
+    def _integer(self, kind: int) -> int:
+        return int.from_bytes(self._stream.read(_FIXED_SIZES[kind]), "little", signed=kind in _SIGNED)
 
     def _string(self) -> bytes:
         length = self._length()

@@ -38,7 +38,13 @@ def _options(section: Section, indent: str) -> Iterator[str]:
         yield from _comment(field.description or "", indent)
         # What was set to its default stays set: for a token, null in a file is not the same as no word.
         live = name in section.model_fields_set or value != section.default_of(name)
-        yield f"{indent}{'' if live else '// '}{name}: {json_text(section.model_dump(include={name})[name])},"
+        yield f"{indent}{'' if live else '// '}{name}: {json_text(_set_values(section, name))},"
+
+
+def _set_values(section: Section, name: str) -> Any:
+    """The value of an option; of objects in it what is set."""
+    given = section.model_dump(include={name}, exclude_unset=True)
+    return given[name] if name in given else section.model_dump(include={name})[name]
 
 
 def json_text(value: Any) -> str:

@@ -11,6 +11,7 @@ from pydantic import JsonValue
 from pydantic.fields import FieldInfo
 
 from .arguments import FLAGS, environment_variable
+from .models import SECTIONS, ModelEntry
 from .printing import json_text
 from .root import Config, description
 from .section import Section
@@ -71,6 +72,8 @@ def reference() -> str:
     lines = [_INTRODUCTION, *_flag_table(), _SET.rstrip(), _FILES]
     for name, kind in sections(Config):
         lines += [f"## `{name}`", "", description(kind), "", *_option_table(kind), ""]
+    lines += ["## `models`", "", _text(Config, "models"), "", description(ModelEntry), ""]
+    lines += [*_option_table(ModelEntry), _row(f"`{'`, `'.join(SECTIONS)}`", "objects", "", "as above"), ""]
     return "\n".join(lines).rstrip() + "\n"
 
 
@@ -80,6 +83,10 @@ def sections(model: type[Section], prefix: str = "") -> Iterator[tuple[str, type
         if (kind := _section(field)) is not None:
             yield f"{prefix}{name}", kind
             yield from sections(kind, f"{prefix}{name}.")
+
+
+def _text(kind: type[Section], name: str) -> str:
+    return " ".join((kind.model_fields[name].description or "").split())
 
 
 def _flag_table() -> Iterator[str]:
@@ -99,7 +106,7 @@ def _option_table(kind: type[Section]) -> Iterator[str]:
     for name, field in kind.model_fields.items():
         if _section(field) is not None:
             continue
-        default = f"`{json_text(kind.default_of(name))}`"
+        default = "" if field.is_required() else f"`{json_text(kind.default_of(name))}`"
         yield _row(
             f"`{name}`", _type_text(field.annotation) + _range_text(field), default, field.description or ""
         )

@@ -5,6 +5,7 @@ from pydantic import Field
 from .llamacpp import LlamaCppConfig
 from .llguidance import LlguidanceConfig
 from .metrics import MetricsConfig
+from .models import ModelEntry
 from .py import PyConfig
 from .runtime import RuntimeConfig
 from .section import Section
@@ -33,3 +34,8 @@ class Config(Section):
     py: PyConfig = Field(default_factory=PyConfig)
     metrics: MetricsConfig = Field(default_factory=MetricsConfig)
     server: ServerConfig = Field(default_factory=ServerConfig)
+    models: list[ModelEntry] = Field(
+        default_factory=list,
+        description="Several models in one process, each an object with `name`, `engine` and sections of\n"
+        "its own: see docs/models.md. Empty: the one that ENGINE names.",
+    )

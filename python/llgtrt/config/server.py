@@ -130,6 +130,11 @@ class ServerConfig(Section):
     keep_alive_s: float = Field(
         default=75.0, ge=0, description="Keep an idle connection open for this long, in seconds."
     )
+    check_memory: bool = Field(
+        default=True,
+        description="Of several models: load none whose file and KV cache are larger than the memory that\n"
+        "is available.",
+    )
     log_requests: bool = Field(
         default=True,
         description="Log one line at the end of each request, but not of probes. Prompts, answers and keys\n"

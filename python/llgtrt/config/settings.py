@@ -60,8 +60,12 @@ class Settings(Section):
         return self.model_path.stem if self.model_path.is_file() else self.model_path.resolve().name
 
 
-def load_settings(arguments: Arguments) -> Settings:
+def load_settings(arguments: Arguments, own: dict[str, Any] | None = None) -> Settings:
     """Finds the model, and reads and merges everything that configures it.
+
+    Args:
+        arguments: what the command line and the environment say.
+        own: of one of several models, the options that it has of its own; see :func:`load_config`.
 
     Raises:
         ConfigError: something is missing or wrong; one line that says what and where.
@@ -76,14 +80,16 @@ def load_settings(arguments: Arguments) -> Settings:
         if unused:
             logger.warning("not used of %s: %s", truss.folder / "config.yaml", ", ".join(unused))
         validate(Config, options, f"{truss.folder / 'config.yaml'}: trt_llm sets")
-    config, files = load_config(arguments, base=options)
+    config, files = load_config(arguments, base=options, own=own)
+    if config.models:
+        raise ConfigError("the configuration has `models`: this needs a single model")
     if location.backend == "llamacpp":
         _warn_of_tokenizer_options(config)
     template, source = chat_template(arguments, config)
     if template is None:
         template, source = tokenizer_template(arguments)
     return Settings(
-        config=_with_key_file(config),
+        config=with_key_file(config),
         backend=location.backend,
         model_path=location.model_path,
         model_folder=location.folder,
@@ -95,11 +101,12 @@ def load_settings(arguments: Arguments) -> Settings:
         truss=truss,
         # A Truss changes the working folder.
         lora_root=None if arguments.lora_root is None else arguments.lora_root.absolute(),
-        log_level=_log_level(arguments, config.server.log_level),
+        log_level=log_level(arguments, config.server.log_level),
     )
 
 
-def _log_level(arguments: Arguments, configured: str) -> str:
+def log_level(arguments: Arguments, configured: str) -> str:
+    """What goes to standard error: the configured levels, with what -d or -q say."""
     base = "debug" if arguments.debug else "warning" if arguments.quiet else None
     levels = Levels.parse(configured)
     return str(levels if base is None else replace(levels, base=base))
@@ -129,13 +136,19 @@ def truss_base(arguments: Arguments) -> dict[str, Any]:
 
 
 def load_config(
-    arguments: Arguments, *, with_tokenizer: bool = True, base: dict[str, Any] | None = None
+    arguments: Arguments,
+    *,
+    with_tokenizer: bool = True,
+    base: dict[str, Any] | None = None,
+    own: dict[str, Any] | None = None,
 ) -> tuple[Config, tuple[Path, ...]]:
     """The merged configuration and the files it came from.
 
     Args:
         arguments: what the command line and the environment say.
         base: checked options that everything else wins over.
+        own: checked options of one of several models, which win over the files; the option ``models`` is
+            none of it.
         with_tokenizer: take the defaults of the ``tokenizer`` section from tokenizer_config.json. The chat
             template is not a part of them: its sources have an order of their own (:func:`chat_template`).
 
@@ -157,6 +170,8 @@ def load_config(
                 "name it with -C, or its folder as ENGINE"
             )
         merged = merge(merged, content)
+    if own is not None:
+        merged = {**merge(merged, own), "models": []}
     merged = merge(merged, _overrides(arguments))
     # Each file was checked by itself, so what is left to find is a bad flag.
     return validate(Config, merged, "command line"), files
@@ -224,7 +239,7 @@ def _raw(value: Any) -> Any:
     return value
 
 
-def _with_key_file(config: Config) -> Config:
+def with_key_file(config: Config) -> Config:
     """The configuration with the keys of ``server.api_key_file`` among the others.
 
     Raises:

@@ -11,7 +11,7 @@ from typing import Any
 from pydantic import Field
 
 from .arguments import Arguments
-from .engine import Backend, demo_model, is_trtllm_engine
+from .engine import Backend, demo_model, holds_model
 from .errors import ConfigError
 from .files import read_text
 from .section import Section
@@ -96,7 +96,7 @@ def find_engine(arguments: Arguments) -> Arguments:
     if wanted is not None:
         places.insert(0, truss.folder / wanted)
     for place in places:
-        if _holds_model(place):
+        if holds_model(place):
             return replace(arguments, engine=place)
     if arguments.backend != "sim" and wanted is not None:
         if demo_model() is None:
@@ -109,12 +109,6 @@ def find_engine(arguments: Arguments) -> Arguments:
             wanted,
         )
     return arguments
-
-
-def _holds_model(place: Path) -> bool:
-    if place.is_file():
-        return place.suffix.lower() == ".gguf"
-    return is_trtllm_engine(place) or (place.is_dir() and any(place.glob("*.gguf")))
 
 
 def _checkpoint(config: dict[str, Any]) -> str | None:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import json
 import logging
+import time
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
@@ -68,6 +69,8 @@ class AsyncEngine:
         self.model_info = ModelInfo.parse(native.model_info)
         self._event_fd = native.event_fd
         self._unreadable = False
+        self.last_submit_ms = 0
+        """When the last request was submitted, in milliseconds since the epoch; 0: none was."""
         self._loop.add_reader(self._event_fd, self._drain)
 
     @classmethod
@@ -99,6 +102,7 @@ class AsyncEngine:
             permit: its reserved place.
             adapter: the LoRA adapter that it uses, for :meth:`adapters_in_use`.
         """
+        self.last_submit_ms = time.time_ns() // 1_000_000
         stream = Stream(self._native.submit(request, permit), self._loop, self._forget)
         self._streams[stream.id] = stream
         if adapter is not None:

@@ -10,6 +10,7 @@ from llgtrt.serving.offload import in_proportion, started_threads
 from llgtrt.serving.prompt import ChatPrompts
 from llgtrt.serving.protocol import ChatRequest, CompletionRequest, ValidateRequest, parse_request
 from llgtrt.serving.protocol.triton import TritonRequest
+from llgtrt.serving.registry import Models, ModelServices
 from llgtrt.serving.sampling import TokenLimits
 from llgtrt.serving.tokens import TokenWork
 from llgtrt.serving.triton import TritonService
@@ -25,6 +26,8 @@ __all__ = [
     "Failure",
     "Generation",
     "ModelNotFoundError",
+    "ModelServices",
+    "Models",
     "NotFoundError",
     "RequestError",
     "ServedModel",

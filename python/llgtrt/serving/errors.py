@@ -69,12 +69,18 @@ class NotFoundError(RequestError):
     """A request names something that is not here, or not any more."""
 
 
-class ModelNotFoundError(RequestError):
-    """No model of that name is served here."""
+MOST_NAMED = 20
+"""Models that an error names."""
 
-    def __init__(self, name: str, served: str) -> None:
+
+class ModelNotFoundError(RequestError):
+    """No model of that name is served here; ``served`` are those that are."""
+
+    def __init__(self, name: str, *served: str) -> None:
+        shown = ", ".join(map(quote, served[:MOST_NAMED])) or "none"
+        more = f" and {len(served) - MOST_NAMED} more" if len(served) > MOST_NAMED else ""
         super().__init__(
-            f"The model {quote(name)} does not exist; this server has {quote(served)}.",
+            f"The model {quote(name)} does not exist; this server has {shown}{more}.",
             "model",
             "model_not_found",
         )

@@ -49,6 +49,15 @@ class ServedModel:
                     f"server.model_aliases: {alias}: no model or adapter is called {quote(meant)} here"
                 )
 
+    @property
+    def names(self) -> frozenset[str]:
+        """Everything that a request may call the model or an adapter of it."""
+        return frozenset((self.name, *self.other_names, *self.adapters, *self.aliases))
+
+    def has(self, name: str) -> bool:
+        """Whether a request of that name is for this model or an adapter of it."""
+        return name in self.names
+
     def resolve(self, name: str | None) -> str:
         """The name to answer with: the model's first, or an adapter's. No name is the model.
 

@@ -48,6 +48,7 @@ class Engine:
 
     def __init__(self, services: Services, loop: asyncio.AbstractEventLoop) -> None:
         self._services = services
+        self._one = services.models.find(None)
         self._loop = loop
 
     async def chat_completions(self, model_input: Any, request: Any = None) -> ChatCompletion | EngineStream:
@@ -65,13 +66,13 @@ class Engine:
             HTTPException: the engine refuses it, or its client left.
         """
         return await self._answer(
-            ChatRequest, self._services.chat.start, ChatCompletion, model_input, client_of(request)
+            ChatRequest, self._one.chat.start, ChatCompletion, model_input, client_of(request)
         )
 
     async def completions(self, model_input: Any, request: Any = None) -> Completion | EngineStream:
         """Continues a text: the body of ``/v1/completions``; the rest as :meth:`chat_completions`."""
         return await self._answer(
-            CompletionRequest, self._services.completions.start, Completion, model_input, client_of(request)
+            CompletionRequest, self._one.completions.start, Completion, model_input, client_of(request)
         )
 
     async def messages(self, model_input: Any, request: Any = None) -> EngineObject | EngineStream:

@@ -49,7 +49,7 @@ class ModelService:
             ModelNotReadyError: the server is draining, or the engine has failed.
             TooManyRequestsError: too many are in.
         """
-        if self.services.engine.health()[0] != "ready":
+        if self.services.models.health()[0] != "ready":
             raise ModelNotReadyError(name)
         if self.requests >= self._most:
             raise TooManyRequestsError(f"More than {self._most} requests are waiting for the model.")
@@ -66,7 +66,7 @@ class ModelService:
             ModelNotReadyError: it is not.
         """
         if self.model.definition.is_healthy is None:
-            healthy = self.services.engine.health()[0] == "ready"
+            healthy = self.services.models.health()[0] == "ready"
         else:
             asking = asyncio.wrap_future(self.model.loop.submit(self.model.is_healthy()))
             # Its own limit is of no use where the model blocks its loop.
@@ -85,7 +85,7 @@ def model_router(service: ModelService) -> APIRouter:
         return JSONResponse(True)
 
     async def loaded(request: Request) -> Response:
-        if service.services.engine.health()[0] != "ready":
+        if service.services.models.health()[0] != "ready":
             return error_response(ModelNotReadyError(request.path_params["name"]))
         return JSONResponse({})
 
@@ -143,7 +143,7 @@ class ModelResponse(Response):
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         """Answers."""
         service = self._service
-        name = scope["path_params"].get("name") or service.services.model.name
+        name = scope["path_params"].get("name") or service.services.models.find(None).model.name
         try:
             service.enter(name)
         except (ModelNotReadyError, TooManyRequestsError) as error:

@@ -15,7 +15,7 @@ from fastapi.routing import APIRoute
 from jsonschema import Draft202012Validator
 from starlette.routing import Route
 
-from llgtrt.api import grammar, health, openai, triton, triton_model
+from llgtrt.api import grammar, health, openai, triton, triton_model, triton_repository
 from llgtrt.api.apis import router_of
 from llgtrt.api.auth import OPEN_PATHS
 from llgtrt.api.error_forms import ERROR_FORMS, form_of_path
@@ -59,7 +59,15 @@ def assert_error(response: httpx.Response, status: int, code: str | None = None)
 async def test_p24_every_route_needs_the_key_but_the_two_probes(make_app: AppFactory) -> None:
     app = make_app(api_key=KEY)
     # Newer versions of FastAPI keep included routers apart, so the routers are asked as well.
-    routers = (app, openai.router, grammar.router, health.router, triton.router, triton_model.router)
+    routers = (
+        app,
+        openai.router,
+        grammar.router,
+        health.router,
+        triton.router,
+        triton_model.router,
+        triton_repository.router,
+    )
     candidates = [route for router in routers for route in router.routes]
     candidates += [route for api in app.state.services.apis for route in router_of(api).routes]
     routes = [route for route in candidates if isinstance(route, APIRoute | Route)]
@@ -180,7 +188,7 @@ async def test_an_unhandled_exception_is_a_500(
     def fail(*_: object) -> None:
         raise ZeroDivisionError("a secret")
 
-    monkeypatch.setattr(type(app.state.services.model), "object", fail)
+    monkeypatch.setattr(type(app.state.services.models.find(None).model), "object", fail)
     async with client(app) as http:
         response = await http.get("/v1/models")
         assert_error(response, 500, "internal_error")

@@ -291,7 +291,9 @@ async def test_p21_the_place_is_reserved_before_templating(
 ) -> None:
     app = make_app()
     monkeypatch.setattr(
-        app.state.services.chat._prompts._template, "render", lambda *_, **__: pytest.fail("rendered in vain")
+        app.state.services.models.find(None).chat._prompts._template,
+        "render",
+        lambda *_, **__: pytest.fail("rendered in vain"),
     )
     native.places = 0
     async with AsgiCall(app, ROUTE, CHAT) as call:

@@ -30,7 +30,7 @@ class Running:
         self.listener.bind(("127.0.0.1", 0))
         self.port = self.listener.getsockname()[1]
         config = Config.model_validate({"server": server}).server
-        engine = app.state.services.engine if hasattr(app, "state") else fake_engine(native)
+        engine = app.state.services.models if hasattr(app, "state") else fake_engine(native)
         self.signals = SimpleNamespace(stop=asyncio.Event(), can_drain=False)
         http = HttpServer(app, config, [self.listener])
         self.task = asyncio.ensure_future(http.run(engine, self.signals))  # type: ignore[arg-type]
@@ -252,7 +252,7 @@ async def test_a_port_in_use_is_a_configuration_error(make_app: AppFactory, nati
         first.listen()
         http = HttpServer(app, Config().server, [second])
         with pytest.raises(ConfigError):
-            await http.run(app.state.services.engine, SimpleNamespace(stop=asyncio.Event()))  # type: ignore[arg-type]
+            await http.run(app.state.services.models, SimpleNamespace(stop=asyncio.Event()))  # type: ignore[arg-type]
 
 
 async def test_a_stalled_engine_ends_the_server_if_it_may(

@@ -8,7 +8,7 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 
 from llgtrt.config import Config, print_config
-from llgtrt.config.files import PATH_OPTIONS, option_paths, read_config_file
+from llgtrt.config.files import PATH_OPTIONS, PATHS_OF_MODEL, option_paths, read_config_file
 
 from .strategies import raw_section
 
@@ -21,7 +21,8 @@ def test_a_printed_configuration_given_back_changes_nothing(raw: dict[str, Any],
     file.write_text(print_config(config), encoding="utf-8")
     again = Config.model_validate(read_config_file(file))
     # Relative paths count from the file, so they come back absolute.
-    paths = {section: set(options) for section, options in PATH_OPTIONS.items()}
+    paths: dict[str, Any] = {section: set(options) for section, options in PATH_OPTIONS.items()}
+    paths["models"] = {"__all__": {**paths, **dict.fromkeys(PATHS_OF_MODEL, True)}}
     assert again.model_dump(exclude=paths) == config.model_dump(exclude=paths)
     assert again.tokenizer.model_fields_set == config.tokenizer.model_fields_set
 

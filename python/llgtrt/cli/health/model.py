@@ -7,9 +7,9 @@ from pathlib import Path
 
 from llgtrt.config import ConfigError, Settings
 from llgtrt.config.gguf import read_text_value
+from llgtrt.config.memory import model_parts
 
 from .finding import Finding
-from .system import model_parts
 
 
 def check_model(settings: Settings) -> list[Finding]:

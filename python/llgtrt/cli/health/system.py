@@ -8,6 +8,7 @@ import socket
 from pathlib import Path
 
 from llgtrt.config import Settings
+from llgtrt.config.memory import available_memory, model_parts
 
 from .finding import Finding, gigabytes
 
@@ -19,19 +20,6 @@ LEAST_SHARED_MEMORY = 2**30
 def check_system(settings: Settings, processes: int) -> list[Finding]:
     """Port and memory, for a model that is run by a number of processes."""
     return [_port(settings), *_memory(settings), _shared_memory(processes)]
-
-
-def available_memory() -> int | None:
-    """Bytes that can be used without swapping; ``None`` where nobody says."""
-    try:
-        lines = Path("/proc/meminfo").read_text(encoding="ascii").splitlines()
-    except OSError:
-        return None
-    for line in lines:
-        name, _, rest = line.partition(":")
-        if name == "MemAvailable":
-            return int(rest.split()[0]) * 1024
-    return None
 
 
 def _port(settings: Settings) -> Finding:
@@ -70,12 +58,6 @@ def _memory(settings: Settings) -> list[Finding]:
     if needed * 1.2 > free:
         return [Finding("memory", "warning", found, "the KV cache comes on top: lower runtime.max_seq_len")]
     return [Finding("memory", "ok", found)]
-
-
-def model_parts(first: Path) -> list[Path]:
-    """All files of a model that may be split."""
-    stem, mark, rest = first.name.rpartition("-00001-of-")
-    return sorted(first.parent.glob(f"{stem}-*-of-{rest}")) if mark else [first]
 
 
 def _shared_memory(processes: int) -> Finding:

@@ -20,6 +20,9 @@ WRAPPER_MEMBERS = frozenset({"name", "description", "schema", "strict", "residua
 class ValidateRequest(ClosedModel):
     """A grammar under exactly one name, and instances to try on it."""
 
+    model: str | None = Field(
+        default=None, description="Name of the model whose tokens count; the served one if left out."
+    )
     json_schema: dict[str, Any] | bool | None = Field(
         default=None, description="A JSON schema, or OpenAI's object around one: name, schema, strict."
     )

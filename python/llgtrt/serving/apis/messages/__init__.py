@@ -10,26 +10,28 @@ from llgtrt.serving.apis.api import Api, GenerationRoute, ObjectRoute, explained
 from llgtrt.serving.apis.messages.encode import MessagesEncoder, error_object
 from llgtrt.serving.apis.messages.request import CountTokensRequest, MessagesRequest
 from llgtrt.serving.apis.messages.translate import translate
-from llgtrt.serving.chat import ChatService
 from llgtrt.serving.errors import RequestError
 from llgtrt.serving.generation import Generation
 from llgtrt.serving.offload import in_proportion
+from llgtrt.serving.registry import Models
 from llgtrt.serving.sampling import new_response_id
 
 PATH = "/v1/messages"
 
 
-def messages_api(chat: ChatService) -> Api:
-    """The API over the chat of one model."""
+def messages_api(models: Models) -> Api:
+    """The API over the chat of each model."""
 
     async def start(request: MessagesRequest) -> Generation:
         if request.max_tokens is None:
             raise RequestError("max_tokens: this field is required.", "max_tokens")
+        chat = models.find(request.model).chat
         asked, places = await in_proportion(request.body_bytes, translate, request, chat.can_think)
         response_id = new_response_id("msg").replace("-", "_")
         return await explained(places, chat.start(asked, MessagesEncoder, response_id=response_id))
 
     async def count(request: CountTokensRequest) -> bytes:
+        chat = models.find(request.model).chat
         asked, places = await in_proportion(request.body_bytes, translate, request, chat.can_think)
         try:
             tokens = await chat.prompt_tokens(asked)

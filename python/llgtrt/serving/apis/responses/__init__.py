@@ -6,7 +6,7 @@ from llgtrt.serving.apis.api import Api, GenerationRoute, ObjectRoute
 from llgtrt.serving.apis.responses.request import InputTokensRequest, ResponsesRequest
 from llgtrt.serving.apis.responses.service import ResponsesService
 from llgtrt.serving.apis.responses.store import ResponseStore
-from llgtrt.serving.chat import ChatService
+from llgtrt.serving.registry import Models
 
 __all__ = ["ResponseStore", "responses_api"]
 
@@ -14,9 +14,9 @@ PATH = "/v1/responses"
 ONE = PATH + "/{response_id}"
 
 
-def responses_api(chat: ChatService, store: ResponseStore, timeout_s: float | None) -> Api:
-    """The API over the chat of one model; ``timeout_s`` is of responses in the background."""
-    service = ResponsesService(chat, store, timeout_s)
+def responses_api(models: Models, store: ResponseStore, timeout_s: float | None) -> Api:
+    """The API over the chat of each model; ``timeout_s`` is of responses in the background."""
+    service = ResponsesService(models, store, timeout_s)
     return Api(
         name="responses",
         routes=(

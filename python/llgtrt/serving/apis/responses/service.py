@@ -22,6 +22,7 @@ from llgtrt.serving.generation import Generation
 from llgtrt.serving.offload import in_proportion
 from llgtrt.serving.output import AnswerHead
 from llgtrt.serving.protocol.constraint import json_text
+from llgtrt.serving.registry import Models
 from llgtrt.serving.tokens import TOO_LONG
 
 MOST_LISTED = 100
@@ -30,16 +31,16 @@ FAILED = {"code": "server_error", "message": "The response could not be generate
 
 
 class ResponsesService:
-    """Responses of one model.
+    """Responses of the models. What one has stored another may go on with.
 
     Args:
-        chat: answers conversations.
+        models: answer conversations.
         store: keeps responses.
         timeout_s: the longest response in the background, in seconds.
     """
 
-    def __init__(self, chat: ChatService, store: ResponseStore, timeout_s: float | None) -> None:
-        self._chat = chat
+    def __init__(self, models: Models, store: ResponseStore, timeout_s: float | None) -> None:
+        self._models = models
         self._store = store
         self._timeout_s = timeout_s
         self._running: dict[str, tuple[Generation, asyncio.Task[None]]] = {}
@@ -52,13 +53,14 @@ class ResponsesService:
             RequestError, LlgtrtError: as ``ChatService.start``.
             NotFoundError: a response or an item that it names is not stored.
         """
+        chat = self._models.find(request.model).chat
         size = self._size(request)
         asked = await in_proportion(size, translate, request, self._store)
         if request.background and not asked.keeps:
             raise RequestError("background: this server stores no responses.", "background")
         asked.chat._body_bytes = size
         if request.truncation == "auto":
-            await self._shorten(asked)
+            await self._shorten(asked, chat)
         name = new_id("resp")
         encoder: ResponsesEncoder | None = None
 
@@ -70,7 +72,7 @@ class ResponsesService:
             encoder = ResponsesEncoder(head, echo=asked.echo, keep=keep)
             return encoder
 
-        generation = await explained(asked.places, self._chat.start(asked.chat, encode, response_id=name))
+        generation = await explained(asked.places, chat.start(asked.chat, encode, response_id=name))
         assert encoder is not None
         if not request.background:
             return generation
@@ -88,11 +90,12 @@ class ResponsesService:
         Raises:
             RequestError, LlgtrtError: as ``ChatService.prompt_tokens``.
         """
+        chat = self._models.find(request.model).chat
         size = self._size(request)
         asked = await in_proportion(size, translate, request, self._store)
         asked.chat._body_bytes = size
         try:
-            tokens = await self._chat.prompt_tokens(asked.chat)
+            tokens = await chat.prompt_tokens(asked.chat)
         except RequestError as error:
             raise asked.places.explain(error) from error
         return to_json({"object": "response.input_tokens", "input_tokens": len(tokens)})
@@ -212,19 +215,19 @@ class ResponsesService:
             response = await in_proportion(len(entry.response), _changed, entry.response, changes)
             self._store.replace(name, StoredResponse(response, entry.items))
 
-    async def _shorten(self, asked: Translated) -> None:
+    async def _shorten(self, asked: Translated, chat: ChatService) -> None:
         """Leaves out the oldest turns until the prompt fits with the answer that is asked for."""
         messages = asked.chat.messages
         head = 1 if messages[0]["role"] in ("system", "developer") else 0
         starts = [index for index in range(head, len(messages)) if messages[index]["role"] == "user"]
-        room = self._chat.context_tokens - max(asked.chat.max_completion_tokens or 1, 1)
+        room = chat.context_tokens - max(asked.chat.max_completion_tokens or 1, 1)
         asked_size = asked.chat.body_bytes
 
         async def fits(start: int) -> bool:
             shorter = asked.chat.model_copy(update={"messages": [*messages[:head], *messages[start:]]})
             shorter._body_bytes = asked_size
             try:
-                return len(await self._chat.prompt_tokens(shorter)) <= room
+                return len(await chat.prompt_tokens(shorter)) <= room
             except RequestError as error:
                 if error.code != TOO_LONG:
                     raise

@@ -1,0 +1,183 @@
+"""One loaded model: its engine, the operator's code around it, and the end of both."""
+
+from __future__ import annotations
+
+import asyncio
+import dataclasses
+import logging
+import os
+import resource
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from llgtrt.api import HttpMetrics
+from llgtrt.app.services import Threads, model_services
+from llgtrt.chat import load_chat_template
+from llgtrt.config import MetricNames, PyConfig, Settings, native_config
+from llgtrt.engine import AsyncEngine, __version__
+from llgtrt.hooks import (
+    HookRunner,
+    InputProcessor,
+    ProcessorPool,
+    load_hook,
+    load_processor_class,
+    start_hook,
+    start_processor,
+)
+from llgtrt.serving import ModelServices
+
+logger = logging.getLogger("llgtrt")
+
+ENGINE_STOP_S = 4.0
+"""An engine that failed and does not stop must not keep the process: it has to be gone within 10 s."""
+CODE_STOP_S = 2.0
+"""How long a call of the operator's Python that nobody waits for any more may keep the process."""
+
+
+@dataclass(frozen=True, slots=True)
+class Shared:
+    """What all models of a process have in common.
+
+    Attributes:
+        hook: the hook of the configuration that all share, which every model has that names no other.
+    """
+
+    py: PyConfig
+    compat: Sequence[MetricNames]
+    metrics: HttpMetrics
+    threads: Threads
+    hook: HookRunner | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class ModelCode:
+    """The operator's classes, run before the model is loaded: what is wrong with them shows at once."""
+
+    processor: type[InputProcessor] | None
+    hook: type[Any] | None
+
+    @classmethod
+    async def load(cls, settings: Settings, shared: PyConfig) -> ModelCode:
+        """Runs the files that the settings name, but not that of the hook that all models share.
+
+        Raises:
+            ConfigError: one cannot be run, or holds no such class.
+        """
+        file, section = settings.input_processor, settings.config.py
+        hook = None if same_hook(section, shared) else section.hooks
+        return cls(
+            None if file is None else await asyncio.to_thread(load_processor_class, file),
+            None if hook is None else await asyncio.to_thread(load_hook, hook),
+        )
+
+
+@dataclass(slots=True)
+class LoadedModel:
+    """A model that serves, with what has to be ended after it.
+
+    Attributes:
+        hook: its own; ``None`` where it has none or shares one.
+    """
+
+    services: ModelServices
+    processor: ProcessorPool | None
+    hook: HookRunner | None
+
+    async def stop_code(self) -> str | None:
+        """Ends the operator's code; what of it does not return, if anything."""
+        return await stop_code(self.hook, self.processor)
+
+
+async def load_model(settings: Settings, code: ModelCode, shared: Shared) -> LoadedModel:
+    """Loads a model and starts the operator's code.
+
+    Raises:
+        ConfigError, LlgtrtError: the model or the configuration is unusable.
+    """
+    engine = await AsyncEngine.load(native_config(settings))
+    processor = own_hook = None
+    try:
+        template = load_chat_template(settings, dataclasses.asdict(engine.model_info))
+        if code.processor is not None and settings.input_processor is not None:
+            processor = await start_processor(
+                code.processor, settings.input_processor, settings, engine, template
+            )
+        hook = shared.hook
+        if not same_hook(settings.config.py, shared.py):
+            hook = own_hook = await start_model_hook(code.hook, settings.config.py, shared.metrics)
+        services = model_services(
+            settings,
+            engine,
+            template,
+            shared.compat,
+            processor=processor,
+            hook=hook,
+            threads=shared.threads,
+        )
+    except BaseException:
+        await stop_engine(engine)
+        await stop_code(own_hook, processor)
+        raise
+    _say_what_is_served(settings, services)
+    return LoadedModel(services, processor, own_hook)
+
+
+async def start_model_hook(
+    kind: type[Any] | None, section: PyConfig, metrics: HttpMetrics
+) -> HookRunner | None:
+    """The hook of a section, if it names one.
+
+    Raises:
+        ConfigError: its constructor fails.
+    """
+    if kind is None:
+        return None
+    hook = await start_hook(kind, section)
+    hook.count_failure = metrics.hook_failure
+    return hook
+
+
+def same_hook(one: PyConfig, other: PyConfig) -> bool:
+    """Whether two sections mean one hook: a limit or a ledger for all models is one object."""
+    names = [name for name in PyConfig.model_fields if name.startswith("hooks")]
+    return all(getattr(one, name) == getattr(other, name) for name in names)
+
+
+async def stop_engine(engine: AsyncEngine) -> bool:
+    """Ends an engine; false if a thread of it hangs in native code, where nothing can end it."""
+    try:
+        await asyncio.wait_for(engine.shutdown(), ENGINE_STOP_S)
+    except asyncio.TimeoutError:
+        return False
+    return True
+
+
+async def stop_code(hook: HookRunner | None, processor: ProcessorPool | None) -> str | None:
+    """Ends the operator's code; what of it does not return, if anything."""
+    if hook is not None:
+        await hook.finish()
+    if processor is not None and not await asyncio.to_thread(processor.stop, CODE_STOP_S):
+        return "the input processor"
+    if hook is not None and not await asyncio.to_thread(hook.stop, CODE_STOP_S):
+        return "the hook"
+    return None
+
+
+def _say_what_is_served(settings: Settings, services: ModelServices) -> None:
+    info = services.engine.model_info
+    fields: dict[str, object] = {
+        "version": __version__,
+        "model": services.model.name,
+        "engine": info.backend,
+        "context_tokens": info.max_sequence_tokens,
+        "slots": info.max_batch_size,
+        "vocabulary": info.vocab_size,
+        "cores": len(os.sched_getaffinity(0)),
+        "memory_mb": resource.getrusage(resource.RUSAGE_SELF).ru_maxrss // 1024,
+    }
+    if settings.model_path is not None:
+        fields["file"] = str(settings.model_path)
+    if settings.config.server.default_max_tokens is not None:
+        fields["default_max_tokens"] = settings.config.server.default_max_tokens
+    logger.info("loaded", extra={"fields": fields})

@@ -1,0 +1,171 @@
+"""From a loaded engine to the use cases, and from those of all models to what the routes work with."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass
+
+from llgtrt.api import CompatMetrics, HttpMetrics, ModelMetrics, Services
+from llgtrt.api.context import RequestTelemetry
+from llgtrt.api.services import ModelRepository
+from llgtrt.chat import ChatTemplate
+from llgtrt.config import ConfigError, MetricNames, ServerConfig, Settings
+from llgtrt.engine import AsyncEngine
+from llgtrt.hooks import HookRunner, ProcessorPool
+from llgtrt.serving import (
+    AnswerFormats,
+    ChatPrompts,
+    ChatService,
+    CompletionService,
+    Models,
+    ModelServices,
+    ServedModel,
+    TokenLimits,
+    TokenWork,
+    TritonService,
+    ValidateService,
+    started_threads,
+)
+from llgtrt.serving.apis.messages import messages_api
+from llgtrt.serving.apis.responses import ResponseStore, responses_api
+from llgtrt.serving.apis.tokens import tokens_api
+from llgtrt.serving.tokens import STACK_BYTES as TOKEN_STACK
+from llgtrt.serving.tokens import THREAD_NAME as TOKEN_THREAD_NAME
+from llgtrt.serving.tokens import THREADS as TOKEN_THREADS
+from llgtrt.serving.validate import MAX_AT_ONCE as MOST_REPORTS
+from llgtrt.serving.validate import THREAD_NAME as VALIDATE_THREAD_NAME
+
+
+@dataclass(frozen=True, slots=True)
+class Threads:
+    """Threads that all models share."""
+
+    validate: ThreadPoolExecutor
+    tokens: ThreadPoolExecutor
+
+    @classmethod
+    def start(cls) -> Threads:
+        """The threads, which run already.
+
+        Raises:
+            ConfigError: the system does not give as many.
+        """
+        return cls(
+            start_threads(VALIDATE_THREAD_NAME, MOST_REPORTS),
+            start_threads(TOKEN_THREAD_NAME, TOKEN_THREADS, TOKEN_STACK),
+        )
+
+
+def start_threads(name: str, count: int, stack_bytes: int = 0) -> ThreadPoolExecutor:
+    """Threads that run already.
+
+    Raises:
+        ConfigError: the system does not give as many.
+    """
+    try:
+        return started_threads(name, count, stack_bytes)
+    except RuntimeError as error:
+        raise ConfigError(f"cannot start {count} threads: {error} (ulimit -u and -v)") from error
+
+
+def model_services(
+    settings: Settings,
+    engine: AsyncEngine,
+    template: ChatTemplate,
+    compat: Sequence[MetricNames],
+    *,
+    processor: ProcessorPool | None = None,
+    hook: HookRunner | None = None,
+    threads: Threads | None = None,
+) -> ModelServices:
+    """The use cases of a model.
+
+    Args:
+        settings: the model's own.
+        engine, template: the loaded model.
+        compat: under whose names there are metrics beside ours.
+        processor, hook: the operator's code, if there is any.
+        threads: without them the use cases start their own.
+    """
+    server = settings.config.server
+    info = engine.model_info
+    model = ServedModel(
+        settings.served_model_name,
+        info.max_sequence_tokens,
+        info.adapters,
+        any_name=server.any_model_name,
+        other_names=server.model_names[1:],
+        aliases=server.model_aliases,
+    )
+    metrics = ModelMetrics(engine, CompatMetrics(compat, model.name, engine))
+    if processor is not None:
+        metrics.gauge(
+            "llgtrt_input_processor_requests",
+            "Requests that the input processor works on, or that wait for it.",
+            processor.calls,
+        )
+    limits = TokenLimits(
+        max_n=server.max_n,
+        default_max_tokens=server.default_max_tokens,
+        clamp_max_tokens=server.max_tokens_beyond_context == "clamp",
+    )
+    completions = CompletionService(engine, model, limits=limits, receipts=server.receipt, hook=hook)
+    tokens = TokenWork(engine, None if threads is None else threads.tokens)
+    chat = ChatService(
+        engine,
+        model,
+        ChatPrompts(engine, template, processor),
+        formats=AnswerFormats.of_model(engine, template.source, settings.config.tools.parser),
+        limits=limits,
+        receipts=server.receipt,
+        tokens=tokens,
+        hook=hook,
+    )
+    return ModelServices(
+        engine=engine,
+        model=model,
+        chat=chat,
+        completions=completions,
+        triton=TritonService(engine, model, completions, server.max_n),
+        validate=ValidateService(engine, None if threads is None else threads.validate),
+        tokens=tokens,
+        metrics=metrics.text,
+    )
+
+
+def server_services(
+    server: ServerConfig,
+    models: Models,
+    metrics: HttpMetrics,
+    *,
+    telemetry: RequestTelemetry | None = None,
+    repository: ModelRepository | None = None,
+) -> Services:
+    """What the routes work with."""
+    store = ResponseStore(server.stored_responses, server.stored_response_bytes)
+    metrics.gauge("llgtrt_stored_responses", "Responses kept for later requests.", lambda: store.count)
+    metrics.gauge("llgtrt_stored_response_bytes", "What they take, in bytes.", lambda: store.size)
+    return Services(
+        models=models,
+        apis=(
+            responses_api(models, store, server.request_timeout_s),
+            messages_api(models),
+            tokens_api(models),
+        ),
+        server=server,
+        metrics=metrics,
+        telemetry=telemetry,
+        repository=repository,
+    )
+
+
+def build_services(
+    settings: Settings,
+    engine: AsyncEngine,
+    template: ChatTemplate,
+    telemetry: RequestTelemetry | None = None,
+) -> Services:
+    """What the routes work with, for one model that is loaded."""
+    one = model_services(settings, engine, template, settings.config.metrics.compat)
+    return server_services(settings.config.server, Models([one]), HttpMetrics(), telemetry=telemetry)
