@@ -31,7 +31,7 @@ PEERS := target/peers
 PEERS_DONE := $(PEERS)/venv/.done
 NODE_CLIENTS_DONE := $(CLIENTS)/node/node_modules/.done
 
-.PHONY: help setup demo test hostile soak clients lint format bench bench-peers truth truth-fuzz lock wheel clean
+.PHONY: help setup demo test hostile soak clients limits lint format bench bench-peers truth truth-fuzz lock wheel clean
 
 help: ## List the commands
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-10s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
@@ -65,6 +65,9 @@ clients: setup $(CLIENTS_DONE) $(NODE_CLIENTS_DONE) ## Judge the server with sto
 MINUTES ?= 30
 soak: setup ## Mixed load for MINUTES=30: what the server holds must not grow
 	LLGTRT_HOSTILE=full LLGTRT_SOAK_MINUTES=$(MINUTES) $(BIN)/python -m pytest tests/hostile/test_soak.py
+
+limits: setup ## Answers at every limit of tokens from the shortest up, 3 500 of each engine (some ten minutes)
+	LLGTRT_LIMITS=full $(BIN)/python -m pytest -rP -k from_the_shortest_up tests/api/test_limit.py tests/e2e/test_limit.py
 
 lint: setup ## Check formatting, lints, types and the native module's stub
 	@scripts/lint.sh

@@ -10,6 +10,9 @@ import openai
 import pytest
 from openai import OpenAI
 
+from support import limits
+from support.server import ServerProcess
+
 QUESTION: list[Any] = [{"role": "user", "content": "Describe an imaginary town in great detail, as JSON."}]
 
 TOWN: dict[str, Any] = {
@@ -64,6 +67,14 @@ def test_answers_are_complete_at_every_limit(client: OpenAI, name: str) -> None:
     assert set(reasons) <= {"stop", "length"}
     if name == "town":
         assert "length" in reasons
+
+
+@pytest.mark.timeout(7200)
+def test_every_answer_is_whole_from_the_shortest_up(server: ServerProcess) -> None:
+    tally = limits.run(server, every=1 if limits.FULL else 61)
+    print(f"demo model, {tally}")
+    assert tally.pairs > (3000 if limits.FULL else 50)
+    tally.check()
 
 
 def test_a_stream_shows_nothing_that_is_taken_back(client: OpenAI) -> None:
