@@ -6,6 +6,7 @@ import asyncio
 import json
 import statistics
 from collections.abc import AsyncIterator
+from typing import Any
 
 import pytest
 from aiohttp import web
@@ -100,7 +101,7 @@ def quantile(values: list[float], share: float) -> float:
 
 
 async def test_known_delays_come_out_as_they_are(scripted: str) -> None:
-    bodies = [{"messages": []} for _ in SCRIPTS]
+    bodies: list[dict[str, Any]] = [{"messages": []} for _ in SCRIPTS]
     exchanges = await run(scripted, bodies, concurrency=1, timeout_s=60)
     answers = [read_answer(one) for one in exchanges]
     result = figures([Ask("a")] * len(answers), answers, [Slo("ttft", 650), Slo("tpot", 1000)])
