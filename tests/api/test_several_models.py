@@ -416,6 +416,26 @@ def test_one_hook_watches_all_models(start_several: StartSeveral, tmp_path: Path
     assert answers == [200, 200, 429, 429, 200]
 
 
+def test_bench_measures_one_of_several(start_several: StartSeveral) -> None:
+    models = [says("waits", "I wait.", load=False), says("my model?", "word " * 40)]
+    with start_several(models=models) as server:
+        for arguments in (("--api", "triton-generate"), ("--api", "chat")):
+            command = [
+                "bench",
+                server.base_url,
+                "-q",
+                "--json",
+                "-",
+                "--token-norm-dist",
+                "5,0,3,0",
+                "-n",
+                "2",
+            ]
+            run = run_llgtrt(*command, *arguments)
+            assert run.returncode == 0, run.stderr
+            assert (json.loads(run.stdout)["model"], json.loads(run.stdout)["completed"]) == ("my model?", 2)
+
+
 # --- a folder of models -----------------------------------------------------------------------
 
 

@@ -214,7 +214,8 @@ class _Reader:
         else:
             for choice in value.get("choices") or ():
                 delta = choice.get("delta") or {}
-                self._add(delta.get("content") or choice.get("text") or delta.get("reasoning_content"), at)
+                thoughts = delta.get("reasoning_content") or delta.get("reasoning")
+                self._add(delta.get("content") or choice.get("text") or thoughts, at)
                 self.finish_reason = choice.get("finish_reason") or self.finish_reason
             usage = value.get("usage")
             if usage:
@@ -232,7 +233,8 @@ def _events(pieces: Sequence[tuple[float, bytes]]) -> list[tuple[bytes, float]]:
     events = []
     pending = b""
     for at, piece in pieces:
-        pending += piece.replace(b"\r\n", b"\n")
+        # As a whole: a piece may end between the two characters.
+        pending = (pending + piece).replace(b"\r\n", b"\n")
         *complete, pending = pending.split(b"\n\n")
         events += [(event, at) for event in complete]
     if pending.strip():

@@ -6,6 +6,7 @@ import asyncio
 import importlib.util
 import json
 import urllib.error
+import urllib.parse
 import urllib.request
 from dataclasses import replace
 from pathlib import Path
@@ -222,7 +223,7 @@ def _measure(
     base = url.rstrip("/").removesuffix("/v1")
     headers = {"authorization": f"Bearer {api_key}"} if api_key else {}
     name = model or _first_model(base, api, headers)
-    target = base + PATHS[api].format(model=name)
+    target = base + PATHS[api].format(model=urllib.parse.quote(name))
     bodies = [body_of(ask, api, name, extra) for ask in asks]
     if concurrency is None and request_rate is None:
         concurrency = DEFAULT_CONCURRENCY
@@ -312,7 +313,9 @@ def _object(text: str | None) -> dict[str, Any]:
 def _first_model(base: str, api: str, headers: dict[str, str]) -> str:
     """The name of the first model that the server lists."""
     if api == "triton-generate":
-        request = urllib.request.Request(f"{base}/v2/repository/index", b"{}", headers, method="POST")
+        request = urllib.request.Request(
+            f"{base}/v2/repository/index", b'{"ready": true}', headers, method="POST"
+        )
     else:
         request = urllib.request.Request(f"{base}/v1/models", None, headers)
     try:

@@ -100,6 +100,9 @@ def _entry_point(name: str) -> Any:
             f"py.hooks: no entry point {name!r} in the group {ENTRY_POINTS} ({offered}); "
             "write module:Class or file.py:Class for others"
         )
+    if len({one.value for one in found}) > 1:
+        values = ", ".join(sorted(one.value for one in found))
+        raise ConfigError(f"py.hooks: several packages call a hook {name!r}: {values}; write one of them")
     try:
         return found[0].load()
     except (Exception, SystemExit) as error:

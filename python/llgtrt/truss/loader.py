@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ast
+import asyncio
 import importlib.util
 import inspect
 import json
@@ -11,7 +12,7 @@ import os
 import sys
 import threading
 import traceback
-from collections.abc import Callable
+from collections.abc import Callable, Coroutine
 from pathlib import Path
 from typing import Any
 
@@ -73,8 +74,19 @@ def load_model_class(truss: Truss) -> type[Any]:
     return kind
 
 
-def make_model(kind: type[Any], truss: Truss, engine: object) -> tuple[object, Definition]:
+def make_model(
+    kind: type[Any],
+    truss: Truss,
+    engine: object,
+    finish: Callable[[Coroutine[Any, Any, Any]], object] = asyncio.run,
+) -> tuple[object, Definition]:
     """The model, checked and told its environment.
+
+    Args:
+        kind: its class.
+        truss: where it is from.
+        engine: what it gets as ``trt_llm["engine"]``.
+        finish: runs a coroutine to its end, and blocks; ``setup_environment`` may be one.
 
     Raises:
         ConfigError: its constructor or setup_environment fails, or a method is not of a known form.
@@ -92,7 +104,9 @@ def make_model(kind: type[Any], truss: Truss, engine: object) -> tuple[object, D
         model = kind(**{name: given[name] for name in _accepted(kind, given)})
         definition = Definition.of(model)
         if definition.setup_environment is not None:
-            definition.setup_environment(environment)
+            told = definition.setup_environment(environment)
+            if inspect.iscoroutine(told):
+                finish(told)
     except (Exception, SystemExit) as error:
         raise ConfigError(describe_failure(truss.file, error)) from error
     return model, definition

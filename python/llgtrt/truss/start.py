@@ -52,7 +52,9 @@ async def start_model(kind: type[Any], truss: Truss, section: PyConfig, services
     loop = UserLoop(section.model_threads, "llgtrt-model")
     stopping = threading.Event()
     try:
-        _, definition = await loop.in_thread(make_model, kind, truss, engine)
+        _, definition = await loop.in_thread(
+            make_model, kind, truss, engine, lambda work: loop.submit(work).result()
+        )
         await _load(definition, truss, loop, stopping)
     except BaseException:
         stopping.set()

@@ -54,6 +54,22 @@ def test_times_are_those_of_arrival() -> None:
     assert answer.tpot_s == (14.25 - 12.0) / 5
 
 
+@pytest.mark.parametrize("cut", range(1, 40))
+def test_lines_may_end_as_on_windows_and_come_in_two(cut: int) -> None:
+    stream = (chunk("a") + chunk("b", "stop") + DONE).replace(b"\n", b"\r\n")
+    cut = min(stream.index(b"\r\n\r\n") - 10 + cut, len(stream) - 1)
+    answer = exchanged((11.0, stream[:cut]), (12.0, stream[cut:]))
+    assert (answer.error, answer.text, answer.finish_reason) == (None, "ab", "stop")
+    assert answer.texts_s[0] == (11.0 if b"\r\n\r\n" in stream[:cut] else 12.0)
+
+
+def test_thoughts_count_as_text() -> None:
+    for name in ("reasoning_content", "reasoning"):
+        first = event(choices=[{"index": 0, "delta": {name: "hm"}, "finish_reason": None}])
+        answer = exchanged((11.0, first), (12.0, chunk("a", "stop") + DONE))
+        assert answer.texts_s == (11.0, 12.0)
+
+
 def test_completions_and_triton() -> None:
     completion = exchanged(
         (11.0, event(choices=[{"text": "x", "finish_reason": None}])),

@@ -152,6 +152,14 @@ async def test_where_a_hook_comes_from(tmp_path: Path, monkeypatch: pytest.Monke
     assert load_hook("mine")().given == 1
     with pytest.raises(ConfigError, match=r"no entry point 'other' .*installed are mine"):
         load_hook("other")
+    other = importlib.metadata.EntryPoint("mine", "their_hook:Hook", "llgtrt.hooks")
+    points = importlib.metadata.EntryPoints([entry, entry])
+    assert load_hook("mine")().given == 1, "a package that is found twice is one"
+    points = importlib.metadata.EntryPoints([entry, other])
+    with pytest.raises(
+        ConfigError, match="several packages call a hook 'mine': my_hook:Hook, their_hook:Hook"
+    ):
+        load_hook("mine")
 
 
 @pytest.mark.parametrize(("arguments", "value", "given"), [(", a", "a", [5]), ("", "None", None)])

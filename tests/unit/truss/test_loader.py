@@ -145,6 +145,21 @@ def test_setup_environment_comes_before_load(tmp_path: Path, monkeypatch: pytest
         made(one)
 
 
+def test_setup_environment_may_be_a_coroutine(tmp_path: Path) -> None:
+    source = (
+        "import asyncio\n"
+        "class Model:\n    def predict(self, x): ...\n    calls = []\n"
+        "    async def setup_environment(self, environment):\n"
+        "        await asyncio.sleep(0)\n"
+        "        self.calls.append(environment)\n"
+    )
+    assert made(truss(tmp_path, source)).calls == [None]
+    with pytest.raises(ConfigError, match=r"model\.py:5: ZeroDivisionError"):
+        made(
+            truss(tmp_path, source.replace("await asyncio.sleep(0)", "1 / 0").replace("import asyncio\n", ""))
+        )
+
+
 def test_load_is_tried_twice(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(loader, "LOAD_PAUSE_S", 0.0)
     one = truss(tmp_path, ALL)
