@@ -94,7 +94,8 @@ void destruction_does_not_drain() {
 }
 
 void a_pass_that_fails_is_no_end() {
-  Engine engine("fail_iteration=3\n");
+  // In lockstep, so that the third pass does not come before the second request.
+  Engine engine("fail_iteration=3\nlockstep=1\n");
   auto const first = Request("hello", 1, 50).submit(engine);
   auto const second = Request("neighbour", 2, 50).submit(engine);
   auto answers = finish(engine, 2);
