@@ -493,6 +493,7 @@ def test_a_folder_of_models(tmp_path: Path) -> None:
         ({"models": [MODELS[0]]}, ("--served-model-name", "x"), "server.served_model_name"),
         ({"models": [MODELS[0]]}, ("--model-py", "several.json5"), "--model-py"),
         ({"models": [MODELS[0]]}, (".",), "ENGINE"),
+        ({"models": [MODELS[0]]}, ("--print-chat-template",), "need a single model"),
         ({}, ("--backend", "sim", "--load-model", "green"), "--load-model is for a server of several"),
         ({}, ("--models-dir", "nowhere"), "nowhere: no such folder"),
     ],

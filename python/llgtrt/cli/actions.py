@@ -45,6 +45,8 @@ def perform(arguments: Arguments) -> int:
     if arguments.print_config or arguments.print_complete_config:
         _write(print_config(_printed_config(arguments)))
         return 0
+    if (arguments.print_chat_template or arguments.test_py) and find_repository(arguments) is not None:
+        raise ConfigError("--print-chat-template and --test-py need a single model: name one as ENGINE")
     if arguments.print_chat_template:
         _write(_any_chat_template(arguments))
         return 0

@@ -10,7 +10,15 @@ from typing import Any
 
 import click
 
-from llgtrt.config import FLAGS, Arguments, ConfigError, load_settings
+from llgtrt.config import (
+    FLAGS,
+    Arguments,
+    ConfigError,
+    Repository,
+    Settings,
+    find_repository,
+    load_settings,
+)
 
 from .health import Finding, check_model, check_system, check_trtllm
 from .health.trtllm import process_count
@@ -53,18 +61,38 @@ def command() -> click.Command:
 def examine(arguments: Arguments) -> list[Finding]:
     """All findings about a server with these arguments."""
     try:
+        repository = find_repository(arguments)
+        if repository is not None:
+            return _examine_several(repository)
         settings = load_settings(arguments)
     except ConfigError as error:
         return [Finding("configuration", "failure", " ".join(str(error).split()), "mend it first")]
-    files = ", ".join(map(str, settings.config_files)) or "defaults"
-    findings = [Finding("configuration", "ok", f"{settings.backend}, {files}")]
     processes = 1
     if settings.backend == "trtllm" and settings.model_path is not None:
         processes = process_count(settings.model_path)
-    findings += check_model(settings)
-    if settings.backend == "trtllm":
-        findings += check_trtllm(settings)
-    return findings + check_system(settings, processes)
+    findings = [_configuration(settings, settings.backend), *_model(settings)]
+    return findings + check_system(settings, [settings], processes)
+
+
+def _examine_several(repository: Repository) -> list[Finding]:
+    """All findings about a server of several models: those that it loads at the start."""
+    models = {entry.first_name: repository.settings(entry) for entry in repository.at_start()}
+    findings = [_configuration(repository.shared, f"{len(models)} models")]
+    for name, settings in models.items():
+        findings += [
+            dataclasses.replace(finding, check=f"{name}: {finding.check}") for finding in _model(settings)
+        ]
+    return findings + check_system(repository.shared, list(models.values()), 1)
+
+
+def _configuration(settings: Settings, what: str) -> Finding:
+    files = ", ".join(map(str, settings.config_files)) or "defaults"
+    return Finding("configuration", "ok", f"{what}, {files}")
+
+
+def _model(settings: Settings) -> list[Finding]:
+    findings = check_model(settings)
+    return findings + check_trtllm(settings) if settings.backend == "trtllm" else findings
 
 
 def _run(engine: Path | None, as_json: bool, **values: Any) -> int:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 import socket
 import struct
 from pathlib import Path
@@ -159,6 +160,25 @@ def test_a_gguf_model(
     monkeypatch.setattr(system, "available_memory", lambda: 10)
     code, found = doctor(capsys, str(model))
     assert (code, found["memory"]["state"]) == (1, "failure")
+
+
+def test_several_models(
+    capsys: pytest.CaptureFixture[str], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    for name in ("a", "b"):
+        (tmp_path / f"{name}.gguf").write_bytes(gguf("llama"))
+        os.truncate(tmp_path / f"{name}.gguf", 3 * 2**29)
+    code, found = doctor(capsys, "--models-dir", str(tmp_path))
+    assert code == 0
+    assert found["configuration"]["found"].startswith("2 models")
+    assert found["a: model"]["state"] == found["b: model"]["state"] == "ok"
+    assert "3.0 GiB of weights" in found["memory"]["found"]
+    monkeypatch.setattr(system, "available_memory", lambda: 2**31)
+    assert doctor(capsys, "--models-dir", str(tmp_path))[1]["memory"]["state"] == "failure"
+    code, found = doctor(capsys, "--models-dir", str(tmp_path), "--load-model", "b")
+    assert (code, "a: model" in found, found["memory"]["state"]) == (0, False, "ok")
+    code, found = doctor(capsys, "--models-dir", str(tmp_path), "--load-model", "c")
+    assert (code, found["configuration"]["state"]) == (1, "failure")
 
 
 def test_a_port_that_is_taken(capsys: pytest.CaptureFixture[str], tmp_path: Path) -> None:

@@ -5,10 +5,11 @@ from __future__ import annotations
 import os
 import shutil
 import socket
+from collections.abc import Sequence
 from pathlib import Path
 
-from llgtrt.config import Settings
-from llgtrt.config.memory import available_memory, model_parts
+from llgtrt.config import ConfigError, Settings
+from llgtrt.config.memory import available_memory, memory_need
 
 from .finding import Finding, gigabytes
 
@@ -17,9 +18,9 @@ LEAST_SHARED_MEMORY = 2**30
 """Docker gives 64 MB unless told otherwise; NCCL and MPI want more for each pair of processes."""
 
 
-def check_system(settings: Settings, processes: int) -> list[Finding]:
-    """Port and memory, for a model that is run by a number of processes."""
-    return [_port(settings), *_memory(settings), _shared_memory(processes)]
+def check_system(settings: Settings, models: Sequence[Settings], processes: int) -> list[Finding]:
+    """Port and memory, for a server of some models that is run by a number of processes."""
+    return [_port(settings), *_memory(models), _shared_memory(processes)]
 
 
 def _port(settings: Settings) -> Finding:
@@ -45,18 +46,23 @@ def _port(settings: Settings) -> Finding:
     return Finding("port", "ok", f"{where} is free")
 
 
-def _memory(settings: Settings) -> list[Finding]:
+def _memory(models: Sequence[Settings]) -> list[Finding]:
     free = available_memory()
     if free is None:
         return [Finding("memory", "skipped", "this system does not say how much there is")]
-    if settings.backend != "llamacpp" or settings.model_path is None:
+    try:
+        needs = [need for settings in models if (need := memory_need(settings)) is not None]
+    except ConfigError as error:
+        return [Finding("memory", "skipped", str(error))]
+    if not needs:
         return [Finding("memory", "ok", f"{gigabytes(free)} available")]
-    needed = sum(part.stat().st_size for part in model_parts(settings.model_path))
-    found = f"{gigabytes(free)} available, the model's file has {gigabytes(needed)}"
-    if needed > free:
-        return [Finding("memory", "failure", found, "a smaller quantization, or a machine with more memory")]
-    if needed * 1.2 > free:
-        return [Finding("memory", "warning", found, "the KV cache comes on top: lower runtime.max_seq_len")]
+    weights, cache = sum(need.weights for need in needs), sum(need.cache for need in needs)
+    found = f"{gigabytes(free)} available; {gigabytes(weights)} of weights, {gigabytes(cache)} of KV cache"
+    less = "a smaller quantization, or lower runtime.max_seq_len or runtime.max_batch_size"
+    if weights + cache > free:
+        return [Finding("memory", "failure", found, f"{less}, or a machine with more memory")]
+    if (weights + cache) * 1.2 > free:
+        return [Finding("memory", "warning", found, f"buffers come on top: {less}")]
     return [Finding("memory", "ok", found)]
 
 
