@@ -68,11 +68,8 @@ for architecture in "${architectures[@]}"; do
 done
 "$nvcc" -std=c++17 -O3 -Werror all-warnings "${codes[@]}" -I "$plugin/src" \
     -c "$plugin/src/mask_kernel.cu" -o "$out/mask_kernel.o"
-# The device's memory functions are plain C++ over CUDA's runtime; the stand-in has the executor's headers.
-include="$(dirname "$nvcc")/../include"
-"${CXX:-c++}" -std=c++17 -fsyntax-only -Wall -Wextra -Werror \
-    -isystem "$include" -isystem "$plugin/tests/standin/include" -I "$plugin/src" -I "$plugin/include" \
-    "$plugin/src/device_cuda.cpp"
+# The plugin's host code is plain C++ over CUDA's runtime and the executor's headers, of which the stand-in has the names.
+CXXFLAGS=-Werror scripts/check_trtllm_headers.sh --cuda "$(dirname "$nvcc")/../include" "$plugin/tests/standin/include"
 echo "The mask kernel compiles for sm_${architectures[*]}"
 build_gpu_test "$out/mask_kernel_gpu" 80 90
 # It is linked, and starts: without a GPU it only says so, with 77.

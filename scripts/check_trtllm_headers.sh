@@ -8,6 +8,8 @@
 #   --cuda    the folder that holds cuda_runtime_api.h; by default CUDA's own, else headers from the Python package
 #             registry (some 100 MB, once) in target/cuda-headers
 #   --libs    the folder that holds libtensorrt_llm.so and libnvinfer_plugin_tensorrt_llm.so
+#
+# CXX is the compiler, c++ unless it is set; CXXFLAGS are further options for it.
 set -euo pipefail
 usage() {
     echo "usage: $0 [--cuda DIR] [--libs DIR] DIR" >&2
@@ -60,7 +62,8 @@ sources=()
 for source in "$plugin"/src/*.cpp; do
     [[ "$source" == *_host.cpp ]] || sources+=("$source")
 done
-flags=(-std=c++17 -Wall -Wextra -fPIC -isystem "$headers" -isystem "$cuda" -I "$plugin/include" -I "$plugin/src")
+read -ra more <<<"${CXXFLAGS:-}"
+flags=(-std=c++17 -Wall -Wextra -fPIC "${more[@]}" -isystem "$headers" -isystem "$cuda" -I "$plugin/include" -I "$plugin/src")
 status=0
 for source in "${sources[@]}"; do
     echo "$source"

@@ -11,6 +11,7 @@ from collections.abc import Callable
 from pathlib import Path
 
 import pytest
+import yaml
 
 from support.server import wait_until
 
@@ -161,6 +162,18 @@ def test_a_shell(run: RunScript, called: Callable[[], list[str]]) -> None:
     ]
 
 
+def test_a_user_whom_nobody_knows_gets_a_name(
+    run: RunScript, called: Callable[[], list[str]], tmp_path: Path
+) -> None:
+    """`id -un` fails for one, as for a number that a cluster's directory does not list."""
+    unknown = tmp_path / "bin" / "id"
+    unknown.write_text('#!/bin/sh\n[ "$1" = -un ] && exit 1\necho 12345\n')
+    unknown.chmod(0o755)
+    process = run("bash.sh")
+    assert process.returncode == 0, process.stderr
+    assert {"USER=user", "LOGNAME=user", "12345:12345"} <= set(called())
+
+
 def test_the_image_is_built(run: RunScript, called: Callable[[], list[str]]) -> None:
     root = str(DOCKER.parent)
     assert run("build.sh").returncode == 0
@@ -229,6 +242,42 @@ def test_the_example_for_slurm(run: RunScript, called: Callable[[], list[str]]) 
     assert run("../docker/examples/slurm.sbatch", IMAGE="i.sqsh").returncode != 0, "there is no engine"
 
 
+def test_the_example_for_compose_gives_what_run_gives() -> None:
+    example = yaml.safe_load((DOCKER / "examples" / "compose.yaml").read_text())
+    (service,) = example["services"].values()
+    assert service["init"]
+    assert service["ipc"] == "host"
+    limits = [f"{name}={value}" for name, value in service["ulimits"].items()]
+    assert limits == [COMMON[index + 1] for index, word in enumerate(COMMON) if word == "--ulimit"]
+    (device,) = service["deploy"]["resources"]["reservations"]["devices"]
+    assert (device["driver"], device["count"], device["capabilities"]) == ("nvidia", "all", ["gpu"])
+    assert service["command"][0] == service["volumes"][0]["target"] == "/engine"
+    assert service["volumes"][0]["read_only"]
+
+
+def test_the_example_for_kubernetes_starts_a_process_for_each_gpu() -> None:
+    group, service = yaml.safe_load_all((DOCKER / "examples" / "leaderworkerset.yaml").read_text())
+    template = group["spec"]["leaderWorkerTemplate"]
+    pods = [template[name]["spec"] for name in ("leaderTemplate", "workerTemplate")]
+    (leader,), (worker,) = (pod["containers"] for pod in pods)
+    gpus = [container["resources"]["limits"]["nvidia.com/gpu"] for container in (leader, worker)]
+    command = leader["command"]
+    assert int(command[command.index("-n") + 1]) == gpus[0] + (template["size"] - 1) * gpus[1]
+    hosts = command[command.index("--host") + 1].split(",")
+    assert [int(host.rpartition(":")[2]) for host in hosts] == gpus
+    assert "--bind-to" in command
+    port = int(command[-1])
+    assert command[-5:-1] == ["llgtrt", "serve", "/engine", "--port"]
+    probes = [leader[name]["httpGet"] for name in ("readinessProbe", "startupProbe")]
+    assert probes == [{"path": f"/v1/health/{kind}", "port": port} for kind in ("ready", "live")]
+    # One template of volumes for both, and shared memory for NCCL and MPI.
+    assert pods[0]["volumes"] == pods[1]["volumes"]
+    assert {mount["mountPath"] for mount in leader["volumeMounts"]} >= {"/engine", "/dev/shm"}
+    labels = template["leaderTemplate"]["metadata"]["labels"]
+    assert service["spec"]["selector"].items() <= labels.items()
+    assert service["spec"]["ports"][0]["targetPort"] == port
+
+
 def test_only_what_is_copied_goes_to_the_build() -> None:
     ignored = (DOCKER.parent / ".dockerignore").read_text().splitlines()
     kept = {line[1:] for line in ignored if line.startswith("!")}
@@ -255,6 +304,36 @@ def test_the_pip_lines_name_no_package() -> None:
         assert len(arguments) == 3, f"{arguments[3:]} are not pinned"
         locked = (DOCKER.parent / arguments[2]).read_text()
         assert "--hash=sha256:" in locked
+
+
+@pytest.mark.parametrize(
+    ("machine", "asked", "compiled_for"),
+    [
+        ("x86_64", "", "x86-64-v3"),
+        ("aarch64", "", "generic"),
+        ("x86_64", "native", "native"),
+        ("aarch64", "neoverse-v2", "neoverse-v2"),
+    ],
+)
+def test_the_wheel_is_compiled_for_the_kind_of_machine(
+    tmp_path: Path, machine: str, asked: str, compiled_for: str
+) -> None:
+    """rustc on aarch64 refuses the names of x86's generations."""
+    text = (DOCKER / "Dockerfile").read_text().replace("\\\n", " ")
+    (line,) = (line for line in text.splitlines() if line.startswith("RUN") and "TARGET_CPU" in line)
+    before_the_build, mark, _ = line.removeprefix("RUN ").partition('&& eval "')
+    assert mark, "the flags are set before the build"
+    uname = tmp_path / "uname"
+    uname.write_text(f"#!/bin/sh\necho {machine}\n")
+    uname.chmod(0o755)
+    process = subprocess.run(
+        ["/bin/bash", "-euo", "pipefail", "-c", f'{before_the_build} && printf %s "$RUSTFLAGS"'],
+        capture_output=True,
+        text=True,
+        env={"PATH": f"{tmp_path}:{os.environ['PATH']}", "TARGET_CPU": asked},
+        check=True,
+    )
+    assert process.stdout == f"-C target-cpu={compiled_for}"
 
 
 def test_what_builds_the_image_is_locked_as_for_developers() -> None:

@@ -16,6 +16,7 @@ mod constrained;
 mod drive;
 mod lifecycle;
 mod masks;
+mod panics;
 mod sampling;
 pub mod support;
 
@@ -23,6 +24,8 @@ use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::Arc;
 
 use llgtrt_core::{Engine, MaskSource, Tokenizer};
+
+pub use panics::silence_panics;
 
 /// An engine under test.
 pub trait Fixture {

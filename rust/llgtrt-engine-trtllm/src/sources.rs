@@ -28,6 +28,8 @@ pub const PLUGIN_SOURCES: &[(&str, &str)] = sources![
     "src/lora.h",
     "src/mask_kernel.cu",
     "src/mask_kernel.h",
+    "src/places.cpp",
+    "src/places.h",
     "src/plain.cpp",
     "src/plain.h",
     "src/pool.h",

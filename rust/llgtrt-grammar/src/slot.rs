@@ -383,7 +383,8 @@ mod tests {
 
     #[test]
     fn a_panic_is_an_error() {
-        let error = guard::<()>(|| panic!("boom")).unwrap_err();
-        assert!(!error.message.contains("boom"));
+        llgtrt_conformance::silence_panics("a slot's defect");
+        let error = guard::<()>(|| panic!("a slot's defect")).unwrap_err();
+        assert!(!error.message.contains("defect"));
     }
 }

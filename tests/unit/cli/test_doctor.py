@@ -6,6 +6,7 @@ import json
 import os
 import socket
 import struct
+import subprocess
 from pathlib import Path
 from typing import Any
 
@@ -78,6 +79,19 @@ def test_a_gpu_that_fits(
     assert "need 8.0 GiB" in found["GPU memory"]["found"]
 
 
+def test_more_processes_than_gpus(
+    capsys: pytest.CaptureFixture[str], engine: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    change(engine, "pretrained_config", mapping={"world_size": 2, "tp_size": 2})
+    monkeypatch.setattr(trtllm, "find_gpus", lambda: [H100])
+    _, found = doctor(capsys, str(engine))
+    assert found["GPUs"]["state"] == "warning"
+    assert "--tp_size" in found["GPUs"]["advice"]
+    monkeypatch.setattr(trtllm, "find_gpus", lambda: [H100, H100])
+    _, found = doctor(capsys, str(engine))
+    assert "GPUs" not in found
+
+
 @pytest.mark.parametrize(
     ("gpu", "check", "advice"),
     [
@@ -113,6 +127,39 @@ def test_a_folder_that_is_not_complete(capsys: pytest.CaptureFixture[str], engin
     (engine / "config.json").write_text("{")
     _, found = doctor(capsys, str(engine))
     assert found["engine"]["state"] == "failure"
+
+
+def compile_library(file: Path, source: str) -> Path:
+    """A shared library of C++."""
+    command = ["c++", "-shared", "-fPIC", "-x", "c++", "-", "-o", str(file)]
+    subprocess.run(command, input=source, text=True, check=True)
+    return file
+
+
+@pytest.mark.parametrize(
+    ("source", "state", "found"),
+    [
+        ('extern "C" const char* llgtrt_trtllm_version() { return "1.2.1"; }', "ok", "1.2.1"),
+        ('extern "C" const char* llgtrt_trtllm_version() { return "1.1.0"; }', "failure", "1.1.0"),
+        ('extern "C" void other() {}', "failure", "is no plugin"),
+        ("#include <cstdlib>\nstatic bool const dies = (std::abort(), true);", "failure", "SIGABRT"),
+    ],
+)
+def test_a_plugin_is_loaded_where_it_harms_nobody(
+    capsys: pytest.CaptureFixture[str],
+    engine: Path,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    source: str,
+    state: str,
+    found: str,
+) -> None:
+    plugin = compile_library(tmp_path / "plugin.so", source)
+    monkeypatch.setenv(PLUGIN_VARIABLE, str(plugin))
+    _, findings = doctor(capsys, str(engine))
+    assert findings["plugin"]["state"] == state
+    assert found in findings["plugin"]["found"]
+    assert findings["vocabulary"]["state"] == "ok", "the rest was looked at"
 
 
 def test_adapters(capsys: pytest.CaptureFixture[str], engine: Path, tmp_path: Path) -> None:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import ctypes
 import json
 import re
 import shutil
@@ -16,6 +15,7 @@ from llgtrt.config import Settings
 from llgtrt.config.trtllm import library_folders, plugin_file
 
 from .finding import Finding, State, gigabytes
+from .libraries import load
 from .model import vocabulary_size
 
 LEAST_DRIVER = 580
@@ -73,6 +73,7 @@ def check_trtllm(settings: Settings) -> list[Finding]:
         *_libraries(bool(gpus)),
         _plugin(settings, engine),
         _architecture(gpus),
+        *_gpu_count(engine, gpus),
         _gpu_memory(settings, engine, gpus),
         _vocabulary(settings, engine),
         *_adapters(settings, engine),
@@ -168,8 +169,9 @@ def _driver(gpus: list[Gpu]) -> Finding:
 
 def _libraries(has_gpu: bool) -> list[Finding]:
     findings = []
+    folders = library_folders()
     for name, what, advice in LIBRARIES:
-        reason = load(name)
+        reason = load(name, folders).reason
         if reason is None:
             findings.append(Finding(what, "ok", f"{name} loads"))
         else:
@@ -178,52 +180,18 @@ def _libraries(has_gpu: bool) -> list[Finding]:
     return findings
 
 
-def load(name: str) -> str | None:
-    """Loads a shared library, and before it what it needs and only Python packages have.
-
-    Returns:
-        The linker's reason if it fails.
-    """
-    folders = library_folders()
-    tried: set[Path] = set()
-    wanted = [name]
-    while wanted:
-        reason = _load_alone(wanted[-1])
-        if reason is None:
-            wanted.pop()
-            continue
-        missing = re.match(r"(?:.*: )?([^/: ]+): cannot open shared object file", reason)
-        files = [folder / missing[1] for folder in folders] if missing else []
-        file = next((file for file in files if file.is_file() and file not in tried), None)
-        if file is None:
-            return reason
-        tried.add(file)
-        wanted.append(str(file))
-    return None
-
-
-def _load_alone(name: str) -> str | None:
-    try:
-        ctypes.CDLL(name)
-    except OSError as error:
-        return str(error)
-    return None
-
-
 def _plugin(settings: Settings, engine: Engine) -> Finding:
     plugin = plugin_file(settings.config.trtllm)
     if plugin is None or not plugin.is_file():
         found = "there is none" if plugin is None else f"{plugin} does not exist"
         return Finding("plugin", "failure", found, "build it with: llgtrt build-trtllm")
-    reason = load(str(plugin))
-    if reason is not None:
-        return Finding("plugin", "failure", reason, "mend the libraries above, or: llgtrt build-trtllm")
-    try:
-        function = ctypes.CDLL(str(plugin)).llgtrt_trtllm_version
-    except AttributeError:
+    loaded = load(str(plugin), library_folders(), "llgtrt_trtllm_version")
+    if loaded.reason is not None:
+        advice = "mend the libraries above, or: llgtrt build-trtllm"
+        return Finding("plugin", "failure", loaded.reason, advice)
+    if loaded.answer is None:
         return Finding("plugin", "failure", f"{plugin} is no plugin", "build it with: llgtrt build-trtllm")
-    function.restype = ctypes.c_char_p
-    version = (function() or b"").decode(errors="replace")
+    version = loaded.answer
     found = f"TensorRT-LLM {version}, and the engine was built by {engine.version or '(unknown)'}"
     if version.split("-")[0] != engine.version:
         return Finding("plugin", "failure", found, "build the engine again with the version that serves it")
@@ -241,6 +209,14 @@ def _architecture(gpus: list[Gpu]) -> Finding:
         number = capabilities[0].replace(".", "")
         return Finding("GPU", "failure", found, f"llgtrt build-trtllm --architectures {number}")
     return Finding("GPU", "ok", found)
+
+
+def _gpu_count(engine: Engine, gpus: list[Gpu]) -> list[Finding]:
+    if not gpus or len(gpus) >= engine.world_size:
+        return []
+    found = f"{len(gpus)} here, and the engine has {engine.world_size} processes with one each"
+    advice = "add machines (Slurm, or mpirun --host), or build it with a smaller --tp_size"
+    return [Finding("GPUs", "warning", found, advice)]
 
 
 def _gpu_memory(settings: Settings, engine: Engine, gpus: list[Gpu]) -> Finding:

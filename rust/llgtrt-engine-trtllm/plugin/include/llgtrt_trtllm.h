@@ -110,8 +110,9 @@ typedef struct llgtrt_trtllm_row_plan {
   int32_t keep_logits;
 } llgtrt_trtllm_row_plan;
 
-/* Fills row i of `masks` (bit t % 32 of word t / 32 is token t, for the engine's vocabulary) and plans[i]. Returns 0,
- * or anything else if it failed: then no row is changed. Called on the executor's thread, while the GPU still
+/* Fills row i of `masks` (bit t % 32 of word t / 32 is token t, for the engine's vocabulary) and plans[i]. What was there
+ * before means nothing: a row with a mask is written whole, one without need not be. Returns 0, or anything else if it
+ * failed: then no logits are changed. Called on the executor's thread, while the GPU still
  * computes the logits. Must not throw or unwind. */
 typedef int32_t (*llgtrt_trtllm_fill)(void* user, const llgtrt_trtllm_row* rows, size_t count, uint32_t* masks,
                                       size_t words_per_row, llgtrt_trtllm_row_plan* plans);

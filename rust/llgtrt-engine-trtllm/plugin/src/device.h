@@ -1,6 +1,7 @@
 // Memory, events and copies of the device that the logits are on: CUDA's, or the host's own for the stand-in.
 //
-// Nothing here but Buffer::reserve, when it grows, and Marker::wait waits for the device.
+// Nothing here waits for the device but Marker::wait, and CUDA itself where pinned memory is allocated: Buffer::reserve, when
+// it grows.
 #pragma once
 
 #include "tensorrt_llm/executor/executor.h"
@@ -24,7 +25,8 @@ void check_device();
 
 enum class Place { kDevice, kPinned };
 
-/// Memory that only grows. Freed by a thread that uses the same device.
+/// Memory that only grows, and is freed by a thread that uses the same device. The device's own is allocated in the order of the
+/// work on a stream, always the same one.
 class Buffer {
  public:
   explicit Buffer(Place place) : place_(place) {}
@@ -33,7 +35,7 @@ class Buffer {
   Buffer& operator=(Buffer const&) = delete;
 
   /// At least `bytes`, zeroed when new. Old contents are lost if it grew.
-  void* reserve(size_t bytes);
+  void* reserve(size_t bytes, void* stream = nullptr);
 
   void* data() const { return data_; }
 

@@ -6,6 +6,7 @@
 #include <algorithm>
 #include <stdexcept>
 #include <string>
+#include <utility>
 
 #include "tensorrt_llm/runtime/cudaStream.h"
 
@@ -47,17 +48,19 @@ void Buffer::release() noexcept {
   size_ = 0;
 }
 
-void* Buffer::reserve(size_t bytes) {
+void* Buffer::reserve(size_t bytes, void* stream) {
   if (bytes <= size_) return data_;
   size_t const size = std::max(bytes, size_ * 2);
-  release();
   if (place_ == Place::kDevice) {
-    check(cudaMalloc(&data_, size), "no device memory for masks");
+    auto* const queue = static_cast<cudaStream_t>(stream);
+    // Behind the kernels that still read it.
+    if (void* const old = std::exchange(data_, nullptr); old != nullptr) check(cudaFreeAsync(old, queue), "cudaFreeAsync");
+    size_ = 0;
+    check(cudaMallocAsync(&data_, size, queue), "no device memory for masks");
     size_ = size;
-    // On the default stream, which does not order itself before others: wait for it. Growing is rare.
-    check(cudaMemset(data_, 0, size), "cudaMemset");
-    check(cudaDeviceSynchronize(), "cudaDeviceSynchronize");
+    check(cudaMemsetAsync(data_, 0, size, queue), "cudaMemsetAsync");
   } else {
+    release();
     check(cudaMallocHost(&data_, size), "no pinned memory for masks");
     size_ = size;
     std::fill_n(static_cast<char*>(data_), size, '\0');

@@ -1,4 +1,5 @@
-// device.h and the mask kernel in the host's memory, where everything is done when the call returns.
+// device.h and the mask kernel in the host's memory, where everything is done when the call returns. What is asked of the device is
+// counted for the tests, and so is the time that it takes.
 #include <algorithm>
 #include <cstring>
 #include <new>
@@ -10,16 +11,24 @@
 #include "tensorrt_llm/runtime/cudaStream.h"
 
 namespace llgtrt {
+namespace {
+
+using standin::counts;
+using standin::DeviceTime;
+
+void check_lost() {
+  if (auto const error = standin::device_error(standin::current_device()); !error.empty())
+    throw std::runtime_error(error);
+}
+
+}  // namespace
 
 void* raw_stream(tensorrt_llm::executor::StreamPtr const& stream) { return stream->get(); }
 
 int current_device() { return standin::current_device(); }
 void use_device(int device) { standin::set_device(device); }
 
-void check_device() {
-  if (auto const error = standin::device_error(standin::current_device()); !error.empty())
-    throw std::runtime_error(error);
-}
+void check_device() { check_lost(); }
 
 Buffer::~Buffer() { release(); }
 
@@ -30,8 +39,11 @@ void Buffer::release() noexcept {
   size_ = 0;
 }
 
-void* Buffer::reserve(size_t bytes) {
+void* Buffer::reserve(size_t bytes, void* stream) {
   if (bytes <= size_) return data_;
+  DeviceTime const time;
+  ++counts().allocations;
+  if (place_ == Place::kDevice && stream == nullptr) throw std::runtime_error("device memory is allocated on a stream");
   // An allocation is made on the thread's device, and gives it a context.
   standin::current_device();
   size_t const size = std::max(bytes, size_ * 2);
@@ -55,23 +67,23 @@ bool Marker::is_done() const { return true; }
 void Marker::wait() const {}
 
 void copy_to_device(void* target, void const* source, size_t bytes, void* /*stream*/) {
+  DeviceTime const time;
+  check_lost();
+  ++counts().copies_to_device;
+  counts().bytes_to_device += bytes;
   std::memcpy(target, source, bytes);
 }
 
 void copy_to_host(void* target, void const* source, size_t bytes, void* /*stream*/) {
+  DeviceTime const time;
+  check_lost();
   std::memcpy(target, source, bytes);
 }
 
 void apply_masks(MaskRow const* rows, uint32_t count, uint32_t /*columns*/, LogitsType type, uint32_t const* masks,
                  MaskWorkspace const& workspace, void* /*stream*/) {
+  DeviceTime const time;
   apply_masks_on_host(rows, count, type, masks, workspace.removed);
 }
 
 }  // namespace llgtrt
-
-// For the tests, which have a copy of the stand-in of their own.
-extern "C" __attribute__((visibility("default"))) int llgtrt_standin_calls_without_device() {
-  return standin::calls_without_device();
-}
-
-extern "C" __attribute__((visibility("default"))) void llgtrt_standin_forget_device() { standin::set_device(0); }

@@ -1,6 +1,8 @@
 #include "engine.h"
 
+#include <array>
 #include <chrono>
+#include <csignal>
 
 #include "config.h"
 
@@ -15,6 +17,25 @@ void init_plugins() {
   static bool const done = initTrtLlmPlugins(nullptr, "tensorrt_llm");
   if (!done) throw std::runtime_error("TensorRT-LLM's own TensorRT plugins could not be registered");
 }
+
+/// TensorRT-LLM answers a crash with MPI_Abort out of the signal's handler (mpi::initialize in runtime/utils/mpiUtils.cpp), which may
+/// hang there and leaves no core dump. Keeps the handlers that were there before: the process ends, and mpirun or srun, who see it,
+/// end the others of its group.
+class CrashHandlers {
+ public:
+  CrashHandlers() {
+    for (size_t i = 0; i < kSignals.size(); ++i) sigaction(kSignals[i], nullptr, &before_[i]);
+  }
+  ~CrashHandlers() {
+    for (size_t i = 0; i < kSignals.size(); ++i) sigaction(kSignals[i], &before_[i], nullptr);
+  }
+  CrashHandlers(CrashHandlers const&) = delete;
+  CrashHandlers& operator=(CrashHandlers const&) = delete;
+
+ private:
+  static constexpr std::array<int, 2> kSignals{SIGABRT, SIGSEGV};
+  std::array<struct sigaction, 2> before_{};
+};
 
 std::unique_ptr<te::Executor> make_executor(Settings settings, std::shared_ptr<PostProcessor> const& post_processor) {
   te::LogitsPostProcessorConfig processors;
@@ -42,7 +63,10 @@ llgtrt_trtllm_engine::llgtrt_trtllm_engine(llgtrt_trtllm_config const& config) {
   shape_ = {settings.vocab_size, settings.logits_dtype};
   init_plugins();
   post_processor_ = std::make_shared<PostProcessor>(config.callbacks, settings.vocab_size);
-  executor_ = make_executor(std::move(settings), post_processor_);
+  {
+    CrashHandlers const kept;
+    executor_ = make_executor(std::move(settings), post_processor_);
+  }
   device_ = current_device();
 }
 

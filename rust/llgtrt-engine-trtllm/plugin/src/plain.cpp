@@ -4,50 +4,34 @@
 
 namespace llgtrt {
 
-std::vector<std::vector<int32_t>> to_lists(llgtrt_trtllm_lists const& lists) {
-  std::vector<std::vector<int32_t>> result;
-  if (lists.count == 0) return result;
+namespace {
+
+/// Whether TensorRT-LLM has this type.
+bool is_known(int32_t dtype) { return dtype >= LLGTRT_BOOL && dtype <= LLGTRT_FP32; }
+
+}  // namespace
+
+std::optional<std::list<te::VecTokens>> to_words(llgtrt_trtllm_lists const& lists) {
+  if (lists.count == 0) return std::nullopt;
   checked(&lists, "a list");
   if (lists.ends == nullptr) throw InvalidArgument("a list of lists has no ends");
-  result.reserve(lists.count);
+  std::list<te::VecTokens> words;
   size_t begin = 0;
   for (size_t i = 0; i < lists.count; ++i) {
     size_t const end = lists.ends[i];
     if (end < begin || (end > 0 && lists.ids == nullptr)) throw InvalidArgument("a list of lists has wrong ends");
-    result.emplace_back(lists.ids + begin, lists.ids + end);
+    if (end > begin) words.emplace_back(lists.ids + begin, lists.ids + end);
     begin = end;
   }
-  return result;
-}
-
-std::optional<std::list<te::VecTokens>> to_words(llgtrt_trtllm_lists const& lists) {
-  std::list<te::VecTokens> words;
-  for (auto& word : to_lists(lists))
-    if (!word.empty()) words.push_back(std::move(word));
   if (words.empty()) return std::nullopt;
   return words;
-}
-
-size_t element_size(int32_t dtype) {
-  switch (dtype) {
-    case LLGTRT_BOOL:
-    case LLGTRT_UINT8:
-    case LLGTRT_INT8:
-    case LLGTRT_FP8: return 1;
-    case LLGTRT_BF16:
-    case LLGTRT_FP16: return 2;
-    case LLGTRT_INT32:
-    case LLGTRT_FP32: return 4;
-    case LLGTRT_INT64: return 8;
-    default: return 0;
-  }
 }
 
 std::optional<te::Tensor> to_tensor(llgtrt_trtllm_tensor const& tensor) {
   if (tensor.data == nullptr) return std::nullopt;
   checked(&tensor, "a tensor");
   if (tensor.rank < 1 || tensor.rank > LLGTRT_MAX_RANK) throw InvalidArgument("a tensor has a wrong rank");
-  if (element_size(tensor.dtype) == 0) throw InvalidArgument("a tensor has a wrong element type");
+  if (!is_known(tensor.dtype)) throw InvalidArgument("a tensor has a wrong element type");
   for (int32_t i = 0; i < tensor.rank; ++i)
     if (tensor.shape[i] < 0) throw InvalidArgument("a tensor has a negative size");
   auto result = te::Tensor::cpu(static_cast<te::DataType>(tensor.dtype),

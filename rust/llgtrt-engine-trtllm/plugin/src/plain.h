@@ -25,25 +25,11 @@ inline std::optional<float> given(float value) {
   return value;
 }
 
-/// A number of bytes, milliseconds and the like; negative means that it is not given.
-inline std::optional<int64_t> given_count(int64_t value) {
-  if (value < 0) return std::nullopt;
-  return value;
-}
-
-inline std::optional<std::string> given(char const* value) {
-  if (value == nullptr) return std::nullopt;
-  return std::string(value);
-}
-
-template <class T, class U = T>
-std::vector<U> to_vector(T const* data, size_t count) {
+template <class T>
+std::vector<T> to_vector(T const* data, size_t count) {
   if (count > 0 && data == nullptr) throw InvalidArgument("a list has a length but no data");
-  return std::vector<U>(data, data + count);
+  return std::vector<T>(data, data + count);
 }
-
-/// Lists of token ids, choices and so on.
-std::vector<std::vector<int32_t>> to_lists(llgtrt_trtllm_lists const& lists);
 
 /// Nothing if there are no lists: TensorRT-LLM takes an empty list for a list of empty words.
 std::optional<std::list<te::VecTokens>> to_words(llgtrt_trtllm_lists const& lists);
@@ -56,8 +42,5 @@ llgtrt_trtllm_tensor to_plain(te::Tensor const& tensor);
 
 /// A tensor that is none.
 llgtrt_trtllm_tensor no_tensor();
-
-/// Bytes of one element; 0 for a type that is not known.
-size_t element_size(int32_t dtype);
 
 }  // namespace llgtrt

@@ -29,19 +29,13 @@ class PinnedPool : public std::enable_shared_from_this<PinnedPool> {
     return {buffer.release(), [pool = shared_from_this()](Buffer* used) { pool->give_back(used); }};
   }
 
-  /// Buffers that nobody uses.
-  size_t idle() const {
-    std::lock_guard const lock(mutex_);
-    return free_.size();
-  }
-
  private:
   void give_back(Buffer* buffer) {
     std::lock_guard const lock(mutex_);
     free_.emplace_back(buffer);
   }
 
-  mutable std::mutex mutex_;
+  std::mutex mutex_;
   std::vector<std::unique_ptr<Buffer>> free_;
 };
 

@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <cmath>
+#include <cstring>
 
 namespace llgtrt {
 namespace {
@@ -32,6 +33,9 @@ uint32_t flags_of(llgtrt_trtllm_row_plan const& plan) {
   return flags;
 }
 
+/// A copy of so many bytes takes about as long as starting one.
+constexpr size_t kBridge = 64 * 1024;
+
 size_t align(size_t bytes) { return (bytes + 255) / 256 * 256; }
 
 }  // namespace
@@ -61,10 +65,15 @@ void PostProcessor::run(std::vector<te::IdType> const& request_ids, std::vector<
   collect(request_ids, logits, tokens, client_ids);
   auto& stage = free_stage();
   // A failure is the callback's to remember: it ends the sequences of this call.
-  if (!plan(stage)) return;
-  keep_logits(stream);
-  describe(stage);
-  if (stage.work > 0) {
+  bool const planned = plan(stage);
+  if (planned) {
+    keep_logits(stream);
+    describe(stage);
+  }
+  if (!planned || stage.work == 0) {
+    before_ = nullptr;
+    if (!planned) return;
+  } else {
     upload(stage, stream);
     launch(stage, stream);
   }
@@ -79,7 +88,7 @@ void PostProcessor::collect(std::vector<te::IdType> const& request_ids, std::vec
     throw std::runtime_error("the executor called the logits post-processor with lists of different lengths");
   rows_.clear();
   asked_.clear();
-  for (size_t i = 0; i < count; ++i) {
+  for (size_t const i : places_.assign(request_ids)) {
     auto const& beams = tokens[i].get();
     rows_.push_back({&logits[i], columns_of(logits[i]), 0, nullptr});
     llgtrt_trtllm_row row{};
@@ -89,7 +98,7 @@ void PostProcessor::collect(std::vector<te::IdType> const& request_ids, std::vec
     row.tokens = beams.empty() ? nullptr : beams.front().data();
     row.token_count = beams.empty() ? 0 : beams.front().size();
     row.beam_width = static_cast<int32_t>(beams.size());
-    row.columns = static_cast<int32_t>(rows_[i].columns);
+    row.columns = static_cast<int32_t>(rows_.back().columns);
     asked_.push_back(row);
   }
 }
@@ -110,7 +119,7 @@ void PostProcessor::keep_logits(void* stream) {
   for (size_t i = 0; i < rows_.size(); ++i) {
     if (plans_[i].keep_logits == 0) continue;
     size_t const bytes = rows_[i].columns * logit_size(type_of(*rows_[i].logits));
-    rows_[i].kept = pool_->take(bytes);
+    rows_[i].kept = rows_pool_->take(bytes);
     copy_to_host(rows_[i].kept->data(), rows_[i].logits->getData(), bytes, stream);
   }
 }
@@ -137,36 +146,61 @@ void PostProcessor::describe(Stage& stage) {
   }
 }
 
-/// Descriptions and masks, without the masks of rows that have none: one copy for each run of rows with masks.
 void PostProcessor::upload(Stage& stage, void* stream) {
+  size_t const bytes = stage.work * sizeof(MaskRow);
+  copy_to_device(descriptions_.reserve(bytes, stream), stage.descriptions(), bytes, stream);
+  upload_masks(stage, stream);
+}
+
+/// Only of rows whose mask is another one than in the step before: one copy for each run of them. Short runs of masks that have not
+/// changed are copied along.
+void PostProcessor::upload_masks(Stage& stage, void* stream) {
   size_t const row_bytes = words_per_row_ * sizeof(uint32_t);
-  auto* const host = static_cast<char*>(stage.host.data());
-  auto* const device = static_cast<char*>(stage.device.reserve(stage.masks_offset + rows_.size() * row_bytes));
-  // The descriptions lie before the first mask, and usually go with it.
+  void const* const place_before = masks_.data();
+  auto* const device = static_cast<char*>(masks_.reserve(rows_.size() * row_bytes, stream));
+  // Memory that grew is empty.
+  if (device != place_before) before_ = nullptr;
+  auto const* const host = reinterpret_cast<char const*>(stage.masks());
   size_t begin = 0;
-  size_t end = stage.work * sizeof(MaskRow);
-  for (size_t i = 0; i < rows_.size(); ++i) {
-    if ((rows_[i].flags & kApplyMask) == 0) continue;
-    size_t const mask = stage.masks_offset + i * row_bytes;
-    bool const adjoins = mask == end || (begin == 0 && i == 0);
-    if (!adjoins) {
-      copy_to_device(device + begin, host + begin, end - begin, stream);
-      begin = mask;
+  size_t end = 0;
+  // There is a row without a mask behind the run.
+  bool gap = false;
+  for (size_t place = 0; place < rows_.size(); ++place) {
+    if ((rows_[place].flags & kApplyMask) == 0) {
+      gap = true;
+      continue;
     }
-    end = mask + row_bytes;
+    if (is_on_device(stage, place)) continue;
+    size_t const at = place * row_bytes;
+    if (end == begin || gap || at > end + kBridge) {
+      if (end > begin) copy_to_device(device + begin, host + begin, end - begin, stream);
+      begin = at;
+    }
+    end = at + row_bytes;
+    gap = false;
   }
-  copy_to_device(device + begin, host + begin, end - begin, stream);
+  if (end > begin) copy_to_device(device + begin, host + begin, end - begin, stream);
+
+  before_ = &stage;
+  masked_before_.assign(rows_.size(), false);
+  for (size_t place = 0; place < rows_.size(); ++place) masked_before_[place] = (rows_[place].flags & kApplyMask) != 0;
+}
+
+/// Whether the mask is the one that this request had in the step before.
+bool PostProcessor::is_on_device(Stage& stage, size_t place) {
+  if (before_ == nullptr || place >= masked_before_.size() || !masked_before_[place] || !places_.stayed(place)) return false;
+  size_t const first = place * words_per_row_;
+  return std::memcmp(stage.masks() + first, before_->masks() + first, words_per_row_ * sizeof(uint32_t)) == 0;
 }
 
 void PostProcessor::launch(Stage& stage, void* stream) {
-  auto* const device = static_cast<char*>(stage.device.data());
   size_t const chunks = (widest_ + kChunk - 1) / kChunk;
   MaskWorkspace const workspace{
-      static_cast<MaskPartial*>(partials_.reserve(stage.work * chunks * sizeof(MaskPartial))),
-      static_cast<uint32_t*>(tickets_.reserve(stage.work * sizeof(uint32_t))),
-      static_cast<float*>(removed_.reserve(stage.work * sizeof(float)))};
-  apply_masks(reinterpret_cast<MaskRow const*>(device), stage.work, widest_, type_,
-              reinterpret_cast<uint32_t const*>(device + stage.masks_offset), workspace, stream);
+      static_cast<MaskPartial*>(partials_.reserve(stage.work * chunks * sizeof(MaskPartial), stream)),
+      static_cast<uint32_t*>(tickets_.reserve(stage.work * sizeof(uint32_t), stream)),
+      static_cast<float*>(removed_.reserve(stage.work * sizeof(float), stream))};
+  apply_masks(static_cast<MaskRow const*>(descriptions_.data()), stage.work, widest_, type_,
+              static_cast<uint32_t const*>(masks_.data()), workspace, stream);
   stage.read.record(stream);
 }
 
@@ -179,7 +213,7 @@ void PostProcessor::results(Stage const& stage, void* stream) {
   auto step = std::make_shared<StepResults>();
   if (any_report) {
     size_t const bytes = stage.work * sizeof(float);
-    step->removed = pool_->take(bytes);
+    step->removed = masses_pool_->take(bytes);
     copy_to_host(step->removed->data(), removed_.data(), bytes, stream);
   }
   step->marker.record(stream);
@@ -199,12 +233,12 @@ void PostProcessor::results(Stage const& stage, void* stream) {
   }
 }
 
-/// One that the device has read; usually there are two. Waits only where the device is sixteen steps behind, where there is
+/// One that the device has read, other than that of the step before; usually there are two or three. Waits only where the device is sixteen steps behind, where there is
 /// nothing to be won by going on.
 PostProcessor::Stage& PostProcessor::free_stage() {
   constexpr size_t kMost = 16;
   for (auto stage = stages_.begin(); stage != stages_.end(); ++stage) {
-    if (!stage->read.is_done()) continue;
+    if (&*stage == before_ || !stage->read.is_done()) continue;
     // The least recently used are in front.
     stages_.splice(stages_.end(), stages_, stage);
     return stages_.back();

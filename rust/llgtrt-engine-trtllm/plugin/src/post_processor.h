@@ -1,7 +1,8 @@
 // The batched logits post-processor: asks for masks and applies them, on the executor's thread.
 //
 // collect -> plan (the callback) -> upload -> launch -> results. Everything is enqueued on the executor's stream; the device
-// still computes the logits meanwhile.
+// still computes the logits meanwhile. What an earlier step's kernel reads on the device is overwritten by a copy behind it on the
+// same stream; only the host's memory has to wait until the device has read it.
 #pragma once
 
 #include <list>
@@ -9,6 +10,7 @@
 #include <string>
 
 #include "mask_kernel.h"
+#include "places.h"
 #include "plain.h"
 #include "row_results.h"
 
@@ -39,11 +41,10 @@ class PostProcessor {
     std::shared_ptr<Buffer> kept;
   };
 
-  /// Memory of one step: on the host where the callback writes, on the device where the kernel reads. First the descriptions
-  /// of the rows, then their masks.
+  /// The host's memory of one step, which the callback writes to and the device reads: first the descriptions of the rows, then
+  /// their masks.
   struct Stage {
     Buffer host{Place::kPinned};
-    Buffer device{Place::kDevice};
     /// The device has read it.
     Marker read;
     size_t masks_offset = 0;
@@ -64,6 +65,8 @@ class PostProcessor {
   void keep_logits(void* stream);
   void describe(Stage& stage);
   void upload(Stage& stage, void* stream);
+  void upload_masks(Stage& stage, void* stream);
+  bool is_on_device(Stage& stage, size_t place);
   void launch(Stage& stage, void* stream);
   void results(Stage const& stage, void* stream);
   Stage& free_stage();
@@ -72,19 +75,27 @@ class PostProcessor {
   llgtrt_trtllm_callbacks callbacks_;
   uint32_t vocab_size_;
   uint32_t words_per_row_;
-  // Of the running step; members so that their memory is kept.
+  Places places_;
+  // Of the running step, by place; members so that their memory is kept.
   std::vector<Row> rows_;
   std::vector<llgtrt_trtllm_row> asked_;
   std::vector<llgtrt_trtllm_row_plan> plans_;
   uint32_t widest_ = 0;
   LogitsType type_ = LogitsType::kFP32;
-  // As many as there are steps of which the device has not read the masks yet.
+  // As many as there are steps of which the device has not read the masks yet, and the last one.
   std::list<Stage> stages_;
+  /// The step before, if it uploaded masks: what they were, and which places had one.
+  Stage* before_ = nullptr;
+  std::vector<bool> masked_before_;
+  Buffer descriptions_{Place::kDevice};
+  Buffer masks_{Place::kDevice};
   // Apart, because tickets stay zero between steps and must not share memory with anything.
   Buffer tickets_{Place::kDevice};
   Buffer removed_{Place::kDevice};
   Buffer partials_{Place::kDevice};
-  std::shared_ptr<PinnedPool> pool_ = std::make_shared<PinnedPool>();
+  // Apart as well, because their sizes are.
+  std::shared_ptr<PinnedPool> rows_pool_ = std::make_shared<PinnedPool>();
+  std::shared_ptr<PinnedPool> masses_pool_ = std::make_shared<PinnedPool>();
   RowResults results_;
   mutable std::mutex failure_mutex_;
   std::string failure_;

@@ -1,5 +1,7 @@
 // Drives the plugin over its C interface alone, in one process, for the sanitizers: every field of a request, every
 // fault of the stand-in, cancellation at any moment, live requests at the end.
+#include <csignal>
+
 #include "driver.h"
 
 namespace {
@@ -250,7 +252,25 @@ void cancellations(std::string const& switches) {
 
 }  // namespace
 
+namespace {
+
+using Handler = void (*)(int);
+
+/// What happens if the process crashes.
+std::vector<Handler> crash_handlers() {
+  std::vector<Handler> handlers;
+  for (int const signal : {SIGABRT, SIGSEGV}) {
+    struct sigaction action {};
+    CHECK(sigaction(signal, nullptr, &action) == 0);
+    handlers.push_back(action.sa_handler);
+  }
+  return handlers;
+}
+
+}  // namespace
+
 int main() {
+  auto const handlers = crash_handlers();
   float16_test();
   mask_kernel_test();
   wrong_arguments();
@@ -263,5 +283,6 @@ int main() {
   cancellations("chunk_tokens=3\n");
   cancellations("chunk_tokens=3\nlockstep=1\n");
   as_the_real_one();
+  CHECK(crash_handlers() == handlers);
   std::puts("the driver passed");
 }

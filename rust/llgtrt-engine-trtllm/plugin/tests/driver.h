@@ -15,7 +15,7 @@
 #include "llgtrt_trtllm.h"
 
 // Of the stand-in inside of the plugin.
-extern "C" int llgtrt_standin_calls_without_device();
+extern "C" uint64_t llgtrt_standin_count(char const* name);
 extern "C" void llgtrt_standin_forget_device();
 
 constexpr int32_t kVocab = 257;
@@ -75,6 +75,12 @@ struct Masks {
   size_t rows = 0;
   int32_t columns = kVocab;
   bool skip_odd_clients = false;
+  /// Besides the even tokens, one odd one is allowed: another in each step, for clients for which this says so.
+  bool (*changes)(uint64_t client) = nullptr;
+  /// Only the token of the client's number is allowed.
+  bool one_token = false;
+  /// The only token allowed in each step after a prompt of five tokens; 0: no mask.
+  std::vector<uint32_t> script;
 };
 
 inline int32_t fill(void* user, llgtrt_trtllm_row const* rows, size_t count, uint32_t* masks, size_t words_per_row,
@@ -86,8 +92,25 @@ inline int32_t fill(void* user, llgtrt_trtllm_row const* rows, size_t count, uin
     CHECK(rows[i].tokens != nullptr && rows[i].token_count > 0);
     ++state.rows;
     if (state.skip_odd_clients && rows[i].client_id % 2 == 1) continue;
+    if (!state.script.empty()) {
+      auto const token = state.script[rows[i].token_count - 5];
+      plans[i].apply_mask = token > 0 ? 1 : 0;
+      if (token > 0) {
+        std::fill_n(masks + i * words_per_row, words_per_row, 0U);
+        masks[i * words_per_row + token / 32] = 1U << (token % 32);
+      }
+      continue;
+    }
     // Even tokens, and the end.
     for (size_t word = 0; word < words_per_row; ++word) masks[i * words_per_row + word] = 0x55555555U;
+    if (state.one_token) {
+      std::fill_n(masks + i * words_per_row, words_per_row, 0U);
+      masks[i * words_per_row + rows[i].client_id / 32] = 1U << (rows[i].client_id % 32);
+    }
+    if (state.changes != nullptr && state.changes(rows[i].client_id)) {
+      auto const odd = static_cast<uint32_t>(rows[i].token_count * 2 + 1) % 256;
+      masks[i * words_per_row + odd / 32] |= 1U << (odd % 32);
+    }
     plans[i].apply_mask = 1;
     plans[i].temperature = 0.8F;
     plans[i].min_p = 0.01F;

@@ -1,7 +1,6 @@
 // What the real executor does and a simpler one would not: see the stand-in for where each behaviour comes from.
 #include "driver.h"
 #include "json.h"
-#include "pool.h"
 
 namespace {
 
@@ -55,7 +54,7 @@ void documents() {
 /// The thread that makes the events and the buffers is not the one that made the engine, and who uses the engine later may
 /// be a third, with device 0 until somebody tells it.
 void every_thread_uses_the_engines_device() {
-  int const before = llgtrt_standin_calls_without_device();
+  auto const before = llgtrt_standin_count("calls_without_device");
   Engine engine("", "float32", R"("gpu_device_ids":[0])", R"("gpu_device_ids":[1])");
   CHECK(engine.status == LLGTRT_OK);
   engine.masks.measure = true;
@@ -71,7 +70,7 @@ void every_thread_uses_the_engines_device() {
   llgtrt_standin_forget_device();
   llgtrt_trtllm_destroy(engine.engine);
   engine.engine = nullptr;
-  CHECK(llgtrt_standin_calls_without_device() == before);
+  CHECK(llgtrt_standin_count("calls_without_device") == before);
 }
 
 /// Every streaming response has the logits of the prompt; they are handed out once.
@@ -85,12 +84,15 @@ void context_logits_come_once() {
   CHECK(finish(engine, 1)[second].context_rows == request.tokens.size());
 }
 
-/// shutdown() serves all requests to their ends, which would take 40 s here. A hang is found by the test's own time limit.
+/// shutdown() serves all requests to their ends, which would be 1200 passes here. In lockstep nothing goes on before that.
 void destruction_does_not_drain() {
-  Engine engine("step_us=10000\n");
+  Engine engine("lockstep=1\n");
+  auto const before = llgtrt_standin_count("forward_passes");
   for (uint64_t i = 0; i < 12; ++i) Request("long", i + 1, 400).submit(engine);
   llgtrt_trtllm_destroy(engine.engine);
   engine.engine = nullptr;
+  // A pass for each batch that waited: what is cancelled in the queue is dequeued and runs once. One more had begun.
+  CHECK(llgtrt_standin_count("forward_passes") - before <= 8);
 }
 
 void a_pass_that_fails_is_no_end() {
@@ -163,15 +165,127 @@ void rows_without_masks_between() {
   }
 }
 
-void buffers_come_back() {
-  auto const pool = std::make_shared<llgtrt::PinnedPool>();
-  auto first = pool->take(100);
-  void* const place = first->data();
-  CHECK(pool->idle() == 0);
-  first.reset();
-  CHECK(pool->idle() == 1);
-  auto again = pool->take(50);
-  CHECK(again->data() == place && pool->idle() == 0);
+/// A mask goes to the device when it is another one than in the step before, also if the row's place is new.
+void masks_that_did_not_change_are_not_copied() {
+  constexpr size_t kRow = (kVocab + 31) / 32 * sizeof(uint32_t);
+  auto const run = [](bool (*changes)(uint64_t), int32_t tokens) {
+    Engine engine("lockstep=1\n");
+    engine.masks.changes = changes;
+    std::vector<uint64_t> ids;
+    for (uint64_t client = 1; client <= 3; ++client) {
+      Request request("row " + std::to_string(client), client, client == 1 ? 2 : tokens);
+      request.plain.post_process = 1;
+      ids.push_back(request.submit(engine));
+    }
+    auto const before = llgtrt_standin_count("bytes_to_device");
+    auto answers = finish(engine, 3);
+    auto const bytes = llgtrt_standin_count("bytes_to_device") - before;
+    // Each under its own mask: an odd token is that of its step.
+    for (size_t i = 0; i < ids.size(); ++i) {
+      auto const& answer = answers[ids[i]].tokens;
+      CHECK(answer.size() == static_cast<size_t>(i == 0 ? 2 : tokens));
+      for (size_t t = 0; t < answer.size(); ++t) {
+        auto const odd = static_cast<int32_t>(((5 + t) * 2 + 1) % 256);
+        CHECK(answer[t] % 2 == 0 || (changes(i + 1) && answer[t] == odd));
+      }
+    }
+    return bytes;
+  };
+  auto const never = [](uint64_t) { return false; };
+  auto const second = [](uint64_t client) { return client == 2; };
+  auto const always = [](uint64_t) { return true; };
+  // Ten steps more cost their descriptions, and the masks that changed.
+  auto const of_ten = [&](bool (*changes)(uint64_t)) { return run(changes, 30) - run(changes, 20); };
+  auto const descriptions = of_ten(never);
+  CHECK(descriptions > 0 && descriptions < 2 * 10 * 64);
+  CHECK(of_ten(second) == descriptions + 10 * kRow);
+  CHECK(of_ten(always) == descriptions + 2 * 10 * kRow);
+}
+
+/// What lies in the host's memory of a step without a mask is of an earlier one, and is not what the device has.
+void a_mask_after_none_is_copied() {
+  Engine engine("");
+  // The third is as the first, and the memory of the fourth still has the second.
+  engine.masks.script = {3, 4, 3, 0, 4, 4, 0, 0, 3, 4};
+  Request request("five!", 1, static_cast<int32_t>(engine.masks.script.size()));
+  request.plain.post_process = 1;
+  auto const id = request.submit(engine);
+  auto const tokens = finish(engine, 1)[id].tokens;
+  CHECK(tokens.size() == engine.masks.script.size());
+  for (size_t i = 0; i < tokens.size(); ++i) {
+    auto const only = static_cast<int32_t>(engine.masks.script[i]);
+    CHECK(only == 0 || tokens[i] == only);
+  }
+}
+
+/// Requests come and go, so that rows move, while each has a mask of its own that does not change.
+void rows_that_move_keep_their_masks() {
+  Engine engine("");
+  engine.masks.one_token = true;
+  std::map<uint64_t, uint64_t> clients;
+  for (uint64_t client = 1; client <= 40; ++client) {
+    Request request("moving", client, static_cast<int32_t>(1 + client * 7 % 11));
+    request.plain.post_process = 1;
+    clients[request.submit(engine)] = client;
+  }
+  auto const answers = finish(engine, clients.size());
+  for (auto const& [id, client] : clients) {
+    auto const& tokens = answers.at(id).tokens;
+    CHECK(tokens.size() == 1 + client * 7 % 11);
+    for (auto const token : tokens) CHECK(token == static_cast<int32_t>(client));
+  }
+}
+
+/// Once as much was measured at the same time as ever will be, nothing is allocated any more.
+void measuring_allocates_nothing_in_the_long_run() {
+  Engine engine("");
+  engine.masks.measure = true;
+  auto const run = [&engine] {
+    Request request("measured", 5, 20);
+    request.plain.post_process = 1;
+    auto const id = request.submit(engine);
+    CHECK(finish(engine, 1)[id].tokens.size() == 20);
+    llgtrt_trtllm_forget(engine.engine, id);
+  };
+  run();
+  auto const before = llgtrt_standin_count("allocations");
+  CHECK(before > 20);
+  for (int i = 0; i < 3; ++i) run();
+  CHECK(llgtrt_standin_count("allocations") == before);
+}
+
+/// Logits that were not masked may have been sampled from: no answer can be trusted any more.
+void a_device_lost_under_the_masks_is_the_end() {
+  Engine engine("fatal_mask_iteration=3\n");
+  Request request("masked", 1, 50);
+  request.plain.post_process = 1;
+  request.submit(engine);
+  llgtrt_trtllm_response const* responses = nullptr;
+  size_t size = 0;
+  while (llgtrt_trtllm_await(engine.engine, 1000, &responses, &size) == LLGTRT_OK) {
+  }
+  CHECK(std::string(llgtrt_trtllm_last_error()).find("masks could not be applied") != std::string::npos);
+  CHECK(llgtrt_trtllm_health(engine.engine) == LLGTRT_FATAL);
+}
+
+/// The executor serves one width at a time and makes its decoder anew for another: beams wait for all others, and these for them.
+void another_beam_width_waits() {
+  Engine engine("lockstep=1\n");
+  auto const before = llgtrt_standin_count("beam_width_changes");
+  std::vector<uint64_t> ids;
+  for (int32_t width : {1, 1, 2, 1}) {
+    Request request("of a width", ids.size() + 1, 6);
+    request.plain.sampling.beam_width = width;
+    request.plain.sampling.seed = 7;
+    ids.push_back(request.submit(engine));
+  }
+  auto answers = finish(engine, ids.size());
+  for (size_t i = 0; i < ids.size(); ++i) {
+    CHECK(answers[ids[i]].tokens.size() == 6);
+    CHECK(answers[ids[i]].beams == (i == 2 ? 2 : 1));
+  }
+  CHECK(answers[ids[3]].tokens == answers[ids[0]].tokens);
+  CHECK(llgtrt_standin_count("beam_width_changes") - before == 3);
 }
 
 }  // namespace
@@ -186,5 +300,10 @@ void as_the_real_one() {
   a_lost_device_is_told();
   a_full_adapter_cache();
   rows_without_masks_between();
-  buffers_come_back();
+  masks_that_did_not_change_are_not_copied();
+  a_mask_after_none_is_copied();
+  rows_that_move_keep_their_masks();
+  measuring_allocates_nothing_in_the_long_run();
+  a_device_lost_under_the_masks_is_the_end();
+  another_beam_width_waits();
 }

@@ -1,6 +1,5 @@
 #include "standin/device.h"
 
-#include <atomic>
 #include <map>
 #include <mutex>
 
@@ -8,23 +7,30 @@ namespace standin {
 namespace {
 
 thread_local int current = 0;
-std::atomic<int> untold = 0;
 std::atomic<int> executors = 0;
 std::mutex mutex;
 std::map<int, std::string> errors;
 
 }  // namespace
 
+Counts& counts() {
+  static Counts all{};
+  return all;
+}
+
+std::chrono::nanoseconds& device_time() {
+  thread_local std::chrono::nanoseconds time{};
+  return time;
+}
+
 int current_device() {
-  if (current == 0) ++untold;
+  if (current == 0) ++counts().calls_without_device;
   return current;
 }
 
 void set_device(int device) { current = device; }
 
 int new_device(int device) { return ++executors * 64 + device; }
-
-int calls_without_device() { return untold; }
 
 void break_device(int device, std::string error) {
   std::lock_guard const lock(mutex);

@@ -5,6 +5,7 @@
 #include <sys/file.h>
 #include <unistd.h>
 
+#include <csignal>
 #include <cstdlib>
 #include <stdexcept>
 
@@ -30,6 +31,15 @@ int device_of(ExecutorConfig const& config) {
   auto const parallel = config.getParallelConfig();
   auto const ids = parallel ? parallel->getDeviceIds() : std::nullopt;
   return ids ? ids->at(static_cast<size_t>(rank())) : rank();
+}
+
+/// mpi::initialize (cpp/tensorrt_llm/runtime/utils/mpiUtils.cpp, 65b31db), once in a process. The real handlers call MPI_Abort.
+void initialize_mpi() {
+  static bool const done = [] {
+    for (int const signal : {SIGABRT, SIGSEGV}) std::signal(signal, [](int) { std::_Exit(70); });
+    return true;
+  }();
+  (void)done;
 }
 
 /// What TrtGptModelInflightBatching's constructor checks (batch_manager/trtGptModelInflightBatching.cpp, 00825c4).
@@ -58,6 +68,7 @@ char const* version() noexcept { return "1.2.1-standin"; }
 class Executor::Impl {
  public:
   Impl(std::filesystem::path const& path, ExecutorConfig const& config, bool has_encoder) : settings_(path) {
+    initialize_mpi();
     if (settings_.broken) throw std::runtime_error("the stand-in was told not to start");
     // runtime::utils::initDevice in the model's constructor, on the thread that makes the executor.
     standin::set_device(standin::new_device(device_of(config)));

@@ -1,6 +1,7 @@
 #include "loop.h"
 
 #include <algorithm>
+#include <fstream>
 #include <stdexcept>
 
 #include "standin/device.h"
@@ -30,7 +31,12 @@ Loop::Loop(Settings const& settings, te::ExecutorConfig const& config)
   thread_ = std::thread([this] { run(); });
 }
 
-Loop::~Loop() { stop(); }
+Loop::~Loop() {
+  stop();
+  if (!settings_.time_post_processor) return;
+  std::ofstream file(settings_.folder / "post_processor_times");
+  for (auto const time : post_processor_times_) file << time.count() << '\n';
+}
 
 void Loop::check_open() const {
   if (stop_called_) throw std::runtime_error("Shutdown called");
@@ -230,6 +236,9 @@ void Loop::fetch() {
       fetched.push_back(next);
       queued_.pop_front();
     }
+    // TrtGptModelInflightBatching::changeBeamWidth (batch_manager/trtGptModelInflightBatching.cpp, 00825c4): all buffers and the
+    // decoder are made anew.
+    if (operating_beam_width_ != width) ++counts().beam_width_changes;
     operating_beam_width_ = width;
   }
   for (auto const& shared : fetched) {

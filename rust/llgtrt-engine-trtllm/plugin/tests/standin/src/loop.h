@@ -89,6 +89,7 @@ class Loop {
   int32_t reused_blocks_ = 0;
   int32_t missed_blocks_ = 0;
   te::StreamPtr stream_;
+  std::vector<std::chrono::nanoseconds> post_processor_times_;
   std::thread thread_;
 };
 

@@ -55,6 +55,7 @@ struct Sequence {
   /// What all logits of the sequence depend on beside its tokens.
   uint64_t salt = 0;
   te::Tensor logits;
+  bool logits_made = false;
   std::vector<float> context_logits;
   /// Tokens of each beam that were reported.
   size_t reported = 0;

@@ -82,6 +82,8 @@ Settings::Settings(std::filesystem::path const& path) : folder(path) {
     else if (key == "padded_vocab_size") padded_vocab_size = small;
     else if (key == "fail_iteration") fail_iteration = number;
     else if (key == "fatal_iteration") fatal_iteration = number;
+    else if (key == "fatal_mask_iteration") fatal_mask_iteration = number;
+    else if (key == "time_post_processor") time_post_processor = number != 0;
     else if (key == "hang_iteration") hang_iteration = number;
     else if (key == "refuse_token") refuse_token = small;
     else if (key == "error_token") error_token = small;

@@ -47,6 +47,8 @@ struct Settings {
   int64_t fail_iteration = 0;
   /// The iteration from which on the device is broken, and every forward pass fails; 0: none.
   int64_t fatal_iteration = 0;
+  /// The iteration whose logits post-processor finds the device broken; 0: none.
+  int64_t fatal_mask_iteration = 0;
   /// The iteration from which on the loop does nothing; 0: none.
   int64_t hang_iteration = 0;
   /// Requests whose prompt holds the token ...
@@ -64,6 +66,9 @@ struct Settings {
   /// Wait with the next iteration until the responses of the last were taken: a reader that is slow finds the
   /// sequences no further than a fast one.
   bool lockstep = false;
+  /// Write the time of each call of the logits post-processor, in nanoseconds and without that of the device, to the file
+  /// post_processor_times at the end. Sequences then have one row of logits for good, and tokens of 0.
+  bool time_post_processor = false;
   /// Throw in the constructor.
   bool broken = false;
   /// Throw something that is no std::exception from cancelRequest.

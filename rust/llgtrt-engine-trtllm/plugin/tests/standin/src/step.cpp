@@ -15,6 +15,7 @@ int64_t Loop::blocks(size_t tokens) const {
 void Loop::forward() {
   if (settings_.step_us > 0) std::this_thread::sleep_for(std::chrono::microseconds(settings_.step_us));
   ++iteration_;
+  ++counts().forward_passes;
   if (settings_.fail_iteration == iteration_) throw std::runtime_error("the stand-in was told to fail");
   if (settings_.fatal_iteration > 0 && iteration_ >= settings_.fatal_iteration)
     break_device(device_, "CUDA error: an illegal memory access was encountered (told to fail)");
@@ -133,7 +134,13 @@ void Loop::look_up_prefix(Sequence& sequence) {
 void Loop::compute(Sequence& sequence) {
   auto const width = static_cast<int64_t>(settings_.padded_vocab_size);
   auto const count = static_cast<int64_t>(sequence.beams.size());
+  // Where time is measured, what the model says does not matter: a row as it was made stays.
+  if (settings_.time_post_processor && sequence.logits_made) {
+    sequence.evaluated += sequence.chunk;
+    return;
+  }
   sequence.logits = te::Tensor::gpu(settings_.logits_type, stream_, {1, count, width});
+  sequence.logits_made = true;
   size_t const before = sequence.evaluated;
   sequence.evaluated += sequence.chunk;
   bool const prompt_done = sequence.evaluated == sequence.prompt_length;
@@ -200,7 +207,15 @@ void Loop::post_process() {
     tokens.emplace_back(sequence.beams);
     clients.push_back(sequence.shared->request.getClientId());
   }
-  if (!ids.empty()) (*post_processor_)(ids, logits, tokens, stream_, clients);
+  if (ids.empty()) return;
+  if (settings_.fatal_mask_iteration == iteration_)
+    break_device(device_, "CUDA error: an illegal memory access was encountered (told to fail)");
+  auto const start = std::chrono::steady_clock::now();
+  auto const device = device_time();
+  (*post_processor_)(ids, logits, tokens, stream_, clients);
+  // The device's own work is not the host's.
+  auto const host = std::chrono::steady_clock::now() - start - (device_time() - device);
+  if (settings_.time_post_processor) post_processor_times_.push_back(host);
 }
 
 void Loop::sample(Sequence& sequence) {
@@ -216,6 +231,10 @@ void Loop::sample(Sequence& sequence) {
   for (size_t beam = 0; beam < sequence.beams.size(); ++beam) {
     auto& tokens = sequence.beams[beam];
     auto const* row = static_cast<char const*>(sequence.logits.getData()) + beam * row_bytes;
+    if (settings_.time_post_processor) {
+      tokens.push_back(0);
+      continue;
+    }
     auto const choice = sequence.decoder.sample(row, tokens, sequence.prompt_length, first ? beam : 0);
     // As in TensorRT-LLM, the end token is no part of the output.
     if (beam == 0 && request.getEndId() && choice.token == *request.getEndId()) {
