@@ -63,8 +63,12 @@ void Marker::record(void* stream) {
     throw std::runtime_error("cudaEventRecord: invalid resource handle");
 }
 
-bool Marker::is_done() const { return true; }
-void Marker::wait() const {}
+bool Marker::is_done() const {
+  standin::current_device();
+  return true;
+}
+
+void Marker::wait() const { standin::current_device(); }
 
 void copy_to_device(void* target, void const* source, size_t bytes, void* /*stream*/) {
   DeviceTime const time;

@@ -1,16 +1,12 @@
 #include "places.h"
 
-#include <algorithm>
 #include <stdexcept>
 
 namespace llgtrt {
 
 std::vector<size_t> const& Places::assign(std::vector<te::IdType> const& request_ids) {
   // Most steps are of the same requests as the step before.
-  if (request_ids == last_) {
-    std::fill(stayed_.begin(), stayed_.end(), true);
-    return order_;
-  }
+  if (request_ids == last_) return order_;
   last_ = request_ids;
   indices_.clear();
   for (size_t i = 0; i < request_ids.size(); ++i) indices_.emplace(request_ids[i], i);
@@ -26,14 +22,12 @@ std::vector<size_t> const& Places::assign(std::vector<te::IdType> const& request
   for (size_t i = 0; i < request_ids.size(); ++i) {
     if (indices_.count(request_ids[i]) == 0) continue;
     owners_.push_back(request_ids[i]);
-    stayed_.push_back(false);
     order_.push_back(i);
   }
   return order_;
 }
 
 void Places::remove_absent() {
-  stayed_.assign(owners_.size(), true);
   for (size_t place = 0; place < owners_.size();) {
     if (indices_.count(owners_[place]) > 0) {
       ++place;
@@ -41,10 +35,8 @@ void Places::remove_absent() {
     }
     // Looked at again: the last one may have left as well.
     owners_[place] = owners_.back();
-    stayed_[place] = false;
     owners_.pop_back();
   }
-  stayed_.resize(owners_.size());
 }
 
 }  // namespace llgtrt

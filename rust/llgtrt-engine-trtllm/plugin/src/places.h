@@ -1,5 +1,5 @@
 // Whose mask lies where: a request keeps its row of the masks' memory from one step to the next, so that a mask which has not
-// changed is on the device already.
+// changed is there already.
 #pragma once
 
 #include <cstddef>
@@ -16,9 +16,6 @@ class Places {
   /// row takes the place of one that left, and new ones come last.
   std::vector<size_t> const& assign(std::vector<te::IdType> const& request_ids);
 
-  /// Whether the row was the same request's in the step before.
-  bool stayed(size_t place) const { return stayed_[place]; }
-
  private:
   void remove_absent();
 
@@ -26,7 +23,6 @@ class Places {
   std::vector<te::IdType> last_;
   /// By place.
   std::vector<te::IdType> owners_;
-  std::vector<bool> stayed_;
   std::vector<size_t> order_;
   /// By request: its index among the step's. Empty between steps.
   std::unordered_map<te::IdType, size_t> indices_;

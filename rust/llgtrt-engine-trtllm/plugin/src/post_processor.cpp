@@ -186,9 +186,9 @@ void PostProcessor::upload_masks(Stage& stage, void* stream) {
   for (size_t place = 0; place < rows_.size(); ++place) masked_before_[place] = (rows_[place].flags & kApplyMask) != 0;
 }
 
-/// Whether the mask is the one that this request had in the step before.
-bool PostProcessor::is_on_device(Stage& stage, size_t place) {
-  if (before_ == nullptr || place >= masked_before_.size() || !masked_before_[place] || !places_.stayed(place)) return false;
+/// Whether the row holds this mask since the step before, whoever's it was.
+bool PostProcessor::is_on_device(Stage& stage, size_t place) const {
+  if (before_ == nullptr || place >= masked_before_.size() || !masked_before_[place]) return false;
   size_t const first = place * words_per_row_;
   return std::memcmp(stage.masks() + first, before_->masks() + first, words_per_row_ * sizeof(uint32_t)) == 0;
 }

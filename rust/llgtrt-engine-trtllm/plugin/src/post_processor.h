@@ -66,7 +66,7 @@ class PostProcessor {
   void describe(Stage& stage);
   void upload(Stage& stage, void* stream);
   void upload_masks(Stage& stage, void* stream);
-  bool is_on_device(Stage& stage, size_t place);
+  bool is_on_device(Stage& stage, size_t place) const;
   void launch(Stage& stage, void* stream);
   void results(Stage const& stage, void* stream);
   Stage& free_stage();

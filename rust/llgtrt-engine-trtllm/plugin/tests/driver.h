@@ -79,7 +79,7 @@ struct Masks {
   bool (*changes)(uint64_t client) = nullptr;
   /// Only the token of the client's number is allowed.
   bool one_token = false;
-  /// The only token allowed in each step after a prompt of five tokens; 0: no mask.
+  /// For client 1: the only token allowed in each step after a prompt of five tokens; 0: no mask.
   std::vector<uint32_t> script;
 };
 
@@ -92,7 +92,7 @@ inline int32_t fill(void* user, llgtrt_trtllm_row const* rows, size_t count, uin
     CHECK(rows[i].tokens != nullptr && rows[i].token_count > 0);
     ++state.rows;
     if (state.skip_odd_clients && rows[i].client_id % 2 == 1) continue;
-    if (!state.script.empty()) {
+    if (!state.script.empty() && rows[i].client_id == 1) {
       auto const token = state.script[rows[i].token_count - 5];
       plans[i].apply_mask = token > 0 ? 1 : 0;
       if (token > 0) {

@@ -204,7 +204,10 @@ void masks_that_did_not_change_are_not_copied() {
 
 /// What lies in the host's memory of a step without a mask is of an earlier one, and is not what the device has.
 void a_mask_after_none_is_copied() {
-  Engine engine("");
+  Engine engine("lockstep=1\n");
+  Request neighbour("masked in every step", 2, 30);
+  neighbour.plain.post_process = 1;
+  neighbour.submit(engine);
   // The third is as the first, and the memory of the fourth still has the second.
   engine.masks.script = {3, 4, 3, 0, 4, 4, 0, 0, 3, 4};
   Request request("five!", 1, static_cast<int32_t>(engine.masks.script.size()));
@@ -233,6 +236,27 @@ void rows_that_move_keep_their_masks() {
     auto const& tokens = answers.at(id).tokens;
     CHECK(tokens.size() == 1 + client * 7 % 11);
     for (auto const token : tokens) CHECK(token == static_cast<int32_t>(client));
+  }
+}
+
+/// The device's memory is empty when it has grown for more rows, also where a mask did not change.
+void memory_that_grew_gets_all_masks() {
+  Engine engine("lockstep=1\n");
+  engine.masks.one_token = true;
+  auto const submit = [&engine](uint64_t client) {
+    Request request("grow", client, 20);
+    request.plain.post_process = 1;
+    return request.submit(engine);
+  };
+  std::map<uint64_t, uint64_t> clients{{submit(1), 1}};
+  llgtrt_trtllm_response const* responses = nullptr;
+  size_t size = 0;
+  for (size_t answers = 0; answers < 3; answers += size)
+    CHECK(llgtrt_trtllm_await(engine.engine, 1000, &responses, &size) == LLGTRT_OK);
+  for (uint64_t client = 2; client <= 4; ++client) clients[submit(client)] = client;
+  for (auto const& [id, answer] : finish(engine, clients.size())) {
+    CHECK(answer.tokens.size() >= 17);
+    for (auto const token : answer.tokens) CHECK(token == static_cast<int32_t>(clients.at(id)));
   }
 }
 
@@ -303,6 +327,7 @@ void as_the_real_one() {
   masks_that_did_not_change_are_not_copied();
   a_mask_after_none_is_copied();
   rows_that_move_keep_their_masks();
+  memory_that_grew_gets_all_masks();
   measuring_allocates_nothing_in_the_long_run();
   a_device_lost_under_the_masks_is_the_end();
   another_beam_width_waits();
