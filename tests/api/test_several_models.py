@@ -67,7 +67,8 @@ def start_several(tmp_path_factory: pytest.TempPathFactory) -> Iterator[StartSev
 
 @pytest.fixture(scope="module")
 def server(start_several: StartSeveral) -> ServerProcess:
-    return start_several(server={"api_key": KEY})
+    guest = {"key": "guest", "name": "guest", "manages_models": False}
+    return start_several(server={"api_key": KEY, "api_keys": [guest]})
 
 
 @pytest.fixture(scope="module")
@@ -353,6 +354,10 @@ def test_only_a_server_with_a_key_changes_its_models(start_several: StartSeveral
         assert (response.status_code, "API key" in response.text) == (403, True)
         assert text_of(ok(httpx.post(server.base_url + CHAT, json=ask("red"), timeout=60))) == "I am red."
     assert http.post("/v2/repository/models/red/unload", headers={"authorization": ""}).status_code == 401
+    guest = {"authorization": "Bearer guest"}
+    response = http.post("/v2/repository/models/red/unload", headers=guest)
+    assert (response.status_code, "may not" in response.text) == (403, True)
+    assert text_of(ok(http.post(CHAT, json=ask("red"), headers=guest))) == "I am red."
     response = http.post("/v2/repository/models/slow/load", json={"parameters": {"config": "{}"}})
     assert (response.status_code, "configuration" in response.text) == (400, True)
 

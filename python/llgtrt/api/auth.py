@@ -28,6 +28,9 @@ OPEN_PATHS = frozenset(
 )
 """Denied is the default: a new route needs the key without anybody remembering to say so."""
 
+CLIENT = "llgtrt.api_key"
+"""Key of a request's scope: the :class:`Client` that sent it."""
+
 MINUTE_S = 60.0
 BUSY_RETRY_S = 1
 """When to come back if as many requests of a key are worked on as may be: nobody knows how long they take."""
@@ -57,6 +60,7 @@ class Client:
 
     def __init__(self, key: ApiKey) -> None:
         self.name = key.name
+        self.manages_models = key.manages_models
         self._most = key.max_concurrent
         self._running = 0
         self._rate = None if key.requests_per_minute is None else RequestRate(key.requests_per_minute)
@@ -112,6 +116,7 @@ class ApiKeyMiddleware:
             await error_response(_unauthorized(scope))(scope, receive, send)
             return
         note(scope, key=client.name)
+        scope[CLIENT] = client
         if scope["method"] != "POST":
             await self._app(scope, receive, send)
             return

@@ -10,6 +10,7 @@ from fastapi import APIRouter
 from starlette.requests import Request
 from starlette.responses import JSONResponse, Response
 
+from llgtrt.api.auth import CLIENT, Client
 from llgtrt.api.body import read_json_body
 from llgtrt.api.errors import HttpError
 from llgtrt.api.responses import OF_BODIES, errors
@@ -120,6 +121,9 @@ async def _control(request: Request) -> ModelRepository:
     if not services.server.keys:
         message = "Models are loaded and unloaded only where the server asks for an API key (server.api_key)."
         raise HttpError(403, message, code="no_api_key")
+    client: Client = request.scope[CLIENT]
+    if not client.manages_models:
+        raise HttpError(403, "This API key may not load and unload models.", code="key_not_allowed")
     parameters = given.get("parameters", {})
     if not isinstance(parameters, dict):
         raise RequestError("parameters must be an object.", "parameters")

@@ -24,3 +24,6 @@ class ApiKey(Section):
         description="Requests per minute. As many may come at once; then places come back evenly.\n"
         "null: no limit.",
     )
+    manages_models: bool = Field(
+        default=True, description="Whether it may load and unload models (docs/models.md)."
+    )

@@ -55,7 +55,8 @@ class ServerConfig(Section):
         default_factory=list,
         repr=False,
         description="Keys with a name and limits: objects with `key`, `name`, `max_concurrent` (requests at\n"
-        "the same time) and `requests_per_minute`. Requests beyond a limit get status 429.",
+        "the same time), `requests_per_minute` and `manages_models` (false: it may not load and unload\n"
+        "models). Requests beyond a limit get status 429.",
     )
     api_key_file: str | None = Field(
         default=None,
