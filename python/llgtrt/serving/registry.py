@@ -116,10 +116,8 @@ class Models:
 
     def health(self) -> tuple[str, str]:
         """State and explanation of the whole: that of the model that fares best."""
-        if self._draining:
-            return "draining", ""
         if not self._loaded:
-            return "ready", ""
+            return "draining" if self._draining else "ready", ""
         states = {one.model.name: one.health for one in self}
         for state in ("ready", "draining", "stalled", "failed"):
             found = [(name, why) for name, (is_, why) in states.items() if is_ == state]

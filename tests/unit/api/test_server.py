@@ -242,6 +242,21 @@ async def test_a_failed_engine_ends_the_server(make_app: AppFactory, native: Fak
         second.close()
 
 
+async def test_a_failure_while_draining_ends_the_drain(
+    make_app: AppFactory, native: FakeNativeEngine
+) -> None:
+    async with running(make_app(), native) as server:
+        reader, writer = await server.connect()
+        writer.write(request(CHAT))
+        await submitted(native)
+        server.signals.stop.set()
+        await eventually(lambda: native.state[0] == "draining")
+        native.state = ("failed", "step 7")
+        assert b'"code":"engine_failed"' in await asyncio.wait_for(reader.read(), 10)
+        assert await server.code() == EXIT_ENGINE_FAILED
+        writer.close()
+
+
 async def test_a_port_in_use_is_a_configuration_error(make_app: AppFactory, native: FakeNativeEngine) -> None:
     app = make_app()
     with socket.socket() as first, socket.socket() as second:
