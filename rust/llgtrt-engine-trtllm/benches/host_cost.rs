@@ -13,7 +13,7 @@ use std::sync::atomic::{AtomicU32, Ordering};
 use common::{EngineDir, finish, spec};
 use llgtrt_conformance::support::Bytes;
 use llgtrt_core::{
-    AdvanceBatch, AdvanceState, MaskBatch, MaskSlot, MaskSource, SamplingParams, SequenceSpec,
+    AdvanceBatch, AdvanceState, Finish, MaskBatch, MaskSlot, MaskSource, SamplingParams, SequenceSpec,
 };
 use llgtrt_engine_trtllm::TrtllmEngine;
 
@@ -39,7 +39,8 @@ impl MaskSource for Ready {
         let step = self.step.fetch_add(1, Ordering::Relaxed);
         for (row, _) in batch.rows_mut() {
             if self.change {
-                row[0] = step;
+                // The token that the stand-in takes is always allowed.
+                row[0] = step << 1 | 1;
             } else if row[0] == 0 {
                 row.fill(u32::MAX);
             }
@@ -67,7 +68,9 @@ fn measure(vocab_size: u32, change: bool, logprobs: bool) -> (f64, f64) {
         let sequence = SequenceSpec { constrained: true, sampling, ..sequence };
         llgtrt_core::Engine::submit(&mut engine, sequence).expect("accepted");
     }
-    finish(&mut engine, &ids);
+    for record in finish(&mut engine, &ids) {
+        assert_eq!(record.finish, Some(Finish::Length), "every step was made");
+    }
     drop(engine);
     let times =
         std::fs::read_to_string(dir.path().join("post_processor_times")).expect("the stand-in's file");
