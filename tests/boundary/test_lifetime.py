@@ -8,12 +8,14 @@ import subprocess
 import sys
 import textwrap
 import threading
+import weakref
 from collections.abc import Callable
 
 import psutil
 import pytest
 
 from llgtrt import _native
+from llgtrt.engine import AsyncEngine
 from support.core import Core, engine_config
 from support.server import wait_until
 
@@ -154,3 +156,31 @@ def test_leaving_the_interpreter_with_a_running_core() -> None:
         [sys.executable, "-c", textwrap.dedent(program)], capture_output=True, timeout=60, check=False
     )
     assert (result.returncode, result.stderr) == (0, b"")
+
+
+async def test_a_request_that_failed_leaves_nothing_behind() -> None:
+    class Body:
+        """What the handler of a request holds."""
+
+    engine = await AsyncEngine.load(engine_config())
+    kept: list[weakref.ref[Body]] = []
+
+    async def ask() -> None:
+        body = Body()
+        kept.append(weakref.ref(body))
+        request = _native.GenerateRequest(
+            prompts=["hello"], output="final", grammar=_native.GrammarSpec.regex("(")
+        )
+        await engine.submit(request, engine.reserve(1)).result()
+
+    try:
+        for _ in range(3):
+            with pytest.raises(_native.GrammarError) as failure:
+                await ask()
+            assert failure.value.kind == "grammar"
+            assert failure.value.message
+            del failure
+        gc.collect()
+        assert [one() for one in kept] == [None] * 3
+    finally:
+        await engine.shutdown()
