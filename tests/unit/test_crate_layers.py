@@ -22,6 +22,7 @@ MAY_DEPEND = {
     "llgtrt-engine-llamacpp": {"llgtrt-core"},
     "llgtrt-engine-trtllm": {"llgtrt-core"},
     "llgtrt-conformance": {"llgtrt-core"},
+    "llgtrt-interleavings": {"llgtrt-core", "llgtrt-text"},
     "llgtrt-py": {
         "llgtrt-core",
         "llgtrt-text",

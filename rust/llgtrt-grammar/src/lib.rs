@@ -24,6 +24,7 @@ mod metrics;
 mod pool;
 mod report;
 mod slot;
+mod sync;
 mod text;
 mod token_env;
 mod verify;

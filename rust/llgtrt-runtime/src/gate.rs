@@ -4,9 +4,11 @@
 //! sequence is gone from the engine. Lock-free.
 
 use std::sync::Arc;
-use std::sync::atomic::{AtomicUsize, Ordering};
+use std::sync::atomic::Ordering;
 
 use llgtrt_core::{Error, ErrorKind, Result};
+
+use crate::sync::AtomicUsize;
 
 /// The bound.
 #[derive(Debug)]

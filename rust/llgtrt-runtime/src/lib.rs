@@ -16,7 +16,9 @@ mod request;
 mod runtime;
 mod shared;
 mod signal;
+mod sync;
 mod times;
+mod wake;
 mod watchdog;
 
 pub use gate::Permit;

@@ -5,10 +5,8 @@
 //! encoding only, so neither side waits noticeably for the other.
 
 use std::sync::Arc;
-use std::sync::atomic::{AtomicUsize, Ordering};
+use std::sync::atomic::Ordering;
 use std::time::Instant;
-
-use parking_lot::Mutex;
 
 use llgtrt_core::{Error, Receipt, Tokenizer, Vocabulary};
 use llgtrt_text::{ChoiceEnd, LogprobEntry, SseEncoder, SseKind, chat_logprobs, completion_logprobs};
@@ -16,6 +14,7 @@ use llgtrt_text::{ChoiceEnd, LogprobEntry, SseEncoder, SseKind, chat_logprobs, c
 use crate::request::{
     ChoiceDelta, ChoiceFinish, Delta, GenerateRequest, OutputFormat, Payload, Summary, Usage,
 };
+use crate::sync::{AtomicUsize, Mutex};
 use crate::times::Times;
 
 /// A piece of one choice's output.

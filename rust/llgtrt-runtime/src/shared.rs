@@ -1,9 +1,7 @@
 //! What every thread of the runtime shares: the ready list, the signal, health and metrics.
 
 use std::sync::Arc;
-use std::sync::atomic::{AtomicUsize, Ordering};
-
-use parking_lot::Mutex;
+use std::sync::atomic::Ordering;
 
 use llgtrt_core::{Error, ErrorKind};
 
@@ -11,6 +9,7 @@ use crate::metrics::Metrics;
 use crate::outbox::RequestState;
 use crate::request::Payload;
 use crate::signal::Signal;
+use crate::sync::{AtomicUsize, Mutex};
 
 /// Whether the runtime can serve.
 #[derive(Debug, Clone, PartialEq, Eq)]

@@ -3,12 +3,11 @@
 //! The counts are atomics: whoever reads them waits for nobody that computes a mask.
 
 use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, Ordering};
+use std::sync::atomic::Ordering;
 use std::time::Duration;
 
-use parking_lot::Mutex;
-
 use crate::slot::Slot;
+use crate::sync::{AtomicBool, AtomicU32, AtomicU64, Mutex};
 
 /// A slot as the threads share it.
 pub(super) struct Entry {

@@ -127,7 +127,9 @@ impl Slot {
     ) -> Result<(), Error> {
         let at = limit.at;
         let enough = before.as_ref().is_none_or(|run| left > run.len() + ENOUGH);
-        if (enough && left > 0) || !limit.bound.retract || at >= len || at < self.told {
+        // Without a way out from before there is nothing to go back for: the engine cuts the answer at its limit.
+        let lost = before.is_none() && self.verifier.is_none();
+        if lost || (enough && left > 0) || !limit.bound.retract || at >= len || at < self.told {
             limit.at = len;
             limit.next = len + RETRY_AFTER;
             return Ok(());

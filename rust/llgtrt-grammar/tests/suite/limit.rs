@@ -147,6 +147,25 @@ fn an_answer_that_ends_by_itself_is_left_alone() {
 }
 
 #[test]
+fn an_answer_without_a_known_way_out_goes_on_to_its_limit() {
+    let bench = Bench::bytes();
+    let grammar = bench.compile(&GrammarSpec::Regex("[0-9]{5000}".to_owned()));
+    assert_eq!(grammar.way_out(), None, "it is longer than any search");
+    for most in [1, 2, 9] {
+        bench.pool.register_within(SequenceId(7), &grammar, TokenLimit { tokens: most, retract: true });
+        let mut tokens = Vec::new();
+        while tokens.len() < most {
+            let (forced, state) = bench.advance(7, &tokens, true);
+            assert!(forced.is_empty() && state == AdvanceState::Sample, "{state:?} after {}", tokens.len());
+            tokens.push(bench.fill(7, &tokens).unwrap()[0]);
+        }
+        // Here the engine stops; a token that was taken back instead would be sampled again for ever.
+        assert_eq!(bench.advance(7, &tokens, true).1, AdvanceState::Sample);
+        bench.pool.remove(SequenceId(7));
+    }
+}
+
+#[test]
 fn without_withdrawing_it_closes_earlier() {
     let bench = Bench::words();
     let grammar = bench.compile(&schema(r#"{"type": "string"}"#));

@@ -1,0 +1,253 @@
+//! A request between the threads that write its output and the event loop that reads it: signal, ready list and outbox.
+
+use std::mem::ManuallyDrop;
+use std::sync::{Arc, OnceLock};
+
+use llgtrt_core::{Error, SamplingParams, Tokenizer};
+use llgtrt_text::ByteTokenizer;
+use loom::thread;
+use prometheus::Registry;
+
+use crate::explore;
+use crate::metrics::Metrics;
+use crate::outbox::{Piece, RequestState};
+use crate::request::{ChoiceFinish, GenerateRequest, OutputFormat, Payload, Prompt, Usage};
+use crate::shared::Shared;
+use crate::signal::Signal;
+
+const FORMATS: [OutputFormat; 3] = [OutputFormat::Deltas, OutputFormat::ChatSse, OutputFormat::Final];
+
+/// What no model shares between its runs in a way that could matter; made once, because a run is short.
+fn metrics() -> Arc<Metrics> {
+    static METRICS: OnceLock<Arc<Metrics>> = OnceLock::new();
+    Arc::clone(METRICS.get_or_init(|| Arc::new(Metrics::new(&Registry::new()).expect("new names"))))
+}
+
+fn tokenizer() -> Arc<dyn Tokenizer> {
+    static TOKENIZER: OnceLock<Arc<dyn Tokenizer>> = OnceLock::new();
+    Arc::clone(TOKENIZER.get_or_init(|| Arc::new(ByteTokenizer::new())))
+}
+
+fn shared() -> Arc<Shared> {
+    Shared::new(Signal::new().expect("a model"), metrics())
+}
+
+fn request(shared: &Shared, id: u64, output: OutputFormat) -> Arc<RequestState> {
+    let request = GenerateRequest {
+        prompts: vec![Prompt::Tokens(vec![1])],
+        add_special: false,
+        parse_special: false,
+        n: 1,
+        max_tokens: Some(4),
+        clamp_max_tokens: false,
+        sampling: SamplingParams::default(),
+        seed: None,
+        removed_mass: false,
+        receipt: None,
+        request_id: String::new(),
+        prompt_logprobs: false,
+        options: None,
+        bad_words: Vec::new(),
+        stop: Vec::new(),
+        stop_token_ids: Vec::new(),
+        include_stop: false,
+        echo: false,
+        grammar: None,
+        grammar_param: None,
+        close_at_limit: false,
+        output,
+        control_text: false,
+        completion_logprobs: false,
+        response_id: String::new(),
+        model: String::new(),
+        created: 0,
+        include_usage: false,
+        first_chunk_fields: None,
+    };
+    RequestState::new(id, &request, tokenizer(), shared.active_counter())
+}
+
+/// A step of the engine as the output thread treats it.
+fn write(shared: &Shared, state: &Arc<RequestState>, text: &str, last: bool) {
+    let finish = last.then_some(ChoiceFinish::Stop);
+    let piece = Piece { text: text.to_owned(), tokens: 1, finish, ..Piece::default() };
+    if state.append(0, piece, Usage::default()) {
+        state.encode_ahead();
+        shared.deliver([Arc::clone(state)]);
+    }
+}
+
+/// What a client got.
+#[derive(Debug, Default)]
+struct Received {
+    text: String,
+    failed: bool,
+    ends: usize,
+}
+
+impl Received {
+    fn add(&mut self, (payload, last): (Payload, bool)) {
+        match payload {
+            Payload::Sse(frames) => self.text.push_str(&contents(&frames)),
+            Payload::Delta(delta) => {
+                for choice in &delta.choices {
+                    self.text.push_str(&choice.text);
+                }
+                self.failed |= delta.error.is_some();
+            }
+        }
+        self.ends += usize::from(last);
+    }
+}
+
+/// The text in a stream's frames.
+fn contents(frames: &[u8]) -> String {
+    let frames = std::str::from_utf8(frames).expect("frames are text");
+    let chunks = frames
+        .split("\n\n")
+        .filter_map(|frame| frame.strip_prefix("data: "))
+        .filter(|data| *data != "[DONE]");
+    chunks
+        .map(|data| {
+            let chunk: serde_json::Value = serde_json::from_str(data).expect("chunks are JSON");
+            chunk["choices"][0]["delta"]["content"].as_str().unwrap_or_default().to_owned()
+        })
+        .collect()
+}
+
+/// The event loop with one request: takes what is ready, and waits for the signal where nothing is.
+fn read(shared: &Shared, state: &RequestState) -> Received {
+    let mut received = Received::default();
+    while received.ends == 0 {
+        if let Some(taken) = state.take() {
+            received.add(taken);
+            continue;
+        }
+        loop {
+            shared.signal.wake.wait();
+            let drained = shared.drain();
+            let any = !drained.is_empty();
+            for (_, payload, last) in drained {
+                received.add((payload, last));
+            }
+            if any {
+                break;
+            }
+        }
+    }
+    received
+}
+
+/// All output arrives, in order, once, and its reader never waits for a signal that does not come.
+pub fn all_output_arrives() {
+    for format in FORMATS {
+        explore(move || {
+            let shared = shared();
+            let state = request(&shared, 1, format);
+            let writer = {
+                let (shared, state) = (Arc::clone(&shared), Arc::clone(&state));
+                thread::spawn(move || {
+                    write(&shared, &state, "a", false);
+                    write(&shared, &state, "b", true);
+                })
+            };
+            let received = read(&shared, &state);
+            assert_eq!((received.text.as_str(), received.ends), ("ab", 1), "{format:?}");
+            writer.join().expect("the output thread does not panic");
+            assert!(state.take().is_none() && shared.drain().is_empty(), "nothing comes after the end");
+            assert_eq!(shared.active(), 0);
+        });
+    }
+}
+
+/// Output of two requests that different threads end, one of them with an error: one event loop learns of both.
+pub fn two_threads_announce_two_requests() {
+    announce_two(Shared::drain);
+}
+
+/// A signal that is lowered after what it announced was collected: the mistake that the models are there to find.
+pub fn a_signal_that_is_lowered_too_late() {
+    announce_two(|shared| {
+        let drained = shared.drain();
+        shared.signal.lower();
+        drained
+    });
+}
+
+fn announce_two(drain: fn(&Shared) -> Vec<(u64, Payload, bool)>) {
+    explore(move || {
+        let shared = shared();
+        // Left behind: where the model ends by a deadlock, dropping them would use locks outside of it.
+        let waiting = |id, format| ManuallyDrop::new(request(&shared, id, format));
+        let (one, other) = (waiting(1, OutputFormat::Deltas), waiting(2, OutputFormat::ChatSse));
+        assert!(one.take().is_none() && other.take().is_none(), "both wait");
+        let output = {
+            let (shared, one) = (Arc::clone(&shared), Arc::clone(&one));
+            thread::spawn(move || write(&shared, &one, "a", true))
+        };
+        let admission = {
+            let (shared, other) = (Arc::clone(&shared), Arc::clone(&other));
+            thread::spawn(move || shared.fail(&other, Error::internal("refused")))
+        };
+        let mut ended = Vec::new();
+        while ended.len() < 2 {
+            shared.signal.wake.wait();
+            ended.extend(drain(&shared).into_iter().filter(|(_, _, last)| *last).map(|(id, ..)| id));
+        }
+        ended.sort_unstable();
+        assert_eq!(ended, [1, 2]);
+        output.join().expect("the output thread does not panic");
+        admission.join().expect("the admission thread does not panic");
+        assert_eq!(shared.active(), 0);
+    });
+}
+
+/// A request ends and fails at the same time: its reader is told of one of both, once.
+pub fn a_request_ends_once() {
+    for format in FORMATS {
+        explore(move || {
+            let shared = shared();
+            let state = request(&shared, 1, format);
+            let writer = {
+                let (shared, state) = (Arc::clone(&shared), Arc::clone(&state));
+                thread::spawn(move || write(&shared, &state, "a", true))
+            };
+            let admission = {
+                let (shared, state) = (Arc::clone(&shared), Arc::clone(&state));
+                thread::spawn(move || shared.fail(&state, Error::internal("late")))
+            };
+            let received = read(&shared, &state);
+            assert_eq!(received.ends, 1);
+            assert!(received.failed || received.text == "a", "{received:?}");
+            writer.join().expect("the output thread does not panic");
+            admission.join().expect("the admission thread does not panic");
+            assert!(shared.drain().is_empty());
+            assert_eq!(shared.active(), 0);
+        });
+    }
+}
+
+/// A reader leaves while output comes: the request stops counting, once, and nothing is delivered any more.
+pub fn a_reader_may_leave_at_any_time() {
+    for format in FORMATS {
+        explore(move || {
+            let shared = shared();
+            let state = request(&shared, 1, format);
+            let writer = {
+                let (shared, state) = (Arc::clone(&shared), Arc::clone(&state));
+                thread::spawn(move || {
+                    write(&shared, &state, "a", false);
+                    write(&shared, &state, "b", true);
+                })
+            };
+            let _ = state.take();
+            state.close();
+            assert!(state.take().is_none() && state.is_over());
+            writer.join().expect("the output thread does not panic");
+            assert!(shared.drain().is_empty() && state.is_closed());
+            assert_eq!(shared.active(), 0);
+            drop(state);
+            assert_eq!(shared.active(), 0, "it does not count down twice");
+        });
+    }
+}
