@@ -2,6 +2,8 @@
 //!
 //! Built on a compile thread; shared and immutable afterwards.
 
+mod locate;
+
 use std::sync::atomic::Ordering;
 use std::sync::{Arc, OnceLock, Weak};
 use std::time::Duration;
@@ -12,15 +14,16 @@ use llguidance::{CancellationHandle, Matcher, ParserFactory};
 use parking_lot::Mutex;
 use toktrie::SimpleVob;
 
+use self::locate::locate;
 use crate::EndCheck;
 use crate::GrammarConfig;
 use crate::TokenEnv;
-use crate::admission::{Admitted, Clues, Notes, Refusal};
+use crate::admission::{Admitted, Notes, Pairs, Refusal};
 use crate::cache::Account;
 use crate::lexer_guard::create_parser;
 use crate::text::{first_line, grammar_error};
 use crate::verify::Plan;
-use crate::way_out::{self, Quoting};
+use crate::way_out::{self, Found, Hints, Quoting};
 
 /// Lexer fuel that a sequence has to spend before what it learned is kept.
 const MIN_LEARNED_FUEL: u64 = 500;
@@ -33,9 +36,6 @@ pub(crate) const BYTES_PER_FUEL: u64 = 32;
 
 /// Longest run that counts as the shortest answer, in tokens.
 const MAX_SHORTEST: usize = 4096;
-
-/// Patterns tried one by one to find the one that llguidance refused.
-const MAX_PROBES: usize = 200;
 
 /// A grammar that is ready for use. Cloning copies a pointer.
 #[derive(Clone)]
@@ -97,7 +97,9 @@ struct Inner {
     size: Mutex<Size>,
     first_mask: SimpleVob,
     /// The shortest answer that was found, once somebody asked.
-    way_out: OnceLock<Option<Vec<TokenId>>>,
+    way_out: OnceLock<Found>,
+    /// What answers may be completed with.
+    hints: Hints,
     env: Arc<TokenEnv>,
     kind: &'static str,
     symbols: usize,
@@ -261,11 +263,27 @@ impl CompiledGrammar {
     /// A short answer, in tokens; `None` if none was found within the bounds of the search. An answer with
     /// fewer tokens may exist, though rarely. Needs a big stack; the first call takes some milliseconds.
     pub fn way_out(&self) -> Option<&[TokenId]> {
-        let found = self.inner.way_out.get_or_init(|| {
+        match self.shortest() {
+            Found::Way(run) => Some(run),
+            Found::Dead | Found::Unknown => None,
+        }
+    }
+
+    fn shortest(&self) -> &Found {
+        self.inner.way_out.get_or_init(|| {
             let start = self.inner.start.lock().matcher.clone();
-            way_out::find(&start, &self.inner.env, Quoting::default(), MAX_SHORTEST)
-        });
-        found.as_deref()
+            way_out::find(&start, &self.inner.env, &self.inner.hints, Quoting::default(), MAX_SHORTEST)
+        })
+    }
+
+    /// Whether no answer can end, as far as a bounded search tells.
+    fn is_dead(&self) -> bool {
+        matches!(self.shortest(), Found::Dead)
+    }
+
+    /// What answers may be completed with.
+    pub(crate) fn hints(&self) -> &Hints {
+        &self.inner.hints
     }
 
     /// The mask of the first token.
@@ -299,8 +317,8 @@ impl From<Refusal> for Failure {
     }
 }
 
-/// Compiles a grammar that passed the checks and computes its first mask. `on_cancellable` receives the handle
-/// that stops the mask; the compilation itself cannot be stopped. `admitted` is left with the grammar that was
+/// Compiles a grammar that passed the checks, and sees to it that answers can end. `on_cancellable` receives the
+/// handles that stop a mask; the compilation itself cannot be stopped. `admitted` is left with the grammar that was
 /// compiled in the end.
 pub(crate) fn build(
     factory: &ParserFactory,
@@ -308,7 +326,42 @@ pub(crate) fn build(
     kind: &'static str,
     admitted: &mut Admitted,
     config: &GrammarConfig,
-    on_cancellable: impl FnOnce(CancellationHandle),
+    on_cancellable: impl Fn(CancellationHandle),
+) -> Result<CompiledGrammar, Failure> {
+    if !admitted.is_lark {
+        return assemble(factory, env, kind, admitted, config, &on_cancellable);
+    }
+    let given = admitted.grammar.clone();
+    for pairs in [Some(Pairs::Risky), None, Some(Pairs::All)] {
+        admitted.grammar.clone_from(&given);
+        if pairs.is_some_and(|pairs| !admitted.join(pairs)) {
+            continue;
+        }
+        let grammar = match assemble(factory, env, kind, admitted, config, &on_cancellable) {
+            Ok(grammar) => grammar,
+            // As it was given it may be another matter.
+            Err(Failure::Refused(_)) if pairs.is_some() => continue,
+            Err(failure) => return Err(failure),
+        };
+        if !grammar.is_dead() {
+            return Ok(grammar);
+        }
+    }
+    Err(Refusal::with_hint(
+        "no answer under this grammar ends: some terminal also takes the text that is to follow it",
+        "write a terminal and what ends it as one terminal, such as `TEXT: /[^”]*”/`",
+    )
+    .into())
+}
+
+/// The grammar and its first mask.
+fn assemble(
+    factory: &ParserFactory,
+    env: &Arc<TokenEnv>,
+    kind: &'static str,
+    admitted: &mut Admitted,
+    config: &GrammarConfig,
+    on_cancellable: &impl Fn(CancellationHandle),
 ) -> Result<CompiledGrammar, Failure> {
     let located = |admitted: &Admitted, error: &anyhow::Error| {
         Failure::from(locate(factory, &admitted.notes.clues, &error.to_string()))
@@ -346,12 +399,14 @@ pub(crate) fn build(
     if allows_only_eos(&first_mask, env) {
         return Err(grammar_error("the grammar allows only the empty text").into());
     }
-    let bytes = (128 << 10) + 2 * lexer_bytes + first_mask.len() / 4;
+    let hints = Hints::of(&admitted.grammar, admitted.is_schema);
+    let bytes = (128 << 10) + 2 * lexer_bytes + first_mask.len() / 4 + hints.bytes();
     let inner = Inner {
         start: Mutex::new(Start { matcher, fuel: 0 }),
         size: Mutex::new(Size { bytes, account: None }),
         first_mask,
         way_out: OnceLock::new(),
+        hints,
         env: Arc::clone(env),
         kind,
         symbols,
@@ -373,50 +428,4 @@ pub(crate) fn mask_error(message: &str) -> String {
         return "the grammar allows no text at this point".to_owned();
     }
     format!("the grammar is too complex: {message}")
-}
-
-/// Turns llguidance's message into an error, with a path where the clues allow one.
-fn locate(factory: &ParserFactory, clues: &Clues, message: &str) -> Error {
-    let has = |word: &str| message.contains(word);
-    let place = if has("oneOf") {
-        clues.one_of.clone()
-    } else if has("patternProperty") {
-        clues.pattern_properties.clone()
-    } else if has("min/maxProperties") {
-        clues.property_count.clone()
-    } else if clues.unresolved_ref.is_some()
-        && (has("esource") || has("eference") || has("nchor") || has("://"))
-    {
-        clues.unresolved_ref.clone()
-    } else {
-        refused_pattern(factory, clues).or_else(|| named_pattern(clues, message))
-    };
-    let error = if has("Unable to determine if regex is empty") {
-        grammar_error("the patterns and lengths of a string are too complex together")
-    } else {
-        grammar_error(first_line(message))
-    };
-    match place {
-        Some(path) => error.with_param(path),
-        None => error,
-    }
-}
-
-/// The first pattern that llguidance's message repeats.
-fn named_pattern(clues: &Clues, message: &str) -> Option<String> {
-    let named = |pattern: &str| pattern.len() > 1 && message.contains(pattern);
-    clues.patterns.iter().find(|(_, pattern)| named(pattern)).map(|(path, _)| path.clone())
-}
-
-/// The first pattern that llguidance refuses by itself.
-fn refused_pattern(factory: &ParserFactory, clues: &Clues) -> Option<String> {
-    clues
-        .patterns
-        .iter()
-        .take(MAX_PROBES)
-        .find(|(_, pattern)| {
-            let schema = serde_json::json!({"type": "string", "pattern": pattern});
-            create_parser(factory, llguidance::api::TopLevelGrammar::from_json_schema(schema)).is_err()
-        })
-        .map(|(path, _)| path.clone())
 }

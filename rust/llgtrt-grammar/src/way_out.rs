@@ -5,13 +5,18 @@
 //! masks and in what llguidance counts for each; where it does not suffice there is no way out to follow.
 //! Runs on the thread that holds the slot, on a big stack.
 
-use std::cmp::Reverse;
-use std::collections::HashSet;
+mod closers;
+mod hints;
+
+use std::collections::{HashMap, HashSet};
 use std::hash::{DefaultHasher, Hash, Hasher};
 
-use llgtrt_core::{TokenId, Vocabulary};
+use llgtrt_core::TokenId;
 use llguidance::Matcher;
 use toktrie::SimpleVob;
+
+pub(crate) use self::closers::Closers;
+pub(crate) use self::hints::Hints;
 
 use crate::TokenEnv;
 
@@ -38,94 +43,17 @@ const MAX_POSITIONS_AHEAD: usize = 4;
 /// Tokens in a row that only make a text longer, in a search that does not go back.
 const MAX_FILLING: usize = 64;
 
+/// Hints that one search tries.
+const MAX_HINTS: usize = 8000;
+
+/// Terminals that are tried at one position.
+const MAX_LEXEMES: usize = 12;
+
+/// Times that a search of whole terminals goes on from where the same tokens are allowed after the same terminal.
+const MAX_RETURNS: usize = 2;
+
 /// Length of the first runs among which the search goes back; it doubles.
 const FIRST_DEPTH: usize = 16;
-
-/// Tokens of a vocabulary that a way out is made of. Computed once for each tokenizer.
-#[derive(Debug)]
-pub(crate) struct Closers {
-    /// Brackets that close, most of them first.
-    brackets: Vec<TokenId>,
-    /// A quote, and quotes with brackets behind, longest first.
-    quotes: Vec<TokenId>,
-    separators: Vec<TokenId>,
-    /// Whole short values, then what begins one.
-    values: Vec<TokenId>,
-    /// What a longer value begins with.
-    openers: Vec<TokenId>,
-    /// Text without quotes and backslashes: one token for each length, longest first.
-    words: Vec<TokenId>,
-    /// One byte each.
-    bytes: Vec<TokenId>,
-}
-
-impl Closers {
-    pub(crate) fn new(vocabulary: &Vocabulary) -> Self {
-        let mut brackets = Vec::new();
-        let mut quotes = Vec::new();
-        let mut separators = Vec::new();
-        let mut values: [Option<TokenId>; VALUES.len()] = [None; VALUES.len()];
-        let mut openers = Vec::new();
-        let mut words: [Option<TokenId>; MAX_WORD + 1] = [None; MAX_WORD + 1];
-        let mut bytes = Vec::new();
-        let closes = |text: &[u8]| text.iter().all(|byte| matches!(byte, b'}' | b']'));
-        for token in (0..vocabulary.len() as TokenId).filter(|&token| !vocabulary.is_special(token)) {
-            let text = vocabulary.bytes(token);
-            match text {
-                [] => continue,
-                [byte] => bytes.push((byte_rank(*byte), token)),
-                _ => {}
-            }
-            if closes(text) {
-                brackets.push((text.len(), token));
-            } else if text[0] == b'"' && closes(&text[1..]) {
-                quotes.push((text.len(), token));
-            } else if matches!(text, b"," | b":") {
-                separators.push(token);
-            } else if matches!(text, b"[" | b"{" | b"-") {
-                openers.push(token);
-            }
-            if let Some(at) = VALUES.iter().position(|value| *value == text) {
-                values[at].get_or_insert(token);
-            }
-            if text.len() <= MAX_WORD && text.iter().all(u8::is_ascii_lowercase) {
-                words[text.len()].get_or_insert(token);
-            }
-        }
-        let longest_first = |mut list: Vec<(usize, TokenId)>| {
-            list.sort_by_key(|&(len, token)| (Reverse(len), token));
-            list.into_iter().map(|(_, token)| token).collect()
-        };
-        bytes.sort_unstable();
-        Self {
-            brackets: longest_first(brackets),
-            quotes: longest_first(quotes),
-            separators,
-            values: values.into_iter().flatten().collect(),
-            openers,
-            words: words.into_iter().rev().flatten().collect(),
-            bytes: bytes.into_iter().map(|(_, token)| token).collect(),
-        }
-    }
-}
-
-const VALUES: [&[u8]; 12] =
-    [b"\"\"", b"null", b"true", b"false", b"0", b"1", b"[]", b"{}", b"2", b"n", b"t", b"f"];
-
-const MAX_WORD: usize = 16;
-
-/// Bytes in the order in which they are tried: digits and letters first.
-fn byte_rank(byte: u8) -> (u8, u8) {
-    let class = match byte {
-        b'0'..=b'9' => 0,
-        b'a'..=b'z' => 1,
-        b'A'..=b'Z' => 2,
-        b'!'..=b'~' => 3,
-        b' ' => 4,
-        _ => 5,
-    };
-    (class, byte)
-}
 
 /// Whether a text stands inside a JSON string at its end. For grammars of something else it only decides what is
 /// tried first.
@@ -162,24 +90,57 @@ pub(crate) fn completes(matcher: &mut Matcher, env: &TokenEnv, run: &[TokenId]) 
     matcher.validate_tokens(&tokens).is_ok_and(|valid| valid == tokens.len())
 }
 
-/// A run of at most `most` tokens that completes the answer; `None` if none was found.
-pub(crate) fn find(matcher: &Matcher, env: &TokenEnv, quoting: Quoting, most: usize) -> Option<Vec<TokenId>> {
+/// What a search ended with.
+#[derive(Debug)]
+pub(crate) enum Found {
+    /// A run that completes the answer.
+    Way(Vec<TokenId>),
+    /// None, as far as whole terminals and what else is tried at a position can tell.
+    Dead,
+    /// None within the bounds.
+    Unknown,
+}
+
+impl Found {
+    pub(crate) fn way(self) -> Option<Vec<TokenId>> {
+        match self {
+            Self::Way(run) => Some(run),
+            Self::Dead | Self::Unknown => None,
+        }
+    }
+}
+
+/// A run of at most `most` tokens that completes the answer.
+pub(crate) fn find(matcher: &Matcher, env: &TokenEnv, hints: &Hints, quoting: Quoting, most: usize) -> Found {
     let mut search = Search {
         matcher: matcher.clone(),
         env,
         closers: env.closers(),
+        hints,
         path: Vec::new(),
         masks_left: MAX_MASKS,
         cost_left: MAX_COST,
+        hints_left: MAX_HINTS,
         positions_ahead: MAX_POSITIONS_AHEAD,
         seen: HashSet::new(),
+        returns: HashMap::new(),
+        last_way: Vec::new(),
+        is_cut: false,
     };
     if search.is_complete() {
-        return Some(Vec::new());
+        return Found::Way(Vec::new());
+    }
+    let mut is_dead = false;
+    if !hints.runs(env).lexemes.is_empty() {
+        search.masks_left += DIRECT_MASKS;
+        if search.run(quoting, most, DIRECT_MASKS, Style::Lexemes) {
+            return Found::Way(search.path);
+        }
+        is_dead = !search.is_cut && !hints.has_more;
     }
     for style in [Style::Plain, Style::Novel] {
         if search.run(quoting, most, DIRECT_MASKS, style) {
-            return Some(search.path);
+            return Found::Way(search.path);
         }
     }
     let mut depth = FIRST_DEPTH.min(most);
@@ -188,15 +149,15 @@ pub(crate) fn find(matcher: &Matcher, env: &TokenEnv, quoting: Quoting, most: us
         // Where the text is not JSON, what looks like the inside of a string may be the outside.
         for quoting in [quoting, Quoting { inside: !quoting.inside, escaped: false }] {
             if search.run(quoting, depth, masks, Style::Back) {
-                return Some(search.path);
+                return Found::Way(search.path);
             }
         }
         if depth == most {
-            return None;
+            break;
         }
         depth = (2 * depth).min(most);
     }
-    None
+    if is_dead { Found::Dead } else { Found::Unknown }
 }
 
 /// How a search goes.
@@ -209,28 +170,37 @@ enum Style {
     Novel,
     /// Back to other ways where one is too long.
     Back,
+    /// As `Back`, with whole terminals first, and only a few times on from where the same tokens are allowed.
+    Lexemes,
 }
 
 /// A position with ways that were not tried yet, the best one last.
 struct Branch {
     len: usize,
     quoting: Quoting,
-    ways: Vec<TokenId>,
+    ways: Vec<Vec<TokenId>>,
 }
 
 struct Search<'a> {
     matcher: Matcher,
     env: &'a TokenEnv,
     closers: &'a Closers,
+    hints: &'a Hints,
     path: Vec<TokenId>,
     masks_left: usize,
     cost_left: u64,
+    hints_left: usize,
     positions_ahead: usize,
     /// Pairs of masks that this run has come by, or looked at: of one position, and of the next.
     seen: HashSet<(u64, u64)>,
+    /// How often this run came to where a set of tokens is allowed, by the last way to there.
+    returns: HashMap<(u64, Vec<TokenId>), usize>,
+    last_way: Vec<TokenId>,
+    /// A bound kept this run from looking at some way.
+    is_cut: bool,
 }
 
-impl Search<'_> {
+impl<'a> Search<'a> {
     fn is_complete(&mut self) -> bool {
         self.matcher.is_stopped() || self.matcher.is_accepting().unwrap_or(false)
     }
@@ -239,6 +209,9 @@ impl Search<'_> {
     fn run(&mut self, mut quoting: Quoting, depth: usize, mut masks: usize, style: Style) -> bool {
         self.back_to(0);
         self.seen.clear();
+        self.returns.clear();
+        self.last_way.clear();
+        self.is_cut = false;
         let mut filling = 0;
         let mut branches: Vec<Branch> = Vec::new();
         loop {
@@ -254,36 +227,45 @@ impl Search<'_> {
                     self.push(&forced, &mut quoting);
                     continue;
                 }
-                if masks == 0 {
+                if let Some(run) = self.end_of_string(quoting, depth) {
+                    self.push(run, &mut quoting);
+                    continue;
+                }
+                if masks == 0 || self.masks_left == 0 || self.cost_left == 0 {
+                    self.is_cut = true;
                     return false;
                 }
                 masks -= 1;
-                let mut ways = self.ways(quoting, style);
-                if style != Style::Back {
+                let mut ways = self.ways(quoting, style, depth);
+                if matches!(style, Style::Plain | Style::Novel) {
                     ways.drain(..ways.len().saturating_sub(1));
                     let fills =
                         |&token: &TokenId| !self.env.bytes(token).iter().any(|b| b"\"{}[],:".contains(b));
-                    filling = if ways.first().is_some_and(fills) { filling + 1 } else { 0 };
+                    filling =
+                        if ways.first().is_some_and(|way| way.iter().all(fills)) { filling + 1 } else { 0 };
                     if filling > MAX_FILLING {
                         return false;
                     }
                 }
                 branches.push(Branch { len: self.path.len(), quoting, ways });
+            } else {
+                self.is_cut = true;
             }
-            let Some(token) = self.next_way(&mut branches, &mut quoting) else { return false };
-            self.push(&[token], &mut quoting);
+            let Some(way) = self.next_way(&mut branches, &mut quoting) else { return false };
+            self.push(&way, &mut quoting);
+            self.last_way = way;
         }
     }
 
     /// Goes back to the last position with a way that was not tried, and takes it.
-    fn next_way(&mut self, branches: &mut Vec<Branch>, quoting: &mut Quoting) -> Option<TokenId> {
+    fn next_way(&mut self, branches: &mut Vec<Branch>, quoting: &mut Quoting) -> Option<Vec<TokenId>> {
         while let Some(branch) = branches.last_mut() {
             let (len, before) = (branch.len, branch.quoting);
             match branch.ways.pop() {
-                Some(token) => {
+                Some(way) => {
                     self.back_to(len);
                     *quoting = before;
-                    return Some(token);
+                    return Some(way);
                 }
                 None => branches.pop(),
             };
@@ -315,44 +297,101 @@ impl Search<'_> {
         run
     }
 
-    /// The tokens to try here, the best one last; none if the work is used up.
-    fn ways(&mut self, quoting: Quoting, style: Style) -> Vec<TokenId> {
-        if self.masks_left == 0 || self.cost_left == 0 {
-            self.masks_left = 0;
-            return Vec::new();
+    /// What ends a string that must not end at once, by its pattern.
+    fn end_of_string(&mut self, quoting: Quoting, depth: usize) -> Option<&'a [TokenId]> {
+        let strings = &self.hints.runs(self.env).strings;
+        let quote = [*self.closers.quotes.last()?];
+        if strings.is_empty() || !quoting.inside || quoting.escaped || self.takes(&quote) {
+            return None;
         }
+        let room = depth - self.path.len();
+        strings.iter().map(Vec::as_slice).find(|run| run.len() <= room && self.takes(run))
+    }
+
+    /// Whether the whole run is allowed here.
+    fn takes(&mut self, run: &[TokenId]) -> bool {
+        if self.hints_left == 0 {
+            self.is_cut = true;
+            return false;
+        }
+        self.hints_left -= 1;
+        self.cost_left = self.cost_left.saturating_sub(run.len() as u64);
+        self.matcher.validate_tokens(run).is_ok_and(|valid| valid == run.len())
+    }
+
+    /// Whole terminals that may follow; if the answer may end behind one of them, that one alone.
+    fn lexemes(&mut self, depth: usize) -> Vec<Vec<TokenId>> {
+        let room = depth - self.path.len();
+        let mut ways: Vec<Vec<TokenId>> = Vec::new();
+        for run in &self.hints.runs(self.env).lexemes {
+            if run.is_empty() || run.len() > room || !self.takes(run) {
+                continue;
+            }
+            let ended: Vec<TokenId> = run.iter().copied().chain(self.env.first_eos()).collect();
+            if self.takes(&ended) {
+                return vec![run.clone()];
+            }
+            if ways.len() < MAX_LEXEMES {
+                ways.push(run.clone());
+            } else {
+                self.is_cut = true;
+            }
+        }
+        ways
+    }
+
+    /// The ways to try here, the best one last.
+    fn ways(&mut self, quoting: Quoting, style: Style, depth: usize) -> Vec<Vec<TokenId>> {
         self.masks_left -= 1;
         let Ok(mask) = self.matcher.compute_mask() else { return Vec::new() };
         let cost =
             self.matcher.last_step_stats().map_or(0, |stats| stats.lexer_cost + stats.all_items as u64);
         self.cost_left = self.cost_left.saturating_sub(cost);
+        let mut ways = Vec::new();
+        if style == Style::Lexemes {
+            let returns = self.returns.entry((digest(&mask), self.last_way.clone())).or_default();
+            *returns += 1;
+            if *returns > MAX_RETURNS {
+                return Vec::new();
+            }
+            ways = self.lexemes(depth);
+        }
+        ways.extend(self.tokens(quoting, style, &mask).into_iter().map(|token| vec![token]));
+        ways.reverse();
+        ways
+    }
+
+    /// The tokens to try here, the best one first.
+    fn tokens(&mut self, quoting: Quoting, style: Style, mask: &SimpleVob) -> Vec<TokenId> {
         let mut ways = Vec::with_capacity(MAX_BRANCHES);
         let closers = self.closers;
         if style == Style::Back && self.positions_ahead > 0 {
-            ways.extend(self.one_before(self.env.first_eos(), &mask));
+            ways.extend(self.one_before(self.env.first_eos(), mask));
         }
         if quoting.inside && !quoting.escaped {
-            take(&mut ways, &mask, &closers.quotes, 3);
+            take(&mut ways, mask, &closers.quotes, 3);
             if ways.is_empty() {
                 let quote = closers.quotes.last().copied();
-                ways.extend(self.one_before(quote, &mask));
+                ways.extend(self.one_before(quote, mask));
                 if ways.is_empty() && style != Style::Plain {
-                    ways.extend(self.novel(&mask));
+                    ways.extend(self.novel(mask));
                 }
             }
-            take(&mut ways, &mask, &closers.words, 2);
+            take(&mut ways, mask, &closers.words, 2);
         } else if !quoting.inside {
-            take(&mut ways, &mask, &closers.brackets, 2);
-            take(&mut ways, &mask, &closers.separators, 2);
-            take(&mut ways, &mask, &closers.values, 3);
-            take(&mut ways, &mask, &closers.quotes[closers.quotes.len().saturating_sub(1)..], 1);
-            take(&mut ways, &mask, &closers.openers, 2);
+            take(&mut ways, mask, &closers.brackets, 2);
+            take(&mut ways, mask, &closers.separators, 2);
+            take(&mut ways, mask, &closers.values, 3);
+            take(&mut ways, mask, &closers.quotes[closers.quotes.len().saturating_sub(1)..], 1);
+            take(&mut ways, mask, &closers.openers, 2);
         }
         let room = MAX_BRANCHES.saturating_sub(ways.len());
-        take(&mut ways, &mask, &closers.bytes, room.min(4));
+        take(&mut ways, mask, &closers.bytes, room.min(4));
         let room = MAX_BRANCHES.saturating_sub(ways.len());
         ways.extend(mask.iter().filter(|&token| !self.env.is_eos(token)).take(room));
-        ways.reverse();
+        if style == Style::Lexemes {
+            ways.truncate(MAX_BRANCHES / 2);
+        }
         ways
     }
 

@@ -398,7 +398,6 @@ fn has_negative_zero(value: &Value) -> bool {
     }
 }
 
-/// Whether the schema has numbers that it does not list.
 /// Whether an object is about numbers whose digits have no end of their own.
 fn names_numbers(object: &Map<String, Value>) -> bool {
     let has = |names: [&str; 2]| names.iter().any(|&name| object.contains_key(name));

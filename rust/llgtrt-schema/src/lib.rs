@@ -117,6 +117,24 @@ impl Default for NormalizeLimits {
     }
 }
 
+/// Short texts that complete strings: wherever a string that one of the patterns allows may have got, one of them
+/// leads to its end. For each pattern a whole string, then the others, shortest first; nothing for a pattern that cannot be read, or whose automaton
+/// is beyond the limits. `whole` tells that a pattern speaks of the whole string, as if between `^` and `$`.
+pub fn completions<'a>(
+    patterns: impl IntoIterator<Item = (&'a str, bool)>,
+    limits: &NormalizeLimits,
+) -> Vec<String> {
+    let mut languages = languages::Languages::new(&Budget::new(limits));
+    let mut texts = Vec::new();
+    for (pattern, whole) in patterns {
+        let anchored = if whole { format!("^(?:{pattern})$") } else { pattern.to_owned() };
+        if let Ok(pattern) = languages.pattern(&anchored) {
+            texts.extend(languages.completions(pattern.language));
+        }
+    }
+    texts
+}
+
 /// A rule that was used, and where first.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct RuleUse {

@@ -50,9 +50,12 @@ pub const RULES: &[Rule] = &[
     Rule {
         name: "common-format",
         keywords: &["format"],
-        doc: "Of dates, times and durations those are offered that the libraries of programming languages can \
-              read: years from 0001 on, seconds up to 59, at most six digits of a fraction, six digits of a \
-              number in a duration. What a schema excludes, and lists of values, are judged by the standard.",
+        doc: "Of some formats those strings are offered that the libraries of programming languages can read: \
+              years from 0001 on, seconds up to 59, at most six digits of a fraction, six digits of a number in a \
+              duration; e-mail addresses with at most 64 characters before the `@` and names of at most 253 with \
+              labels of at most 63; regular expressions without classes by Unicode property. Long names of very \
+              many parts are left out with them. What a schema excludes, and lists of values, are judged by the \
+              standard.",
         example: r#"{"type": "string", "format": "date"}"#,
     },
     Rule {

@@ -3,7 +3,12 @@
 //! llguidance's own parser checks the syntax. Here only what its recursion depends on is bounded,
 //! by scanning the text; a scan that errs, errs on the side of counting too much.
 
+mod joined;
+
 use serde_json::Value;
+
+pub(crate) use self::joined::Pairs;
+pub(super) use self::joined::joined;
 
 use super::{Notes, Refusal, regex, schema};
 use crate::config::GrammarConfig;

@@ -14,6 +14,7 @@ use llgtrt_core::{Error, GrammarSpec};
 use llguidance::api::{GrammarWithLexer, TopLevelGrammar};
 use serde_json::{Map, Value};
 
+pub(crate) use lark::Pairs;
 pub(crate) use refusal::Refusal;
 pub(crate) use schema::Clues;
 
@@ -44,6 +45,10 @@ pub(crate) struct Admitted {
     pub(crate) notes: Notes,
     /// A schema that was not rewritten, because it did not seem to need it.
     pub(crate) plain: Option<Value>,
+    /// Whether it is a schema as a whole, so that answers are JSON.
+    pub(crate) is_schema: bool,
+    /// Whether a client wrote its rules and terminals: answers may fail to end though each rule of it can.
+    pub(crate) is_lark: bool,
 }
 
 /// What was learned about the schemas of a grammar.
@@ -153,7 +158,15 @@ pub(crate) fn admit(
         GrammarSpec::Lark(text) => TopLevelGrammar::from_lark(lark::prepare(text, config, &mut notes)?),
         GrammarSpec::Llguidance(text) => admit_llguidance(text, config, &mut notes)?,
     };
-    Ok(Admitted { grammar, notes, plain })
+    let is_schema = matches!(spec, GrammarSpec::JsonSchema(_) | GrammarSpec::JsonObject);
+    let is_lark = match spec {
+        GrammarSpec::Lark(_) => true,
+        GrammarSpec::Llguidance(_) => {
+            grammar.grammars.len() == 1 && grammar.grammars[0].lark_grammar.is_some()
+        }
+        _ => false,
+    };
+    Ok(Admitted { grammar, notes, plain, is_schema, is_lark })
 }
 
 impl Admitted {
@@ -167,6 +180,14 @@ impl Admitted {
         let rewritten = self.notes.keep(normalized, "");
         self.grammar = self.notes.grammar(rewritten);
         Ok(true)
+    }
+
+    /// Joins terminals with the text behind them ([`lark::joined`]); false if there is nothing to join.
+    pub(crate) fn join(&mut self, pairs: Pairs) -> bool {
+        let text = self.grammar.grammars.first().and_then(|grammar| grammar.lark_grammar.as_deref());
+        let Some(text) = text.and_then(|text| lark::joined(text, pairs)) else { return false };
+        self.grammar = TopLevelGrammar::from_lark(text);
+        true
     }
 
     /// The check of what the grammar leaves open, if it leaves anything.

@@ -46,6 +46,11 @@ impl Refusal {
         Self { error, keyword: keyword.into(), message, hint: hint.into(), timed: false }
     }
 
+    /// With what to write instead.
+    pub(crate) fn with_hint(message: &str, hint: &str) -> Self {
+        Self::new(String::new(), "", message, hint.to_owned())
+    }
+
     /// The same refusal, about `param` if it named nothing yet.
     pub(crate) fn or_param(mut self, param: String) -> Self {
         self.error.param.get_or_insert(param);

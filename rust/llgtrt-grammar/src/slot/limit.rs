@@ -106,7 +106,7 @@ impl Slot {
         let found = known.or_else(|| {
             let mut quoting = Quoting::default();
             tokens.iter().chain(&self.forced).for_each(|&token| quoting.push(self.env.bytes(token)));
-            way_out::find(&self.matcher, &self.env, quoting, left)
+            way_out::find(&self.matcher, &self.env, self.grammar.hints(), quoting, left).way()
         });
         let Some(run) = found else { return self.without_way_out(limit, before, len, left) };
         let spare = left - run.len();

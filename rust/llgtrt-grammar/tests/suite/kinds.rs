@@ -174,3 +174,39 @@ fn formats_named_as_supported_are() {
         bench.compile(&schema(&format!(r#"{{"type":"string","format":"{format}"}}"#)));
     }
 }
+
+#[test]
+fn a_terminal_may_stand_before_text_that_begins_with_the_same_byte() {
+    let bench = Bench::words();
+    let lark = |text: &str| GrammarSpec::Lark(text.to_owned());
+    for (spec, good, bad) in [
+        (lark("start: \"“\" TEXT \"”\"\nTEXT: /[^“”]+/"), "“a – ‘b’”", "“a“”"),
+        (lark("start: /[ぁ-ん]+/ \"。\""), "ねこ。", "。"),
+        (lark("start: (/[а-я]+/ \"Я\")+ \"!\""), "абвЯяЯ!", "абв!"),
+        (
+            lark("start: item (\", \" item)*\nitem: \"„\" WORD \"“\" // quoted\nWORD: /[^„“]*/"),
+            "„“, „…“",
+            "„…",
+        ),
+        (lark("start: /[a-z]+/ \"ab!\""), "xyab!", "ab!"),
+    ] {
+        check(&bench, &spec, &[good], &[bad]);
+    }
+}
+
+#[test]
+fn a_grammar_under_which_no_answer_ends_is_refused() {
+    let bench = Bench::words();
+    for text in [
+        "start: open TEXT close\nopen: \"“\"\nclose: \"”\"\nTEXT: /[^“”]+/",
+        "start: /[a-z]+/ rest\nrest: \"ab\" | \"cd\"",
+    ] {
+        let error = bench.compiler.compile(&GrammarSpec::Lark(text.to_owned())).map(|_| ()).unwrap_err();
+        assert_eq!(error.kind, ErrorKind::Grammar);
+        assert!(
+            error.message.contains("ends") && error.message.contains("as one terminal"),
+            "{}",
+            error.message
+        );
+    }
+}

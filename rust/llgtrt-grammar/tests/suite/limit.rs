@@ -138,6 +138,56 @@ fn other_kinds_of_grammar_end_complete_as_well() {
 }
 
 #[test]
+fn texts_that_only_end_behind_something_certain_get_there() {
+    let schemas = [
+        json!({"type": "string", "pattern": ".*\\.x$"}),
+        json!({"type": "string", "pattern": "mid", "minLength": 30}),
+        json!({"type": "string", "pattern": "^(?=.*[A-Z])(?=.*[0-9])(?=.*[#$]).{8,40}$"}),
+        json!({"type": "string", "pattern": "^[a-z]+(?:, [a-z]+)* and [a-z]+\\.$"}),
+        json!({"type": "array", "items": {"type": "string", "pattern": "^<a>[^>]*</a>$"}, "minItems": 2}),
+        json!({"type": "object", "patternProperties": {"^k.*-end$": {"type": "integer"}},
+            "additionalProperties": false, "minProperties": 1}),
+    ];
+    for bench in [Bench::bytes(), Bench::words()] {
+        for value in &schemas {
+            let grammar = bench.compile(&schema(&value.to_string()));
+            assert!(!grammar.is_verified(), "{value}");
+            let shortest = grammar.way_out().unwrap_or_else(|| panic!("no way out: {value}")).len();
+            let validator = jsonschema::draft202012::new(value).unwrap();
+            for most in (shortest..shortest + 10).chain([200]) {
+                let (tokens, _) = generate(&bench, &grammar, STEPPED, most, endless(&bench, most));
+                let instance = json_of(&bench, &tokens);
+                assert!(validator.is_valid(&instance), "{instance} for {value}");
+            }
+        }
+    }
+}
+
+#[test]
+fn terminals_are_completed_whole() {
+    let bench = Bench::words();
+    let specs = [
+        GrammarSpec::Regex(r".*\.tar\.gz".to_owned()),
+        GrammarSpec::Lark(
+            "start: \"SELECT \" NAME (\", \" NAME)* \" FROM \" NAME (\" WHERE \" NAME \" = \" VALUE)? \";\"\n\
+             NAME: /[a-z][a-z0-9]*/\nVALUE: /'[^']*'/"
+                .to_owned(),
+        ),
+        GrammarSpec::Lark("start: line{3} \"done\"\nline: /[a-z]+: [0-9]{4}-[0-9]{2}\\n/".to_owned()),
+        GrammarSpec::Lark("start: /[0-9a-f]{300}/".to_owned()),
+    ];
+    for spec in &specs {
+        let grammar = bench.compile(spec);
+        let shortest = grammar.way_out().unwrap_or_else(|| panic!("no way out: {spec:?}")).len();
+        for most in (shortest..shortest + 6).chain([400]) {
+            let (tokens, _) = generate(&bench, &grammar, EMBEDDED, most, endless(&bench, most));
+            let text = String::from_utf8(bench.decode(&tokens)).expect("whole characters");
+            assert!(bench.takes(&grammar, &text), "{text:?} of {spec:?}");
+        }
+    }
+}
+
+#[test]
 fn an_answer_that_ends_by_itself_is_left_alone() {
     let bench = Bench::words();
     let grammar = bench.compile(&schema(r#"{"enum": ["a", "b"]}"#));

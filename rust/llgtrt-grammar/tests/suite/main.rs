@@ -7,6 +7,7 @@ mod composed;
 mod dead_ends;
 mod digits;
 mod facts;
+mod formats;
 mod fuzz;
 mod generated;
 mod hazards;

@@ -198,8 +198,9 @@ fn formats_of_the_standard() {
     );
     check(
         r#"{"type":"string","format":"regex"}"#,
-        &[r#""^a{3,16}$""#, r#""\\bx\\b""#, r#""[\\-a]""#, r#""\\x41""#, r#""\\p{L}""#],
-        &[r#""a{2,1}""#, r#""(""#, r#""[a""#],
+        &[r#""^a{3,16}$""#, r#""\\bx\\b""#, r#""[\\-a]""#, r#""\\x41""#],
+        // The last one is for ECMA-262, not for Python.
+        &[r#""a{2,1}""#, r#""(""#, r#""[a""#, r#""\\p{L}""#],
     );
     check(r#"{"type":"string","format":"iri"}"#, &["\"http://a/😀\""], &["\"http://a/ \""]);
 }

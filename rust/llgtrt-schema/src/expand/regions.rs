@@ -4,9 +4,8 @@
 use std::rc::Rc;
 
 use crate::expand::object::{Keys, Object};
-use crate::expand::string::MAX_PATTERN;
 use crate::formula::{FALSE, FormulaId, TRUE, Type};
-use crate::languages::LanguageId;
+use crate::languages::{LanguageId, MAX_PATTERN};
 use crate::write::refuse;
 use crate::write::rows::Class;
 use crate::write::tree::Key;

@@ -8,10 +8,7 @@ use serde_json::{Map, Value, json};
 
 use crate::formula::Lit;
 use crate::languages::formats;
-use crate::languages::{ALL, LanguageId, Languages, NOTHING};
-
-/// Longest pattern that is written for a complement or an intersection, in bytes.
-pub(crate) const MAX_PATTERN: usize = 6000;
+use crate::languages::{ALL, LanguageId, Languages, MAX_PATTERN, NOTHING};
 
 /// Lengths up to this are part of the search for strings that satisfy everything.
 const SEARCH_LENGTH: u64 = 64;

@@ -1,7 +1,7 @@
 //! Deterministic automata of expressions: emptiness, and the way back to a regular expression.
 //! Bounded in states and in the length of what is written.
 
-use std::collections::{BTreeMap, BTreeSet, HashMap, HashSet};
+use std::collections::{BTreeMap, BTreeSet, HashMap, HashSet, VecDeque};
 use std::rc::Rc;
 
 use super::chars::Chars;
@@ -12,6 +12,9 @@ const SEARCH_STATES: usize = 1500;
 
 /// States of an automaton that is written as a regular expression.
 const PRINT_STATES: usize = 300;
+
+/// Texts that complete a string.
+const MAX_COMPLETIONS: usize = 200;
 
 /// Where each set of characters leads; `None` if that is too much to find out.
 fn successors(exprs: &mut Exprs, x: LanguageId) -> Option<Vec<(Chars, LanguageId)>> {
@@ -284,6 +287,55 @@ fn find_text(exprs: &mut Exprs, start: LanguageId, max_bytes: usize) -> Option<S
     write(&rx, &mut text);
     text.push('$');
     (text.len() <= max_bytes).then_some(text)
+}
+
+/// Texts that lead from each state of the language's automaton to its end by the fewest characters, shortest first
+/// behind the one from its start.
+pub(crate) fn completions(exprs: &mut Exprs, start: LanguageId) -> Vec<String> {
+    let Some(dfa) = exprs.search(|exprs| build(exprs, start)) else { return Vec::new() };
+    let mut sources = vec![Vec::new(); dfa.edges.len()];
+    for (from, edges) in dfa.edges.iter().enumerate() {
+        for (set, to) in edges {
+            sources[*to].push((from, plainest(set)));
+        }
+    }
+    // From the ends backwards; `next` is the first step of the shortest way of each state.
+    let mut next: Vec<Option<(char, usize)>> = vec![None; dfa.edges.len()];
+    let mut open: VecDeque<usize> = (0..dfa.edges.len()).filter(|&state| dfa.accepting[state]).collect();
+    while let Some(to) = open.pop_front() {
+        for &(from, character) in &sources[to] {
+            if !dfa.accepting[from] && next[from].is_none() {
+                next[from] = Some((character, to));
+                open.push_back(from);
+            }
+        }
+    }
+    let mut texts = BTreeSet::new();
+    for state in 0..dfa.edges.len() {
+        let mut text = String::new();
+        let mut length = 0;
+        let mut at = state;
+        while let Some((character, to)) = next[at] {
+            text.push(character);
+            length += 1;
+            at = to;
+        }
+        if length > 0 && exprs.look(length).is_some() {
+            // That of the start is a whole string, and the most useful.
+            texts.insert((state != 0, length, text));
+        }
+    }
+    texts.into_iter().map(|(.., text)| text).take(MAX_COMPLETIONS).collect()
+}
+
+/// The character of a set that is the most likely to be a token of its own, and to need no escape.
+fn plainest(set: &Chars) -> char {
+    let first = |from: char, to: char| (from..=to).find(|&c| c != '"' && c != '\\' && set.contains(c as u32));
+    first('a', 'z')
+        .or_else(|| first('0', '9'))
+        .or_else(|| first(' ', '~'))
+        .or_else(|| set.ranges().iter().find_map(|&(from, _)| char::from_u32(from)))
+        .unwrap_or(' ')
 }
 
 fn write(rx: &Rx, out: &mut String) {

@@ -20,6 +20,9 @@ pub(crate) use self::expr::{ALL, ANY_CHAR, LanguageId, NOTHING};
 use self::expr::{EMPTY, Exprs};
 use crate::budget::Budget;
 
+/// Longest pattern that is written for a complement or an intersection, in bytes.
+pub(crate) const MAX_PATTERN: usize = 6000;
+
 /// A parsed pattern: its language over whole strings, and how to write it.
 #[derive(Debug, Clone)]
 pub(crate) struct Pattern {
@@ -69,6 +72,33 @@ impl Languages {
         self.exprs.hold(100 + 4 * source.len());
         self.patterns.insert(source.to_owned(), parsed.clone());
         parsed
+    }
+
+    /// Patterns that are a look-ahead pattern together: what it looks ahead for at the start of a text, each with
+    /// whether it must not be there, and the rest. `None` if it looks ahead anywhere else.
+    pub(crate) fn conjuncts(&mut self, source: &str) -> Option<Vec<(Pattern, bool)>> {
+        self.exprs.charge(parse_cost(source));
+        let Ok(Ast::Concat(list)) = ecma::parse(source) else { return None };
+        let (Ast::Start, list) = list.split_first()? else { return None };
+        let looks = list.iter().take_while(|ast| matches!(ast, Ast::Look { .. })).count();
+        let (looks, rest) = list.split_at(looks);
+        let rest = Ast::Concat(rest.to_vec());
+        let ahead = looks.iter().filter_map(|ast| match ast {
+            Ast::Look { negated, inner } => Some((&**inner, *negated)),
+            _ => None,
+        });
+        let mut parts = Vec::new();
+        for (ast, negated) in ahead.chain([(&rest, false)]) {
+            let ast = Ast::Concat(vec![Ast::Start, ast.clone()]);
+            if ast.looks_around() || anchors_inside(&ast, true, true) {
+                return None;
+            }
+            self.go_on().ok()?;
+            let text = Some(print::text(&ast));
+            self.exprs.hold(100 + text.as_ref().map_or(0, String::len));
+            parts.push((Pattern { language: self.search(&ast).ok()?, text }, negated));
+        }
+        Some(parts)
     }
 
     /// Counts a step over a pattern. The error does not get out: the budget is spent.
@@ -225,6 +255,13 @@ impl Languages {
         self.exprs.hold(40);
         self.empty.insert(x, result);
         result
+    }
+
+    /// Short texts, one of which leads to a string of the language from wherever the beginning of one may have
+    /// got: first the shortest string as a whole, then the others, shortest first; none if there is too much to look
+    /// at.
+    pub(crate) fn completions(&mut self, x: LanguageId) -> Vec<String> {
+        dfa::completions(&mut self.exprs, x)
     }
 
     /// The language as a regular expression, if it is small enough.

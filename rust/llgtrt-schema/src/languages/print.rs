@@ -54,6 +54,11 @@ pub(super) fn rewrite(source: &str, ast: &Ast) -> String {
     if is_common(source) && !has_misquoted(ast) {
         return source.to_owned();
     }
+    text(ast)
+}
+
+/// The tree written out.
+pub(super) fn text(ast: &Ast) -> String {
     let mut out = String::new();
     write(ast, &mut out, Level::Top);
     out

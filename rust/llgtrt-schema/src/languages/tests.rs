@@ -175,3 +175,41 @@ fn repetitions_of_ends_inside_each_other_are_bounded() {
     assert!(langs.pattern(&deep).is_err());
     assert!(budget.is_spent());
 }
+
+#[test]
+fn every_beginning_of_a_string_has_a_completion() {
+    let beginnings: [(&str, &[&str]); 5] = [
+        (r".*\.x$", &["", "abc", "a.", "a.xy", "\n"]),
+        ("^[a-z]+-[0-9]{2}$", &["", "ab", "ab-", "ab-1"]),
+        ("^(?=.*[A-Z])(?=.*[0-9]).{8,}$", &["", "abc", "aB", "a1", "abcdefghijk", "aB1"]),
+        ("^<a>[^>]*</a>$", &["<", "<a>", "<a>text", "<a>x</", "<a>x<y"]),
+        ("^é{3}$", &["", "é", "éé"]),
+    ];
+    for (pattern, starts) in beginnings {
+        let mut langs = languages();
+        let language = langs.pattern(pattern).unwrap().language;
+        let texts = langs.completions(language);
+        assert!(langs.matches(language, &texts[0]), "{pattern}: {texts:?}");
+        for start in starts {
+            let found = texts.iter().any(|text| langs.matches(language, &format!("{start}{text}")));
+            assert!(found, "{start:?} of {pattern}: {texts:?}");
+        }
+    }
+    let mut langs = languages();
+    let large = langs.pattern("^[ab]*a[ab]{5000}$").unwrap().language;
+    assert!(langs.completions(large).is_empty());
+}
+
+#[test]
+fn look_ahead_at_the_start_is_told_apart() {
+    let mut langs = languages();
+    let parts = langs.conjuncts(r"^(?=.*\d)(?!.*--)[a-z\d-]{3,}$").unwrap();
+    assert_eq!(parts.iter().map(|(_, negated)| *negated).collect::<Vec<_>>(), [false, true, false]);
+    for (text, expected) in [("ab1", true), ("abc", false), ("a--1", false), ("a1", false), ("1-ab", true)] {
+        let all = parts.iter().all(|(part, negated)| langs.matches(part.language, text) != *negated);
+        assert_eq!(all, expected, "{text}");
+    }
+    for other in ["^a(?=b)", "(?=a)b", "^(?=a)b|c", "^(?=a(?!b))a", "^(a(?=b))+"] {
+        assert!(langs.conjuncts(other).is_none(), "{other}");
+    }
+}

@@ -4,6 +4,7 @@ use serde_json::{Map, Value};
 
 use crate::formula::{FormulaId, Lit};
 use crate::languages::formats::{self, Format};
+use crate::languages::{MAX_PATTERN, Pattern};
 use crate::normalizer::Normalizer;
 use crate::read::refs::Place;
 use crate::read::{bad, count};
@@ -23,7 +24,10 @@ impl<'a> Normalizer<'a> {
             "pattern" => {
                 let source = value.as_str().ok_or_else(|| bad(place, keyword, "a string"))?;
                 let pattern = self.pattern(place, keyword, source)?;
-                self.forms.lit(Lit::Match(pattern.language, pattern.text.map(Into::into)))
+                match self.conjuncts(&pattern, source) {
+                    Some(parts) => self.forms.and(parts),
+                    None => self.forms.lit(Lit::Match(pattern.language, pattern.text.map(Into::into))),
+                }
             }
             "contentEncoding" => {
                 let format = value.as_str().and_then(formats::encoding);
@@ -77,6 +81,20 @@ impl<'a> Normalizer<'a> {
         })
     }
 
+    /// Patterns that are written one by one, for one with look-ahead that is too long to be written as a whole: the
+    /// engine intersects them as it goes.
+    fn conjuncts(&mut self, pattern: &Pattern, source: &str) -> Option<Vec<FormulaId>> {
+        if pattern.text.is_some() || self.langs.print(pattern.language, MAX_PATTERN).is_some() {
+            return None;
+        }
+        let parts = self.langs.conjuncts(source)?;
+        let lits = parts.into_iter().map(|(part, negated)| {
+            let lit = self.forms.lit(Lit::Match(part.language, part.text.map(Into::into)));
+            if negated { self.forms.not(lit) } else { lit }
+        });
+        Some(lits.collect())
+    }
+
     /// Whether a pattern beside the format says what is meant: always, if the format is no standard's;
     /// otherwise if no string satisfies both.
     fn is_overruled(&mut self, object: &Map<String, Value>, format: Format) -> bool {
@@ -95,7 +113,7 @@ impl<'a> Normalizer<'a> {
         place: &Place<'a>,
         keyword: &str,
         source: &str,
-    ) -> Result<crate::languages::Pattern, SchemaError> {
+    ) -> Result<Pattern, SchemaError> {
         let pattern = self.langs.pattern(source).map_err(|why| {
             SchemaError::new(
                 &place.path,

@@ -148,7 +148,7 @@ fn standard(name: &str) -> Option<Format> {
             "(?:T(?:[0-9]{1,6}S|[0-9]{1,6}M(?:[0-9]{1,6}S)?|[0-9]{1,6}H(?:[0-9]{1,6}M(?:[0-9]{1,6}S)?)?))?|",
             "T(?:[0-9]{1,6}S|[0-9]{1,6}M(?:[0-9]{1,6}S)?|[0-9]{1,6}H(?:[0-9]{1,6}M(?:[0-9]{1,6}S)?)?)|[0-9]{1,5}W)$"
         )),
-        "email" => Format::native(concat!(
+        "email" => Format::standard(concat!(
                 "^",
                 atom!(),
                 "(?:\\.",
@@ -158,7 +158,8 @@ fn standard(name: &str) -> Option<Format> {
                 "\\[",
                 ipv4!(),
                 "\\])$"
-            )),
+            ))
+            .common(concat!("^", local_part!(), "@(?:", domain!(), "|\\[", ipv4!(), "\\])$")),
         "hostname" => Format::standard(concat!("^", label!(), "(?:\\.", label!(), ")*$")).at_most(253),
         "ipv4" => Format::native(concat!("^", ipv4!(), "$")),
         "ipv6" => Format::standard(concat!("^", ipv6!(), "$")),
@@ -180,21 +181,14 @@ fn standard(name: &str) -> Option<Format> {
         "idn-email" => Format::standard(concat!(
                 "^[a-zA-Z0-9!#$%&'*+/=?^_`{|}~.\\u0080-\\uD7FF-]+@",
                 "[a-zA-Z0-9\\u0080-\\uD7FF](?:[a-zA-Z0-9.\\u0080-\\uD7FF-]*[a-zA-Z0-9\\u0080-\\uD7FF])?$"
-            )),
-        // Lower-case letters of scripts without rules of context or direction.
-        "idn-hostname" => Format::standard(concat!(
-            "^(?:",
-            label!(),
-            "|",
-            plain_label!(),
-            ")(?:\\.(?:",
-            label!(),
-            "|",
-            plain_label!(),
-            "))*$"
-        ))
-        .at_most(253),
-        "regex" => Format::standard(concat!("^", regex3!(), "$")),
+            ))
+            // Of the part before the `@` the bytes count, of which a character here has up to three.
+            .common(concat!("^(?:", local_part!(), "|(?:", idn_atom!(), "\\.?){0,10}", idn_atom!(), ")@", idn_domain!(), "$")),
+        "idn-hostname" => Format::standard(concat!("^", idn_label!(), "(?:\\.", idn_label!(), ")*$"))
+            .common(concat!("^", idn_domain!(), "$"))
+            .at_most(253),
+        "regex" => Format::standard(concat!("^", regex3!("|[pP]\\{(?:L|Lu|Ll|N|Nd|P|S|Z)\\}"), "$"))
+            .common(concat!("^", regex3!(""), "$")),
         _ => return None,
     })
 }

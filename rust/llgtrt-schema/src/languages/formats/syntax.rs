@@ -33,9 +33,61 @@ macro_rules! ipv6 {
 /// rules of its own; they are left out.
 macro_rules! label {
     () => {
+        label!("58")
+    };
+    // The most characters, less five.
+    ($more:literal) => {
         concat!(
             "(?:[a-zA-Z0-9](?:[a-zA-Z0-9-]?[a-zA-Z0-9])?|[a-zA-Z0-9][a-zA-Z0-9-]{2}[a-zA-Z0-9]|",
-            "[a-zA-Z0-9][a-zA-Z0-9-](?:[a-zA-Z0-9][a-zA-Z0-9-]|-[a-zA-Z0-9])[a-zA-Z0-9-]{0,58}[a-zA-Z0-9])"
+            "[a-zA-Z0-9][a-zA-Z0-9-](?:[a-zA-Z0-9][a-zA-Z0-9-]|-[a-zA-Z0-9])[a-zA-Z0-9-]{0,",
+            $more,
+            "}[a-zA-Z0-9])"
+        )
+    };
+}
+
+/// Names of at most 253 characters, without counting them all: three labels of any length, a label of any length
+/// before eleven short ones, or eleven of medium length.
+macro_rules! domain {
+    () => {
+        concat!(
+            "(?:",
+            label!(),
+            "(?:\\.",
+            label!(),
+            "){0,2}|",
+            label!(),
+            "(?:\\.",
+            label!("10"),
+            "){0,11}|",
+            label!("17"),
+            "(?:\\.",
+            label!("17"),
+            "){0,10})"
+        )
+    };
+}
+
+/// What stands before the `@`: at most 64 characters, without counting them and the dots together. Of those with
+/// more than 32 characters beside dots, the ones with up to two dots in about equal parts.
+macro_rules! local_part {
+    () => {
+        concat!(
+            "(?:",
+            atom_char!(),
+            "{1,64}|",
+            atom_char!(),
+            "{1,32}\\.",
+            atom_char!(),
+            "{1,31}|",
+            atom_char!(),
+            "{1,22}(?:\\.",
+            atom_char!(),
+            "{1,20}){0,2}|(?:",
+            atom_char!(),
+            "\\.?){0,31}",
+            atom_char!(),
+            ")"
         )
     };
 }
@@ -219,9 +271,15 @@ macro_rules! iri_relative {
     };
 }
 
+macro_rules! atom_char {
+    () => {
+        "[a-zA-Z0-9!#$%&'*+/=?^_`{|}~-]"
+    };
+}
+
 macro_rules! atom {
     () => {
-        "[a-zA-Z0-9!#$%&'*+/=?^_`{|}~-]+"
+        concat!(atom_char!(), "+")
     };
 }
 
@@ -246,6 +304,7 @@ macro_rules! variable {
     };
 }
 
+/// Lower-case letters of scripts without rules of context or direction, few enough for 63 bytes in Punycode.
 macro_rules! plain_label {
     () => {
         concat!(
@@ -255,56 +314,76 @@ macro_rules! plain_label {
     };
 }
 
-/// A character, an escape or a character class, perhaps repeated.
-macro_rules! regex_unit {
+macro_rules! idn_label {
     () => {
+        concat!("(?:", label!(), "|", plain_label!(), ")")
+    };
+}
+
+/// At most 253 bytes in their ASCII form, of which a label has up to 63.
+macro_rules! idn_domain {
+    () => {
+        concat!("(?:", domain!(), "|", idn_label!(), "(?:\\.", idn_label!(), "){0,2})")
+    };
+}
+
+macro_rules! idn_atom {
+    () => {
+        "[a-zA-Z0-9!#$%&'*+/=?^_`{|}~\\u00A1-\\uD7FF-]"
+    };
+}
+
+/// A character, an escape or a character class, perhaps repeated. `$more` are escapes that not every program reads.
+macro_rules! regex_unit {
+    ($more:literal) => {
         concat!(
-            "(?:[^\\\\()\\[\\]{}*+?|^$]|", regex_escape!(), "|",
-            "\\[\\^?(?:[^\\\\\\]\\[^-]|", regex_escape!(), "|\\\\-|a-z|A-Z|0-9|a-f|A-F)+-?\\])",
+            "(?:[^\\\\()\\[\\]{}*+?|^$]|", regex_escape!($more), "|",
+            "\\[\\^?(?:[^\\\\\\]\\[^-]|", regex_escape!($more), "|\\\\-|a-z|A-Z|0-9|a-f|A-F)+-?\\])",
             "(?:(?:[*+?]|\\{[0-9]{1,3},?\\}|\\{[0-9],[1-9][0-9]{1,2}\\}|\\{[0-9]{2},[1-9][0-9]{2}\\})\\??)?|[$^]|\\\\[bB]"
         )
     };
 }
 
 macro_rules! regex_escape {
-    () => {
+    ($more:literal) => {
         concat!(
             "\\\\(?:[dDwWsSnrtfv^$\\\\.*+?()\\[\\]{}|/]|x[0-9A-Fa-f]{2}|",
-            "u(?:[0-9A-Ca-ce-fE-F][0-9A-Fa-f]{3}|[dD][0-7][0-9A-Fa-f]{2})|",
-            "[pP]\\{(?:L|Lu|Ll|N|Nd|P|S|Z)\\})"
+            "u(?:[0-9A-Ca-ce-fE-F][0-9A-Fa-f]{3}|[dD][0-7][0-9A-Fa-f]{2})",
+            $more,
+            ")"
         )
     };
 }
 
 macro_rules! regex0 {
-    () => {
-        concat!("(?:", regex_unit!(), "|\\|)*")
+    ($more:literal) => {
+        concat!("(?:", regex_unit!($more), "|\\|)*")
     };
 }
 
 macro_rules! regex1 {
-    () => {
+    ($more:literal) => {
         concat!(
             "(?:",
-            regex_unit!(),
+            regex_unit!($more),
             "|\\||\\((?:\\?:)?",
-            regex0!(),
+            regex0!($more),
             "\\)[*+?]?|\\(\\?[=!]",
-            regex0!(),
+            regex0!($more),
             "\\))*"
         )
     };
 }
 
 macro_rules! regex2 {
-    () => {
+    ($more:literal) => {
         concat!(
             "(?:",
-            regex_unit!(),
+            regex_unit!($more),
             "|\\||\\((?:\\?:)?",
-            regex1!(),
+            regex1!($more),
             "\\)[*+?]?|\\(\\?[=!]",
-            regex1!(),
+            regex1!($more),
             "\\))*"
         )
     };
@@ -312,7 +391,7 @@ macro_rules! regex2 {
 
 /// Regular expressions with groups up to three deep: correct nesting without end is not regular.
 macro_rules! regex3 {
-    () => {
-        concat!("(?:", regex_unit!(), "|\\||\\((?:\\?:)?", regex2!(), "\\)[*+?]?)*")
+    ($more:literal) => {
+        concat!("(?:", regex_unit!($more), "|\\||\\((?:\\?:)?", regex2!($more), "\\)[*+?]?)*")
     };
 }
