@@ -79,6 +79,8 @@ struct Masks {
   bool (*changes)(uint64_t client) = nullptr;
   /// Only the token of the client's number is allowed.
   bool one_token = false;
+  /// Bytes copied to the device before client 2's row with so many tokens.
+  std::map<size_t, uint64_t> copied_before;
   /// For client 1: the only token allowed in each step after a prompt of five tokens; 0: no mask.
   std::vector<uint32_t> script;
 };
@@ -91,6 +93,7 @@ inline int32_t fill(void* user, llgtrt_trtllm_row const* rows, size_t count, uin
     CHECK(rows[i].struct_size == sizeof(llgtrt_trtllm_row) && rows[i].columns == state.columns);
     CHECK(rows[i].tokens != nullptr && rows[i].token_count > 0);
     ++state.rows;
+    if (rows[i].client_id == 2) state.copied_before[rows[i].token_count] = llgtrt_standin_count("bytes_to_device");
     if (state.skip_odd_clients && rows[i].client_id % 2 == 1) continue;
     if (!state.script.empty() && rows[i].client_id == 1) {
       auto const token = state.script[rows[i].token_count - 5];
