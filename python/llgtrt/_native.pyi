@@ -105,6 +105,8 @@ class GenerateRequest:
         removed_mass: measure how much probability the masks remove: ``removed_mass`` in the log-probabilities
             and in the receipt. A constrained request with ``logprobs`` does in any case.
         prompt_logprobs: report log-probabilities of the prompt (with ``echo``).
+        prompt_top: report log-probabilities of the prompt by themselves, with so many alternatives per token.
+        token_ids: report the ids of the tokens, of the prompt and of the answer.
         stop: stop strings.
         include_stop: keep the stop string in the answer.
         echo: put the prompt's text before the answer.
@@ -170,6 +172,8 @@ class GenerateRequest:
         logprobs: int | None = None,
         removed_mass: bool = False,
         prompt_logprobs: bool = False,
+        prompt_top: int | None = None,
+        token_ids: bool = False,
         stop: list[str] = ...,
         stop_token_ids: list[int] = ...,
         include_stop: bool = False,
@@ -258,6 +262,10 @@ class ChoiceDelta:
     ``finish_reason`` is ``stop`` or ``length`` on the choice's last delta.
     ``stop_reason`` is the stop string or stop token id that ended it.
     ``constraint`` is, on the last delta of a constrained choice, its receipt as JSON (docs/receipt.md).
+    ``token_ids`` are the new tokens, where the request asks for ids, else empty; those whose text is held
+    back come early.
+    ``prompt_token_ids`` and ``prompt_logprobs`` (vLLM's form, as JSON) come with the choice's first delta,
+    where the request asks for them.
     """
 
     @property
@@ -274,6 +282,12 @@ class ChoiceDelta:
     def stop_reason(self) -> str | int | None: ...
     @property
     def constraint(self) -> str | None: ...
+    @property
+    def token_ids(self) -> list[int]: ...
+    @property
+    def prompt_token_ids(self) -> list[int] | None: ...
+    @property
+    def prompt_logprobs(self) -> str | None: ...
 
 @final
 class Delta:
@@ -281,6 +295,9 @@ class Delta:
 
     @property
     def choices(self) -> list[ChoiceDelta]: ...
+    @property
+    def so_far(self) -> Usage:
+        """What was counted until now."""
     @property
     def usage(self) -> Usage | None:
         """On the last delta."""
@@ -308,6 +325,38 @@ class RequestHandle:
         """Ends the request; nothing is delivered any more. Idempotent."""
 
 @final
+class Embeddings:
+    """The answer to a request for vectors or scores.
+
+    A vector has the model's number of dimensions, or as many as were asked for, and length 1 in the
+    geometrical sense (one of zeros stays so). A pair has the model's scores as they are, without a bound.
+    """
+
+    @property
+    def error(self) -> LlgtrtError | None:
+        """Why there is no answer."""
+    @property
+    def tokens(self) -> int:
+        """Tokens of all inputs."""
+    def __len__(self) -> int:
+        """Number of inputs."""
+    def json(self, index: int) -> bytes:
+        """A vector as a JSON array."""
+    def raw(self, index: int) -> bytes:
+        """A vector as 32-bit floats, little-endian."""
+    def scores(self, index: int) -> list[float]:
+        """A vector, or a pair's scores, as numbers."""
+
+@final
+class EmbedHandle:
+    """A submitted request for vectors or scores. Dropping the last reference cancels it."""
+
+    @property
+    def id(self) -> int: ...
+    def cancel(self) -> None:
+        """Ends the request between two passes; nothing is delivered any more. Idempotent."""
+
+@final
 class Permit:
     """A reserved place for some sequences. Dropping it unused gives the place back."""
 
@@ -328,13 +377,17 @@ class Engine:
         """JSON: ``backend``, ``max_sequence_tokens``, ``max_batch_size``, ``vocab_size``, ``fast_forward``,
         ``prompt_logprobs``, ``prompt_tensors`` (takes what a prompt has beside tokens), ``chat_template``
         (from the model file, or null), ``bos_token``, ``eos_token`` (texts or null), ``special_tokens``
-        (every control token's text), ``metadata`` (object of strings).
+        (every control token's text), ``metadata`` (object of strings), ``fill_in`` (texts of the tokens
+        before prefix, suffix and middle of a text to fill in, or null), ``embedder`` (null, or
+        ``dimensions`` (null if it makes no vectors), ``ranks``, ``max_tokens``, ``vocab_size``,
+        ``pooling``).
         """
     @property
     def event_fd(self) -> int:
         """Becomes readable when ``drain`` has something; ``drain`` resets it."""
-    def drain(self) -> list[tuple[int, Payload, bool]]:
-        """``(request id, payload, last)`` for every request that asked by a ``take`` that gave ``None``."""
+    def drain(self) -> list[tuple[int, Payload | Embeddings, bool]]:
+        """``(request id, payload, last)`` for every request that asked by a ``take`` that gave ``None``, and
+        for every request for vectors or scores that is done."""
     def reserve(self, sequences: int) -> Permit:
         """Reserves queue space.
 
@@ -346,6 +399,23 @@ class Engine:
     def submit(self, request: GenerateRequest, permit: Permit) -> RequestHandle:
         """Starts a request. Tokenizing and compiling the grammar happen on other threads; what they refuse
         comes as the error of the first delta."""
+    def embed(
+        self,
+        inputs: list[str] | list[tuple[str, str]] | list[list[int]],
+        *,
+        param: str = "input",
+        dimensions: int | None = None,
+    ) -> EmbedHandle:
+        """Asks for the vectors of texts or of tokens, or for the scores of pairs of query and document.
+
+        ``drain`` gives the answer. What is wrong with an input is its error, which names the input as a
+        member of ``param``; ``dimensions`` keeps so many numbers of each vector.
+
+        Raises:
+            OverloadedError: too many requests wait.
+            ShuttingDownError: the server is draining.
+            InternalError: there is no embedder.
+        """
     def tokenize(self, text: str, add_special: bool = True, parse_special: bool = True) -> list[int]:
         """Token ids. Releases the GIL; may be slow for long texts."""
     def detokenize(self, tokens: list[int]) -> str:

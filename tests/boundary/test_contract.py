@@ -13,7 +13,7 @@ from llgtrt.config.native import TOKENIZER_OPTIONS
 from support.core import Core, engine_config
 
 
-@pytest.mark.parametrize("section", ["runtime", "llguidance", "llamacpp", "sim", "trtllm"])
+@pytest.mark.parametrize("section", ["runtime", "llguidance", "llamacpp", "sim", "trtllm", "embedding"])
 def test_rust_and_python_know_the_same_options(section: str) -> None:
     model = Config.model_fields[section].annotation
     assert model is not None

@@ -51,7 +51,7 @@ class Core:
         while True:
             self.wait_readable(deadline)
             for request_id, payload, last in self.engine.drain():
-                if request_id == handle.id:
+                if request_id == handle.id and not isinstance(payload, _native.Embeddings):
                     return payload, last
 
     def wait_readable(self, deadline: float) -> None:

@@ -13,6 +13,7 @@ from starlette.responses import Response
 
 from llgtrt.api.answering import answer_chat
 from llgtrt.api.body import read_request, request_body
+from llgtrt.api.patience import while_connected
 from llgtrt.api.responses import OF_BODIES, errors, generation, json_object
 from llgtrt.api.services import services_of
 from llgtrt.serving import Generation
@@ -35,6 +36,10 @@ def router_of(api: Api) -> APIRouter:
                 name=_name(route),
             )(_generation(route.request, route.start))
         else:
+            for path in route.other_paths:
+                router.add_api_route(
+                    path, _object(route), methods=[route.method], include_in_schema=False, response_model=None
+                )
             router.api_route(
                 route.path,
                 methods=[route.method],
@@ -76,9 +81,19 @@ def _object(route: ObjectRoute) -> Callable[[Request], Awaitable[Response]]:
         else:
             query = {name: request.query_params[name] for name in route.query if name in request.query_params}
             body = {**query, **request.path_params}
-        return Response(await route.answer(body), media_type="application/json")
+        if route.slow:
+            services = services_of(request)
+            timeout_s = services.server.request_timeout_s
+            answer = await while_connected(request, _answered(route, body), timeout_s, services.metrics)
+        else:
+            answer = await route.answer(body)
+        return Response(answer, media_type="application/json")
 
     return endpoint
+
+
+async def _answered(route: ObjectRoute, body: Any) -> bytes:
+    return await route.answer(body)
 
 
 def _name(route: GenerationRoute | ObjectRoute) -> str:

@@ -34,6 +34,7 @@ from llgtrt.serving import (
     TritonRequest,
     ValidateRequest,
 )
+from llgtrt.serving.caller import IGNORED_TOOLS
 
 BODIES: tuple[type[BaseModel], ...] = (
     ChatRequest,
@@ -108,7 +109,7 @@ def _middleware(services: Services) -> list[Middleware]:
                 allow_origins=server.cors_origins,
                 allow_methods=["GET", "HEAD", "POST", "DELETE", "OPTIONS"],
                 allow_headers=["*"],
-                expose_headers=["X-Request-Id", "Retry-After"],
+                expose_headers=["X-Request-Id", "Retry-After", IGNORED_TOOLS],
             )
         )
     layers.append(Middleware(UnhandledErrorMiddleware))

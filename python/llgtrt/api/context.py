@@ -92,7 +92,8 @@ class RequestContextMiddleware:
         token = REQUEST_ID.set(request_id.decode())
         record: dict[str, Any] = {}
         scope[RECORD] = record
-        caller = CALLER.set(Caller(request_id.decode(), scope, record))
+        answer_headers: dict[str, str] = {}
+        caller = CALLER.set(Caller(request_id.decode(), scope, record, answer_headers))
         started = time.monotonic()
         began_ns = 0 if self._telemetry is None else time.time_ns()
         status = CLIENT_CLOSED
@@ -101,7 +102,8 @@ class RequestContextMiddleware:
             nonlocal status
             if message["type"] == "http.response.start":
                 status = message["status"]
-                message["headers"] = [*message.get("headers", ()), (b"x-request-id", request_id)]
+                noted = [(name.lower().encode(), value.encode()) for name, value in answer_headers.items()]
+                message["headers"] = [*message.get("headers", ()), (b"x-request-id", request_id), *noted]
             await send(message)
 
         scope["llgtrt.send"] = send

@@ -27,6 +27,7 @@ from llgtrt.serving import (
     ValidateService,
     started_threads,
 )
+from llgtrt.serving.apis.embeddings import embeddings_api
 from llgtrt.serving.apis.messages import messages_api
 from llgtrt.serving.apis.responses import ResponseStore, responses_api
 from llgtrt.serving.apis.tokens import tokens_api
@@ -97,6 +98,8 @@ def model_services(
         any_name=server.any_model_name,
         other_names=server.model_names[1:],
         aliases=server.model_aliases,
+        embedding_name=settings.embedding_model_name,
+        embedding_tokens=0 if info.embedder is None else info.embedder.max_tokens,
     )
     metrics = ModelMetrics(engine, CompatMetrics(compat, model.name, engine))
     if processor is not None:
@@ -152,6 +155,7 @@ def server_services(
             responses_api(models, store, server.request_timeout_s),
             messages_api(models),
             tokens_api(models),
+            embeddings_api(models),
         ),
         server=server,
         metrics=metrics,

@@ -191,6 +191,15 @@ class Arguments:
             help="Most tokens in one forward pass, prompts and answers together.",
         ),
     )
+    embedding_model: Path | None = field(
+        default=None,
+        metadata=_flag(
+            "--embedding-model",
+            kind="path",
+            option="embedding.model",
+            help="A GGUF file for /v1/embeddings and /v1/rerank, instead of the served model.",
+        ),
+    )
     gpu_layers: int | None = field(
         default=None,
         metadata=_flag(

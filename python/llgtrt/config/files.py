@@ -20,6 +20,7 @@ PATH_OPTIONS = {
     "py": ("input_processor", "hf_model_dir", "visual_engine_dir"),
     "server": ("uds", "api_key_file", "ssl_keyfile", "ssl_certfile", "ssl_ca_certs"),
     "trtllm": ("plugin_path", "encoder_dir"),
+    "embedding": ("model",),
 }
 """Options that hold a path, by section; a relative one counts from the folder of the file that names it."""
 

@@ -30,6 +30,7 @@ def native_config(settings: Settings) -> str:
         "llguidance": config.llguidance.model_dump(),
         "llamacpp": config.llamacpp.model_dump(),
         "sim": config.sim.model_dump(),
+        "embedding": config.embedding.model_dump(),
         "trtllm": trtllm,
         "lora_root": None if settings.lora_root is None else str(settings.lora_root),
     }

@@ -2,6 +2,7 @@
 
 from pydantic import Field
 
+from .embedding import EmbeddingConfig
 from .llamacpp import LlamaCppConfig
 from .llguidance import LlguidanceConfig
 from .metrics import MetricsConfig
@@ -29,6 +30,7 @@ class Config(Section):
     llguidance: LlguidanceConfig = Field(default_factory=LlguidanceConfig)
     llamacpp: LlamaCppConfig = Field(default_factory=LlamaCppConfig)
     trtllm: TrtllmConfig = Field(default_factory=TrtllmConfig)
+    embedding: EmbeddingConfig = Field(default_factory=EmbeddingConfig)
     sim: SimConfig = Field(default_factory=SimConfig)
     tools: ToolsConfig = Field(default_factory=ToolsConfig)
     py: PyConfig = Field(default_factory=PyConfig)

@@ -51,6 +51,14 @@ class Settings(Section):
     log_level: str = Field(default="info", description="What goes to standard error, as server.log_level.")
 
     @property
+    def embedding_model_name(self) -> str | None:
+        """Name in the API of the model that is there for embeddings alone, if there is one."""
+        path = self.config.embedding.model
+        if path is None:
+            return None
+        return Path(path).stem if path.endswith(".gguf") else Path(path).resolve().name
+
+    @property
     def served_model_name(self) -> str:
         """Name of the model in the API."""
         if names := self.config.server.model_names:

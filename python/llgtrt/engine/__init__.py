@@ -3,6 +3,7 @@
 from llgtrt._native import (
     ChoiceDelta,
     Delta,
+    Embeddings,
     GenerateRequest,
     GrammarChecker,
     GrammarSpec,
@@ -12,7 +13,7 @@ from llgtrt._native import (
     __version__,
     explain_schema,
 )
-from llgtrt.engine.client import AsyncEngine, ModelInfo, start_core_log
+from llgtrt.engine.client import AsyncEngine, EmbedderInfo, ModelInfo, start_core_log
 from llgtrt.engine.errors import (
     ConfigurationError,
     ConstraintError,
@@ -38,6 +39,8 @@ __all__ = [
     "ConstraintError",
     "ContextLengthError",
     "Delta",
+    "EmbedderInfo",
+    "Embeddings",
     "EngineFailedError",
     "GenerateRequest",
     "GrammarChecker",

@@ -10,7 +10,7 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
 from llgtrt import _native
-from llgtrt._native import GenerateRequest, GrammarSpec, Permit
+from llgtrt._native import Embeddings, GenerateRequest, GrammarSpec, Permit
 from llgtrt.engine.errors import EngineFailedError, LlgtrtError, new_error
 from llgtrt.engine.stream import Stream
 
@@ -25,6 +25,25 @@ UNREADABLE = "The engine's output could not be read."
 def start_core_log(levels: str, json_lines: bool) -> None:
     """Lets the core write its log to standard error, as the directives of its filter say."""
     _native.init_logging(levels, json=json_lines)
+
+
+@dataclass(frozen=True, slots=True)
+class EmbedderInfo:
+    """What makes vectors of texts, or scores documents.
+
+    Attributes:
+        dimensions: numbers of a vector; ``None``: it makes none.
+        ranks: it scores documents.
+        max_tokens: most tokens of an input.
+        vocab_size: token ids are below it.
+        pooling: how the vectors of an input's tokens become one.
+    """
+
+    dimensions: int | None
+    ranks: bool
+    max_tokens: int
+    vocab_size: int
+    pooling: str
 
 
 @dataclass(frozen=True, slots=True)
@@ -44,6 +63,8 @@ class ModelInfo:
     special_tokens: tuple[str, ...] = ()
     adapters: tuple[str, ...] = ()
     metadata: dict[str, str] = field(default_factory=dict)
+    fill_in: tuple[str, str, str] | None = None
+    embedder: EmbedderInfo | None = None
 
     @classmethod
     def parse(cls, text: str) -> ModelInfo:
@@ -52,6 +73,8 @@ class ModelInfo:
         known = {name: members[name] for name in cls.__dataclass_fields__ if name in members}
         known["special_tokens"] = tuple(known.get("special_tokens", ()))
         known["adapters"] = tuple(known.get("adapters", ()))
+        known["fill_in"] = tuple(known["fill_in"]) if known.get("fill_in") else None
+        known["embedder"] = EmbedderInfo(**known["embedder"]) if known.get("embedder") else None
         return cls(**known)
 
 
@@ -66,6 +89,7 @@ class AsyncEngine:
         self._loop = asyncio.get_running_loop()
         self._streams: dict[int, Stream] = {}
         self._adapters: dict[int, str] = {}
+        self._embeddings: dict[int, asyncio.Future[Embeddings]] = {}
         self.model_info = ModelInfo.parse(native.model_info)
         self._event_fd = native.event_fd
         self._unreadable = False
@@ -108,6 +132,39 @@ class AsyncEngine:
         if adapter is not None:
             self._adapters[stream.id] = adapter
         return stream
+
+    async def embed(
+        self,
+        inputs: list[str] | list[tuple[str, str]] | list[list[int]],
+        param: str,
+        dimensions: int | None = None,
+    ) -> Embeddings:
+        """Vectors of texts or tokens, or scores of pairs. Cancelling it ends the work between two passes.
+
+        Args:
+            inputs: at least one.
+            param: what errors call the list.
+            dimensions: keep so many numbers of each vector.
+
+        Raises:
+            InvalidRequestError: an input is empty, too long, or not of the vocabulary.
+            OverloadedError: too many requests wait.
+            ShuttingDownError: the server is draining.
+            LlgtrtError: the embedder failed.
+        """
+        if self._unreadable:
+            raise new_error(EngineFailedError, UNREADABLE)
+        handle = self._native.embed(inputs, param=param, dimensions=dimensions)
+        answer: asyncio.Future[Embeddings] = self._loop.create_future()
+        self._embeddings[handle.id] = answer
+        try:
+            embeddings = await answer
+        finally:
+            del self._embeddings[handle.id]
+            handle.cancel()
+        if embeddings.error is not None:
+            raise embeddings.error
+        return embeddings
 
     def adapters_in_use(self) -> list[str]:
         """The LoRA adapters of requests that are not finished, each once, in the order of their names."""
@@ -161,12 +218,17 @@ class AsyncEngine:
         """Cancels every request; each consumer sees ``error``."""
         for stream in list(self._streams.values()):
             stream.fail(error)
+        for answer in self._embeddings.values():
+            if not answer.done():
+                answer.set_exception(error)
 
     async def shutdown(self) -> None:
         """Cancels what runs and stops the core's threads."""
         self._loop.remove_reader(self._event_fd)
         for stream in list(self._streams.values()):
             stream.cancel()
+        for answer in self._embeddings.values():
+            answer.cancel()
         await asyncio.to_thread(self._native.shutdown)
 
     def _forget(self, request_id: int) -> None:
@@ -177,6 +239,11 @@ class AsyncEngine:
         streams = self._streams
         try:
             for request_id, payload, last in self._native.drain():
+                if isinstance(payload, Embeddings):
+                    answer = self._embeddings.get(request_id)
+                    if answer is not None and not answer.done():
+                        answer.set_result(payload)
+                    continue
                 stream = streams.get(request_id)
                 if stream is not None:
                     stream.deliver(payload, last)

@@ -16,11 +16,13 @@ class Caller:
         request_id: its id.
         scope: its ASGI scope.
         record: what became known of it so far; ``key`` is the name of its API key.
+        answer_headers: headers that its answer gets beside others, by name.
     """
 
     request_id: str = ""
     scope: Mapping[str, Any] = field(default_factory=dict)
-    record: Mapping[str, Any] = field(default_factory=dict)
+    record: dict[str, Any] = field(default_factory=dict)
+    answer_headers: dict[str, str] = field(default_factory=dict)
 
     @property
     def path(self) -> str:
@@ -46,6 +48,14 @@ class Caller:
             headers[name] = f"{headers[name]}, {value}" if name in headers else value
         return headers
 
+    def note_ignored_tools(self, types: list[str]) -> None:
+        """Tells client and log of tools that the model does not get, by their types."""
+        if self is not NOBODY:
+            self.record["ignored_tools"] = types
+            self.answer_headers[IGNORED_TOOLS] = ", ".join(types)
+
+
+IGNORED_TOOLS = "X-Llgtrt-Ignored-Tools"
 
 NOBODY = Caller()
 

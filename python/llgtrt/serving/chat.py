@@ -24,6 +24,8 @@ from llgtrt.serving.sampling import (
     TokenLimits,
     asked_tokens,
     check_choices,
+    check_prompt_logprobs,
+    continuous_usage,
     engine_arguments,
     generation_arguments,
     new_response_id,
@@ -131,6 +133,7 @@ class ChatService:
         name = self._model.resolve(request.model)
         adapter = self._model.adapter(name, request.lora_model)
         _refuse_unsupported(request)
+        check_prompt_logprobs(request, self._engine.model_info.prompt_logprobs)
         arguments = generation_arguments(request, self._engine.model_info.vocab_size)
         sequences = check_choices(arguments["n"], 1, self._limits.max_n)
         asked = asked_tokens(request)
@@ -164,7 +167,12 @@ class ChatService:
             param = use.param if use is not None else grammar_param or "messages"
             grammar, explain = await in_proportion(size, plan_grammar, plan, param)
             grammar_param = None
-        read_here = encoder is not None or (hooked is not None and streaming)
+        continuous = continuous_usage(request)
+        reported = bool(request.return_token_ids) or request.prompt_logprobs is not None
+        if reported and encoder is not None:
+            field = "return_token_ids" if request.return_token_ids else "prompt_logprobs"
+            raise RequestError(f"{field} is for chat and completions; this API has no place for it.", field)
+        read_here = encoder is not None or reported or (streaming and (hooked is not None or continuous))
         if read_here:
             plan = plan or AnswerPlan(self._formats.markup)
         if hooked is not None:
@@ -205,7 +213,9 @@ class ChatService:
         if explain is not None:
             generation.explain = explain
         if structured and plan is not None:
-            head = AnswerHead(response_id, created, name, plan, expanded, arguments["include_usage"])
+            head = AnswerHead(
+                response_id, created, name, plan, expanded, arguments["include_usage"], continuous
+            )
             if encoder is None:
                 encoder = partial(ChatEncoder, legacy=use is not None and use.legacy)
             generation.output = EncodedAnswer(AnswerReader(plan, self._count_tokens), encoder(head))

@@ -8,7 +8,16 @@ from typing import Any
 from pydantic_core import to_json
 
 from llgtrt.serving.errors import Failure
-from llgtrt.serving.output import AnswerHead, Encoder, Finished, Logprobs, OutputEvent, TokenUsage, sse
+from llgtrt.serving.output import (
+    AnswerHead,
+    Encoder,
+    Finished,
+    Logprobs,
+    OutputEvent,
+    Tokens,
+    TokenUsage,
+    sse,
+)
 from llgtrt.tools import CallArguments, CallBegun, Reasoning, Text
 
 DONE = b"data: [DONE]\n\n"
@@ -22,15 +31,17 @@ class _Message:
     reasoning: str = ""
     calls: list[dict[str, Any]] = field(default_factory=list)
     logprobs: list[Any] | None = None
+    token_ids: list[int] | None = None
     finished: Finished | None = None
 
 
 @dataclass
 class _Choice:
-    """One choice of a stream. ``logprobs`` are of tokens whose text did not come yet."""
+    """One choice of a stream. ``logprobs`` and ``token_ids`` are of tokens whose text did not come yet."""
 
     started: bool = False
     logprobs: list[Any] = field(default_factory=list)
+    token_ids: list[int] = field(default_factory=list)
 
 
 class ChatEncoder(Encoder):
@@ -41,6 +52,13 @@ class ChatEncoder(Encoder):
         self._legacy = legacy
         self._choices: dict[int, _Choice] = {}
         self._first = True
+        self._prompt: dict[str, Any] = {}
+        """What is reported of the prompt, until it was sent."""
+        self._counted: TokenUsage | None = None
+
+    def counted(self, usage: TokenUsage) -> None:
+        """Tells the token counts so far."""
+        self._counted = usage
 
     def whole(self, events: list[tuple[int, OutputEvent]], usage: TokenUsage) -> bytes:
         """The ``chat.completion`` object."""
@@ -57,13 +75,17 @@ class ChatEncoder(Encoder):
         }
         if self._head.expanded_prompt is not None:
             response["expanded_prompt"] = self._head.expanded_prompt
-        return to_json(response)
+        return to_json(response | self._prompt)
 
     def event(self, index: int, event: OutputEvent) -> bytes:
         """The chunk of an event, if it has one."""
         state = self._choices.setdefault(index, _Choice())
         if isinstance(event, Logprobs):
             state.logprobs += event.tokens
+            return b""
+        if isinstance(event, Tokens):
+            state.token_ids += event.ids
+            self._note_prompt(event)
             return b""
         if isinstance(event, Finished):
             return self._chunk(index, state, {}, event)
@@ -79,6 +101,12 @@ class ChatEncoder(Encoder):
     def failed(self, failure: Failure) -> bytes:
         """OpenAI's error object, and the mark that nothing follows."""
         return sse(to_json(failure.openai())) + DONE
+
+    def _note_prompt(self, event: Tokens) -> None:
+        if event.prompt_ids is not None:
+            self._prompt["prompt_token_ids"] = event.prompt_ids
+        if event.prompt_logprobs is not None:
+            self._prompt["prompt_logprobs"] = event.prompt_logprobs
 
     def _finish_reason(self, event: Finished) -> str:
         """That of an answer that was cut, by its length or by a stop string, wins."""
@@ -97,6 +125,9 @@ class ChatEncoder(Encoder):
             message.calls[event.index]["arguments"] += event.text
         elif isinstance(event, Logprobs):
             message.logprobs = [*(message.logprobs or ()), *event.tokens]
+        elif isinstance(event, Tokens):
+            message.token_ids = [*(message.token_ids or ()), *event.ids]
+            self._note_prompt(event)
         elif isinstance(event, Finished):
             message.finished = event
 
@@ -119,6 +150,8 @@ class ChatEncoder(Encoder):
             "logprobs": None if one.logprobs is None else {"content": one.logprobs, "refusal": None},
             **self._end_of_choice(one.finished),
         }
+        if one.token_ids is not None:
+            choice["token_ids"] = one.token_ids
         return choice
 
     def _end_of_choice(self, finished: Finished | None) -> dict[str, Any]:
@@ -167,6 +200,9 @@ class ChatEncoder(Encoder):
             logprobs = {"content": state.logprobs, "refusal": None}
             state.logprobs = []
         choice = {"index": index, "delta": delta, "logprobs": logprobs, **self._end_of_choice(finished)}
+        if state.token_ids:
+            choice["token_ids"] = state.token_ids
+            state.token_ids = []
         return self._event({"choices": [choice]})
 
     def _event(self, members: dict[str, Any]) -> bytes:
@@ -181,6 +217,9 @@ class ChatEncoder(Encoder):
             self._first = False
             if head.expanded_prompt is not None:
                 event["expanded_prompt"] = head.expanded_prompt
+            event |= self._prompt
+        if head.continuous_usage and self._counted is not None:
+            event["usage"] = self._counted.openai()
         event.update(members)
         if head.include_usage:
             event.setdefault("usage", None)

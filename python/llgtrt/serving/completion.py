@@ -2,16 +2,26 @@
 
 from __future__ import annotations
 
+import math
+from collections.abc import Callable
 from dataclasses import dataclass
 from functools import partial
 from typing import Any
 
-from llgtrt.engine import AsyncEngine, ChoiceDelta, GenerateRequest
+from llgtrt.engine import AsyncEngine, ChoiceDelta, Delta, GenerateRequest
 from llgtrt.hooks import HookRunner
 from llgtrt.logs import REQUEST_ID
 from llgtrt.serving.completion_output import CompletionOutput
 from llgtrt.serving.errors import RequestError
-from llgtrt.serving.generation import Generation, Traits, logprobs_object, receipt_member, response_object
+from llgtrt.serving.fill_in import fill_in_marks, filled_in
+from llgtrt.serving.generation import (
+    Generation,
+    Traits,
+    logprobs_object,
+    receipt_member,
+    response_object,
+    token_members,
+)
 from llgtrt.serving.hooked import HookedGeneration, start_hooked
 from llgtrt.serving.models import ServedModel, first_chunk_fields
 from llgtrt.serving.offload import in_proportion
@@ -23,6 +33,8 @@ from llgtrt.serving.sampling import (
     TokenLimits,
     asked_tokens,
     check_choices,
+    check_prompt_logprobs,
+    continuous_usage,
     engine_arguments,
     generation_arguments,
     new_response_id,
@@ -37,6 +49,7 @@ class _Plan:
     Attributes:
         name: the model's name in the answer.
         expanded: the prompts as text, where the request asks for them.
+        best_of: answers per prompt to return of those that are generated, if not all.
         arguments: further arguments of ``GenerateRequest``.
     """
 
@@ -47,6 +60,7 @@ class _Plan:
     prompt_logprobs: bool
     constraint: Constraint | None
     expanded: str | list[str] | None
+    best_of: int | None
     arguments: dict[str, Any]
 
 
@@ -109,14 +123,10 @@ class CompletionService:
         permit = self._engine.reserve(plan.sequences)
         response_id = new_response_id("cmpl")
         created = now()
+        continuous = continuous_usage(request)
+        core_writes = output is None and hooked is None and not (continuous or request.return_token_ids)
         generate = await in_proportion(
-            size,
-            self._generate_request,
-            request,
-            plan,
-            response_id,
-            created,
-            output is None and hooked is None,
+            size, self._generate_request, request, plan, response_id, created, core_writes
         )
         stream = self._engine.submit(generate, permit, plan.adapter)
         build = partial(
@@ -128,17 +138,23 @@ class CompletionService:
             plan.expanded,
             completion_choice,
         )
+        if plan.best_of is not None:
+            build = partial(
+                best_response, plan.best_of, len(plan.prompts), request.logprobs is not None, build
+            )
         if hooked is not None:
             hooked.request.constrained = plan.constraint is not None
-            if output is None and request.stream:
-                head = {
-                    "id": response_id,
-                    "object": "text_completion",
-                    "created": created,
-                    "model": plan.name,
-                }
-                include_usage = plan.arguments["include_usage"]
-                output = CompletionOutput(head, completion_choice, build, include_usage, plan.expanded)
+        if output is None and request.stream and not core_writes:
+            head = {
+                "id": response_id,
+                "object": "text_completion",
+                "created": created,
+                "model": plan.name,
+            }
+            include_usage = plan.arguments["include_usage"]
+            output = CompletionOutput(
+                head, completion_choice, build, include_usage, plan.expanded, continuous
+            )
         kind = None if plan.constraint is None else plan.constraint.grammar.kind
         traits = Traits("text_completion", plan.name, response_id, request, kind)
         return Generation(stream, bool(request.stream), build, output, traits=traits)
@@ -148,9 +164,14 @@ class CompletionService:
         name = self._model.resolve(request.model)
         adapter = self._model.adapter(name, request.lora_model)
         info = self._engine.model_info
-        _refuse_unsupported(request)
+        check_prompt_logprobs(request, info.prompt_logprobs)
         arguments = generation_arguments(request, info.vocab_size)
+        best_of = _best_of(request)
+        if best_of is not None:
+            arguments["n"] = request.best_of or 1
         prompts = prompts_of(request.prompt, self._limits.max_n, info.vocab_size, info.max_sequence_tokens)
+        if request.suffix:
+            prompts = filled_in(request, prompts, fill_in_marks(info))
         if "" in prompts and info.bos_token is None:
             raise RequestError("prompt is empty, and this model has no token that begins a text.", "prompt")
         sequences = check_choices(arguments["n"], len(prompts), self._limits.max_n)
@@ -177,6 +198,7 @@ class CompletionService:
             prompt_logprobs=prompt_logprobs,
             constraint=constraint,
             expanded=_single(expanded),
+            best_of=best_of,
             arguments={
                 **self._limits.max_tokens(asked, default),
                 **arguments,
@@ -195,7 +217,7 @@ class CompletionService:
         constraint = plan.constraint
         return GenerateRequest(
             prompts=plan.prompts,
-            logprobs=request.logprobs,
+            logprobs=0 if plan.best_of is not None and request.logprobs is None else request.logprobs,
             prompt_logprobs=plan.prompt_logprobs,
             echo=bool(request.echo),
             grammar=None if constraint is None else constraint.grammar,
@@ -225,6 +247,7 @@ def completion_choice(delta: ChoiceDelta) -> dict[str, Any]:
         "logprobs": logprobs_object(delta),
         "finish_reason": delta.finish_reason,
         "stop_reason": delta.stop_reason,
+        **token_members(delta),
         **receipt_member(delta),
     }
 
@@ -233,8 +256,40 @@ def _single(expanded: list[str] | None) -> str | list[str] | None:
     return expanded[0] if expanded is not None and len(expanded) == 1 else expanded
 
 
-def _refuse_unsupported(request: CompletionRequest) -> None:
-    if request.suffix:
-        raise RequestError("suffix is not supported.", "suffix")
-    if request.best_of is not None and request.best_of > 1 and request.best_of != (request.n or 1):
-        raise RequestError("best_of is only supported where it equals n.", "best_of")
+def _best_of(request: CompletionRequest) -> int | None:
+    """How many answers to return of ``best_of``; ``None``: all that are generated."""
+    n = request.n or 1
+    if request.best_of in (None, 0, n):
+        return None
+    assert request.best_of is not None
+    if request.best_of < n:
+        raise RequestError("best_of is less than n.", "best_of")
+    for name in ("stream", "echo"):
+        if getattr(request, name):
+            raise RequestError(f"best_of above n cannot be combined with {name}.", "best_of")
+    return n
+
+
+def best_response(
+    n: int, prompts: int, with_logprobs: bool, build: Callable[[Delta], dict[str, Any]], delta: Delta
+) -> dict[str, Any]:
+    """The response with the ``n`` choices of each prompt whose tokens are likeliest on average."""
+    response = build(delta)
+    choices = response["choices"]
+    each = len(choices) // prompts
+    kept = []
+    for start in range(0, len(choices), each):
+        best = sorted(choices[start : start + each], key=_likelihood, reverse=True)[:n]
+        kept += best
+    for index, choice in enumerate(kept):
+        choice["index"] = index
+        if not with_logprobs:
+            choice["logprobs"] = None
+    response["choices"] = kept
+    return response
+
+
+def _likelihood(choice: dict[str, Any]) -> float:
+    """The mean log-probability of an answer's tokens."""
+    values = choice["logprobs"]["token_logprobs"]
+    return sum(values) / len(values) if values else -math.inf

@@ -25,6 +25,7 @@ class CompletionOutput(Output):
         plain: the object of an answer that is not streamed.
         include_usage: a stream ends with the token counts.
         expanded_prompt: the prompt for the first chunk, where the client asks for it.
+        continuous: with ``include_usage``: every chunk has the token counts so far.
     """
 
     head: dict[str, Any]
@@ -32,14 +33,16 @@ class CompletionOutput(Output):
     plain: Callable[[Delta], dict[str, Any]]
     include_usage: bool
     expanded_prompt: str | list[str] | None
+    continuous: bool = False
     _first: bool = field(default=True, init=False)
 
     def encode(self, delta: Delta, last: bool) -> bytes:
         """A chunk for each choice that has something new."""
+        usage = {"usage": TokenUsage.of(delta.so_far).openai()} if self.continuous else {}
         parts = [
-            self._event({"choices": [self.choice(one)]})
+            self._event({"choices": [self.choice(one)], **usage})
             for one in delta.choices
-            if one.text or one.finish_reason or one.logprobs is not None
+            if one.text or one.finish_reason or one.logprobs is not None or one.token_ids
         ]
         if last:
             if self.include_usage:

@@ -92,3 +92,9 @@ def quote(value: object, limit: int = 80) -> str:
     if len(text) > limit:
         text = text[:limit] + "..."
     return "'" + "".join(character if character.isprintable() else "?" for character in text) + "'"
+
+
+def printable(text: str, limit: int = 40) -> str:
+    """A value of the request in a header or a list: ASCII without blanks, quotes and commas, never long."""
+    kept = (c if c.isascii() and c.isprintable() and c not in " ,;\"'" else "?" for c in text[:limit])
+    return "".join(kept)

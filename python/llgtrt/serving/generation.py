@@ -110,6 +110,18 @@ def logprobs_object(delta: ChoiceDelta) -> Any:
     return None if delta.logprobs is None else from_json(delta.logprobs)
 
 
+def token_members(delta: ChoiceDelta) -> dict[str, Any]:
+    """``token_ids`` and what is reported of the prompt, where the request asks for it."""
+    members: dict[str, Any] = {}
+    if delta.prompt_token_ids is not None:
+        members["prompt_token_ids"] = delta.prompt_token_ids
+    if delta.prompt_logprobs is not None:
+        members["prompt_logprobs"] = from_json(delta.prompt_logprobs)
+    if delta.token_ids or delta.prompt_token_ids is not None:
+        members["token_ids"] = delta.token_ids
+    return members
+
+
 def receipt_member(delta: ChoiceDelta) -> dict[str, Any]:
     """``constraint``, where the core wrote a receipt of the choice."""
     return {} if delta.constraint is None else {"constraint": from_json(delta.constraint)}

@@ -24,6 +24,8 @@ class ServedModel:
         created: when it was loaded, in seconds since the epoch.
         other_names: names that requests may use instead; answers give ``name``.
         aliases: names that are not listed, each with the name or the adapter that it stands for.
+        embedding_name: the name of a model that is there for embeddings or scores alone.
+        embedding_tokens: most tokens of an input to it.
     """
 
     name: str
@@ -33,6 +35,8 @@ class ServedModel:
     any_name: bool = False
     other_names: tuple[str, ...] = ()
     aliases: Mapping[str, str] = field(default_factory=dict)
+    embedding_name: str | None = None
+    embedding_tokens: int = 0
 
     def __post_init__(self) -> None:
         """Checks the aliases.
@@ -40,7 +44,14 @@ class ServedModel:
         Raises:
             ConfigError: an alias stands for nothing that is served.
         """
-        names = (self.name, *self.other_names, *self.adapters)
+        names: tuple[str, ...] = (self.name, *self.other_names, *self.adapters)
+        if self.embedding_name is not None:
+            if self.embedding_name in names:
+                raise ConfigError(
+                    f"embedding.model: {self.embedding_name} is the name of the served model: give that "
+                    "another one (--served-model-name)"
+                )
+            names = (*names, self.embedding_name)
         for alias, meant in self.aliases.items():
             if alias in names:
                 raise ConfigError(f"server.model_aliases: {alias} is the name of a model or adapter already")
@@ -51,8 +62,9 @@ class ServedModel:
 
     @property
     def names(self) -> frozenset[str]:
-        """Everything that a request may call the model or an adapter of it."""
-        return frozenset((self.name, *self.other_names, *self.adapters, *self.aliases))
+        """Everything that a request may call the model, an adapter of it or its model of embeddings."""
+        own = () if self.embedding_name is None else (self.embedding_name,)
+        return frozenset((self.name, *self.other_names, *self.adapters, *self.aliases, *own))
 
     def has(self, name: str) -> bool:
         """Whether a request of that name is for this model or an adapter of it."""
@@ -71,6 +83,20 @@ class ServedModel:
             raise ModelNotFoundError(name, self.name)
         return name
 
+    def resolve_embedding(self, name: str | None) -> str:
+        """The name to answer with where embeddings or scores are asked for. No name is the one for them.
+
+        Raises:
+            ModelNotFoundError: another model was asked for.
+        """
+        own = self.embedding_name
+        if own is None:
+            return self.resolve(name)
+        name = self.aliases.get(name, name) if name else own
+        if name != own and not self.any_name:
+            raise ModelNotFoundError(name, own)
+        return own
+
     def adapter(self, name: str, lora_model: str | None) -> str | None:
         """The LoRA adapter that a request means, by ``lora_model`` or by the name of the model.
 
@@ -87,7 +113,11 @@ class ServedModel:
     def objects(self) -> list[dict[str, Any]]:
         """The model under each of its names, then its adapters."""
         models = [self.object(name) for name in (self.name, *self.other_names)]
-        return models + [{**self.object(name), "parent": self.name} for name in self.adapters]
+        models += [{**self.object(name), "parent": self.name} for name in self.adapters]
+        if self.embedding_name is not None:
+            own = self.embedding_name
+            models.append({**self.object(own), "root": own, "max_model_len": self.embedding_tokens})
+        return models
 
     def object(self, name: str | None = None) -> dict[str, Any]:
         """OpenAI's model object; ``max_model_len`` is what vLLM calls the context length."""

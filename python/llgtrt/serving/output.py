@@ -30,6 +30,21 @@ class Logprobs:
 
 
 @dataclass(frozen=True, slots=True)
+class Tokens:
+    """Ids of tokens, and what is reported of the prompt, where the request asks for it.
+
+    Attributes:
+        ids: of the choice's new tokens.
+        prompt_ids: of the prompt, once per choice.
+        prompt_logprobs: of the prompt, once per choice, as vLLM has them.
+    """
+
+    ids: list[int]
+    prompt_ids: list[int] | None = None
+    prompt_logprobs: list[Any] | None = None
+
+
+@dataclass(frozen=True, slots=True)
 class Finished:
     """The last event of a choice.
 
@@ -47,7 +62,9 @@ class Finished:
     receipt: dict[str, Any] | None = None
 
 
-OutputEvent: TypeAlias = "Text | Reasoning | CallBegun | CallArguments | CallEnded | Logprobs | Finished"
+OutputEvent: TypeAlias = (
+    "Text | Reasoning | CallBegun | CallArguments | CallEnded | Logprobs | Tokens | Finished"
+)
 
 
 @dataclass(frozen=True, slots=True)
@@ -90,6 +107,7 @@ class AnswerHead:
         plan: what the answer may consist of.
         expanded_prompt: the prompt, where the client asks for it.
         include_usage: an OpenAI stream ends with the token counts.
+        continuous_usage: and each chunk before has those so far.
     """
 
     response_id: str
@@ -98,6 +116,7 @@ class AnswerHead:
     plan: AnswerPlan
     expanded_prompt: str | None = None
     include_usage: bool = False
+    continuous_usage: bool = False
 
     def new_call_id(self, name: str, index: int) -> str:
         """The id of a call, in the form that the model's template wants."""
@@ -116,6 +135,10 @@ class Encoder(ABC):
     def begin(self) -> bytes:
         """What a stream begins with, before the first event."""
         return b""
+
+    def counted(self, usage: TokenUsage) -> None:
+        """Tells the token counts so far, before the events that they include."""
+        del usage
 
     @abstractmethod
     def event(self, index: int, event: OutputEvent) -> bytes:
@@ -168,6 +191,9 @@ class AnswerReader:
         parser = self._parsers.get(choice.index)
         if parser is None:
             parser = self._parsers[choice.index] = AnswerParser(self._plan)
+        if choice.token_ids or choice.prompt_token_ids is not None or choice.prompt_logprobs is not None:
+            logprobs = None if choice.prompt_logprobs is None else from_json(choice.prompt_logprobs)
+            events.append(Tokens(choice.token_ids, choice.prompt_token_ids, logprobs))
         if choice.logprobs is not None:
             events.append(Logprobs(from_json(choice.logprobs)["content"]))
         texts = parser.feed(choice.text)
@@ -219,6 +245,7 @@ class EncodedAnswer(Output):
         if not self._began:
             self._began = True
             parts.append(self._encoder.begin())
+        self._encoder.counted(TokenUsage.of(delta.so_far))
         parts += [self._encoder.event(index, event) for index, event in self._reader.read(delta)]
         if last:
             parts.append(self._encoder.end(self._reader.usage(delta.usage)))

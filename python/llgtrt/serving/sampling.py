@@ -75,6 +75,8 @@ class GenerationArguments(TypedDict):
     stop_token_ids: list[int]
     include_stop: bool
     include_usage: bool
+    prompt_top: int | None
+    token_ids: bool
 
 
 def generation_arguments(request: GenerationFields, vocab_size: int) -> GenerationArguments:
@@ -115,7 +117,29 @@ def generation_arguments(request: GenerationFields, vocab_size: int) -> Generati
         "stop_token_ids": request.stop_token_ids or [],
         "include_stop": bool(request.include_stop_str_in_output),
         "include_usage": bool(request.stream_options and request.stream_options.include_usage),
+        "prompt_top": request.prompt_logprobs,
+        "token_ids": bool(request.return_token_ids),
     }
+
+
+def continuous_usage(request: GenerationFields) -> bool:
+    """Whether every chunk of a stream is to have the token counts so far."""
+    options = request.stream_options
+    return options is not None and bool(options.include_usage and options.continuous_usage_stats)
+
+
+def check_prompt_logprobs(request: GenerationFields, supported: bool) -> None:
+    """Checks ``prompt_logprobs``.
+
+    Raises:
+        RequestError: the engine has none, or the answer is streamed.
+    """
+    if request.prompt_logprobs is None:
+        return
+    if request.stream:
+        raise RequestError("prompt_logprobs is not available with stream.", "prompt_logprobs")
+    if not supported:
+        raise RequestError("This engine has no log-probabilities of the prompt.", "prompt_logprobs")
 
 
 PASSED_ON = (

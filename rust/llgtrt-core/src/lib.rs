@@ -3,6 +3,7 @@
 //! Everything the other crates say to each other is defined here, and nothing else: no I/O, no
 //! threads, no Python. Runs on whichever thread calls it.
 
+pub mod embedder;
 pub mod engine;
 pub mod error;
 pub mod grammar;
@@ -15,6 +16,7 @@ pub mod sequence;
 pub mod step;
 pub mod vocabulary;
 
+pub use embedder::{EmbedText, Embedder, EmbedderTraits};
 pub use engine::{Capabilities, Engine, EngineStats};
 pub use error::{Error, ErrorKind, Result};
 pub use grammar::GrammarSpec;

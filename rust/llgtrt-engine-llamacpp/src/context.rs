@@ -125,23 +125,11 @@ impl Context {
 
     /// Threads that live as long as the context; llama.cpp would start new ones for every forward pass.
     fn attach_threads(&mut self, threads: u32, batch_threads: u32) {
-        let pool = |count: u32| {
-            // SAFETY: zero is a valid value of every field, and `init` sets them all.
-            let params = unsafe {
-                let mut params: sys::ggml_threadpool_params = std::mem::zeroed();
-                sys::ggml_threadpool_params_init(&raw mut params, count as i32);
-                params
-            };
-            // Between two forward passes the threads sleep: the cores belong to the mask pool then.
-            let mut params = sys::ggml_threadpool_params { poll: 0, ..params };
-            // SAFETY: the parameters are copied.
-            NonNull::new(unsafe { sys::ggml_threadpool_new(&raw mut params) })
-        };
-        let Some(single) = pool(threads) else { return };
+        let Some(single) = thread_pool(threads) else { return };
         self.pools.push(single);
         let mut batch = single;
         if batch_threads != threads {
-            let Some(pool) = pool(batch_threads) else { return };
+            let Some(pool) = thread_pool(batch_threads) else { return };
             self.pools.push(pool);
             batch = pool;
         }
@@ -300,8 +288,22 @@ impl Drop for Context {
     }
 }
 
+/// Threads for forward passes; `None` if there cannot be any, and llama.cpp starts its own.
+pub(crate) fn thread_pool(count: u32) -> Option<NonNull<sys::ggml_threadpool>> {
+    // SAFETY: zero is a valid value of every field, and `init` sets them all.
+    let params = unsafe {
+        let mut params: sys::ggml_threadpool_params = std::mem::zeroed();
+        sys::ggml_threadpool_params_init(&raw mut params, count as i32);
+        params
+    };
+    // Between two forward passes the threads sleep: the cores belong to the mask pool then.
+    let mut params = sys::ggml_threadpool_params { poll: 0, ..params };
+    // SAFETY: the parameters are copied.
+    NonNull::new(unsafe { sys::ggml_threadpool_new(&raw mut params) })
+}
+
 /// The pointer inside llama-cpp-2's model, which that crate does not hand out.
-fn raw_model(model: &LlamaModel) -> *mut sys::llama_model {
+pub(crate) fn raw_model(model: &LlamaModel) -> *mut sys::llama_model {
     const { assert!(size_of::<LlamaModel>() == size_of::<*mut sys::llama_model>()) };
     // SAFETY: `LlamaModel` is `repr(transparent)` over a non-null pointer to `llama_model`.
     unsafe { *std::ptr::from_ref(model).cast::<*mut sys::llama_model>() }

@@ -21,10 +21,12 @@ use crate::model::LlamaCppModel;
 use crate::schedule::Demand;
 use crate::sequence::Sequence;
 use crate::slot::Slot;
+use crate::turns::Turns;
 
 /// The embedded engine. See [`Engine`] for the contract.
 pub struct LlamaCppEngine {
     pub(crate) context: Context,
+    pub(crate) turns: Arc<Turns>,
     pub(crate) capabilities: Capabilities,
     pub(crate) masks: Arc<dyn MaskSource>,
     pub(crate) eos: Vec<TokenId>,
@@ -85,6 +87,7 @@ impl LlamaCppEngine {
             };
         Ok(Self {
             context,
+            turns: Arc::clone(&model.turns),
             bridging,
             pass_cost: guessing.then(PassCost::default),
             capabilities,
@@ -221,6 +224,7 @@ impl Engine for LlamaCppEngine {
             return Err(Error::engine("the engine has failed"));
         }
         self.admit(batch);
+        self.turns.set_generating(self.running.iter().any(Option::is_some));
         self.advance();
         if self.running.iter().all(Option::is_none) {
             if self.ended.is_empty() {
@@ -231,6 +235,7 @@ impl Engine for LlamaCppEngine {
             self.advance();
         }
         self.report(batch);
+        self.turns.set_generating(self.has_work());
         Ok(())
     }
 

@@ -39,8 +39,10 @@ impl LlamaCppEngine {
         if self.context.batch_len() == 0 {
             return Ok(false);
         }
+        let turn = self.turns.take();
         let started = Instant::now();
         let result = self.context.decode();
+        drop(turn);
         if let Some(cost) = &mut self.pass_cost {
             cost.observe(self.context.batch_len(), started.elapsed().as_secs_f64());
         }

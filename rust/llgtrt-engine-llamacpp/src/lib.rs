@@ -2,17 +2,23 @@
 //!
 //! Owns the model, its tokenizer and one llama.cpp context whose sequences ("slots") hold the KV
 //! cache. The engine's thread makes every call on [`LlamaCppEngine`]; the tokenizer is shared by all.
-//! Only `context`, `log` and `repack` contain `unsafe`. Nothing here knows grammars or HTTP.
+//! [`LlamaCppEmbedder`] has a context of its own over the same model or another, and a thread of its own; engine
+//! and embedder take turns, pass by pass (`turns`).
+//! Only `context`, `embed_context`, `log` and `repack` contain `unsafe`. Nothing here knows grammars or HTTP.
 //!
 //! ```text
 //! LlamaCppConfig -> LlamaCppModel::load -> tokenizer(), info()
 //!                                       -> LlamaCppEngine::new(&model, masks)
+//!                                       -> LlamaCppEmbedder::new(&model, &engine's model, config)
 //! ```
 
 mod admit;
 mod config;
 mod context;
 mod draft;
+mod embed_context;
+mod embed_pack;
+mod embedder;
 mod engine;
 mod forward;
 mod gguf;
@@ -25,7 +31,9 @@ mod schedule;
 mod sequence;
 mod slot;
 mod tokenizer;
+mod turns;
 
 pub use config::{FlashAttention, KvCacheType, LlamaCppConfig, Speculation};
+pub use embedder::{EmbedderConfig, LlamaCppEmbedder, Pooling};
 pub use engine::LlamaCppEngine;
 pub use model::{LlamaCppModel, ModelInfo};

@@ -14,6 +14,7 @@ use llgtrt_core::{Error, Result, TokenId, Tokenizer, Vocabulary};
 
 use crate::config::LlamaCppConfig;
 use crate::tokenizer::GgufTokenizer;
+use crate::turns::Turns;
 use crate::{gguf, log, repack};
 
 /// Loads take turns, so that an error found in the log belongs to this load.
@@ -32,6 +33,8 @@ pub struct ModelInfo {
     pub bos: Option<String>,
     /// Text of the main end-of-sequence token.
     pub eos: Option<String>,
+    /// Texts of the tokens around prefix, suffix and middle of a text to fill in, where the model has them.
+    pub fill_in: Option<[String; 3]>,
     /// Every control token with its text.
     pub special_tokens: Vec<(TokenId, String)>,
     /// Columns of a logits row.
@@ -44,7 +47,9 @@ pub struct ModelInfo {
 pub struct LlamaCppModel {
     pub(crate) weights: Arc<LlamaModel>,
     pub(crate) config: LlamaCppConfig,
-    tokenizer: Arc<dyn Tokenizer>,
+    pub(crate) tokenizer: Arc<GgufTokenizer>,
+    /// Of everything that computes beside this model.
+    pub(crate) turns: Arc<Turns>,
     info: ModelInfo,
 }
 
@@ -82,12 +87,18 @@ impl LlamaCppModel {
         if info.vocab_size == 0 {
             return Err(Error::configuration("the model file holds no vocabulary"));
         }
-        Ok(Self { weights, config: config.clone(), tokenizer: Arc::new(tokenizer), info })
+        Ok(Self {
+            weights,
+            config: config.clone(),
+            tokenizer: Arc::new(tokenizer),
+            turns: Arc::default(),
+            info,
+        })
     }
 
     /// The tokenizer of the model file.
     pub fn tokenizer(&self) -> Arc<dyn Tokenizer> {
-        Arc::clone(&self.tokenizer)
+        Arc::<GgufTokenizer>::clone(&self.tokenizer)
     }
 
     /// What the model file says about itself.
@@ -130,6 +141,14 @@ fn model_file(path: &Path) -> Result<PathBuf> {
     }
 }
 
+/// The tokens around prefix, suffix and middle of a text to fill in.
+fn fill_in(model: &LlamaModel) -> Option<[TokenId; 3]> {
+    let vocab = model.vocab();
+    let tokens = [vocab.fim_pre(), vocab.fim_suf(), vocab.fim_mid()];
+    let known = tokens.iter().all(|token| (0..vocab.n_tokens()).contains(&token.0));
+    known.then(|| tokens.map(|token| token.0 as TokenId))
+}
+
 fn info(model: &LlamaModel, vocabulary: &Vocabulary) -> ModelInfo {
     let text = |token: TokenId| String::from_utf8_lossy(vocabulary.bytes(token)).into_owned();
     let metadata = (0..model.meta_count())
@@ -143,6 +162,7 @@ fn info(model: &LlamaModel, vocabulary: &Vocabulary) -> ModelInfo {
         trained_context: model.n_ctx_train(),
         bos: vocabulary.bos().map(text),
         eos: vocabulary.eos().first().copied().map(text),
+        fill_in: fill_in(model).map(|tokens| tokens.map(text)),
         special_tokens: (0..vocabulary.len() as TokenId)
             .filter(|&token| vocabulary.is_special(token))
             .map(|token| (token, text(token)))

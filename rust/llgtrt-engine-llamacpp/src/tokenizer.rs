@@ -5,7 +5,9 @@ use std::sync::Arc;
 use llama_cpp_2::model::LlamaModel;
 use llama_cpp_2::token::LlamaToken;
 use llama_cpp_2::token_type::LlamaTokenAttr;
-use llgtrt_core::{EncodeOptions, Error, Result, TokenId, Tokenizer, Vocabulary, VocabularyBuilder};
+use llgtrt_core::{
+    EmbedText, EncodeOptions, Error, ErrorKind, Result, TokenId, Tokenizer, Vocabulary, VocabularyBuilder,
+};
 
 use crate::pieces::pieces;
 
@@ -25,6 +27,8 @@ pub(crate) struct GgufTokenizer {
     /// Texts that `parse_special` reads as one token.
     special_texts: Vec<String>,
     add_bos: bool,
+    /// How a query and a document are put to a model that scores them, where the file says.
+    rerank_template: Option<String>,
 }
 
 impl GgufTokenizer {
@@ -53,7 +57,9 @@ impl GgufTokenizer {
         }
         let bos = valid(vocab.bos());
         let add_bos = vocab.should_add_bos() && bos.is_some();
-        Self { vocabulary: builder.build(bos, eos), special_texts, add_bos, model }
+        let rerank_template =
+            model.chat_template(Some("rerank")).ok().and_then(|template| template.to_string().ok());
+        Self { vocabulary: builder.build(bos, eos), special_texts, add_bos, rerank_template, model }
     }
 }
 
@@ -69,6 +75,110 @@ impl GgufTokenizer {
         }
         tokens
     }
+
+    /// [`Self::tokenize`], with as much stack as the text may need.
+    fn tokenize_anywhere(&self, text: &str, parse_special: bool) -> Result<Vec<LlamaToken>> {
+        if text.len() <= MAX_BYTES_ON_THIS_STACK {
+            return Ok(self.tokenize(text, parse_special));
+        }
+        let stack = (4 << 20) + text.len() * STACK_PER_BYTE;
+        let thread = std::thread::Builder::new().name("tokenize".into()).stack_size(stack);
+        std::thread::scope(|scope| {
+            thread.spawn_scoped(scope, || self.tokenize(text, parse_special)).ok()?.join().ok()
+        })
+        .ok_or_else(|| Error::internal("no thread could be started to tokenize the text"))
+    }
+
+    /// The tokens of an input to an embedder, with what the model file puts around it. Names of control tokens
+    /// in the texts stay text.
+    pub(crate) fn embed_tokens(&self, text: &EmbedText) -> Result<Vec<TokenId>> {
+        let bytes = match text {
+            EmbedText::Single(text) => text.len(),
+            EmbedText::Pair(query, document) => query.len() + document.len(),
+        };
+        if bytes > MAX_TEXT_BYTES {
+            return Err(too_long());
+        }
+        let tokens = match text {
+            EmbedText::Single(text) => self.wrapped(self.tokenize_anywhere(text, false)?),
+            EmbedText::Pair(query, document) => match &self.rerank_template {
+                Some(template) => self.wrapped(self.template_tokens(template, query, document)?),
+                None => self.joined(query, document)?,
+            },
+        };
+        Ok(tokens.iter().map(|token| token.0 as TokenId).collect())
+    }
+
+    /// Tokens with what the file's tokenizer puts before and after a text.
+    fn wrapped(&self, mut tokens: Vec<LlamaToken>) -> Vec<LlamaToken> {
+        let vocab = self.model.vocab();
+        let around = vocab.tokenize(b"", true, false);
+        let front = match around.len() {
+            1 => usize::from(vocab.should_add_bos()),
+            count => count / 2,
+        };
+        let (front, back) = around.split_at(front);
+        tokens.splice(0..0, front.iter().copied());
+        tokens.extend(back);
+        tokens
+    }
+
+    /// Query and document as models with a classifier on top of both were trained on.
+    fn joined(&self, query: &str, document: &str) -> Result<Vec<LlamaToken>> {
+        let vocab = self.model.vocab();
+        let known = |token: LlamaToken| (0..vocab.n_tokens()).contains(&token.0).then_some(token);
+        let bos = known(vocab.bos()).filter(|_| vocab.should_add_bos());
+        let end = known(vocab.eos()).or_else(|| known(vocab.sep())).filter(|_| vocab.should_add_eos());
+        let sep = known(vocab.sep()).filter(|_| vocab.should_add_sep());
+        let mut tokens: Vec<LlamaToken> = bos.into_iter().collect();
+        tokens.extend(self.tokenize_anywhere(query, false)?);
+        tokens.extend(end.into_iter().chain(sep));
+        tokens.extend(self.tokenize_anywhere(document, false)?);
+        // BERT's has no end token, and was trained with its separator there.
+        let is_bert = self.model.meta_val_str("tokenizer.ggml.model").is_ok_and(|model| model == "bert");
+        tokens.extend(end.or(sep.filter(|_| is_bert)));
+        Ok(tokens)
+    }
+
+    /// Query and document in the places that a template has for them. Only the template's own control tokens are
+    /// control tokens.
+    fn template_tokens(&self, template: &str, query: &str, document: &str) -> Result<Vec<LlamaToken>> {
+        let mut tokens = Vec::new();
+        let mut rest = template;
+        while !rest.is_empty() {
+            let first = self.special_texts.iter().filter(|text| !text.is_empty());
+            let first = first.filter_map(|text| Some((rest.find(text.as_str())?, text.len())));
+            let (at, length) =
+                first.min_by_key(|&(at, length)| (at, usize::MAX - length)).unwrap_or((rest.len(), 0));
+            tokens.extend(self.tokenize_anywhere(&filled(&rest[..at], query, document), false)?);
+            tokens.extend(self.tokenize_anywhere(&rest[at..at + length], true)?);
+            rest = &rest[at + length..];
+        }
+        Ok(tokens)
+    }
+}
+
+fn too_long() -> Error {
+    Error::new(ErrorKind::InvalidRequest, "the text is too long to tokenize")
+}
+
+/// The part of a template with its places filled, each in one go: what a document holds is no place.
+fn filled(part: &str, query: &str, document: &str) -> String {
+    let mut text = String::new();
+    let mut rest = part;
+    while let Some((before, after)) = rest.split_once('{') {
+        text.push_str(before);
+        let places = [("query}", query), ("document}", document)];
+        let place = places.iter().find_map(|(name, value)| Some((after.strip_prefix(name)?, value)));
+        rest = if let Some((after, value)) = place {
+            text.push_str(value);
+            after
+        } else {
+            text.push('{');
+            after
+        };
+    }
+    text + rest
 }
 
 impl Tokenizer for GgufTokenizer {
@@ -78,22 +188,23 @@ impl Tokenizer for GgufTokenizer {
 
     fn encode(&self, text: &str, options: EncodeOptions) -> Result<Vec<TokenId>> {
         if text.len() > MAX_TEXT_BYTES {
-            return Err(Error::invalid("prompt", "the text is too long to tokenize"));
+            return Err(too_long().with_param("prompt"));
         }
-        let buffer = if text.len() <= MAX_BYTES_ON_THIS_STACK {
-            self.tokenize(text, options.parse_special)
-        } else {
-            let stack = (4 << 20) + text.len() * STACK_PER_BYTE;
-            let thread = std::thread::Builder::new().name("tokenize".into()).stack_size(stack);
-            std::thread::scope(|scope| {
-                let tokens =
-                    thread.spawn_scoped(scope, || self.tokenize(text, options.parse_special)).ok()?;
-                tokens.join().ok()
-            })
-            .ok_or_else(|| Error::internal("no thread could be started to tokenize the text"))?
-        };
+        let buffer = self.tokenize_anywhere(text, options.parse_special)?;
         let bos = self.vocabulary.bos().filter(|_| options.add_special && self.add_bos);
         let missing = bos.filter(|&bos| buffer.first().map(|token| token.0 as TokenId) != Some(bos));
         Ok(missing.into_iter().chain(buffer.iter().map(|token| token.0 as TokenId)).collect())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_places_of_a_template_are_filled_once() {
+        let part = "<Q>: {query}\n{other} {document}";
+        assert_eq!(filled(part, "{document}", "d {query}"), "<Q>: {document}\n{other} d {query}");
+        assert_eq!(filled("{", "q", "d"), "{");
     }
 }

@@ -5,6 +5,7 @@
 //! it can drive hundreds of streams with little CPU time.
 
 mod config;
+mod embedder;
 mod engine;
 mod fault;
 mod hash;
@@ -14,4 +15,5 @@ mod sequence;
 mod voice;
 
 pub use config::{Fault, FaultKind, ScriptEnd, SimConfig, SimText};
+pub use embedder::SimEmbedder;
 pub use engine::SimEngine;

@@ -46,6 +46,8 @@ fn request(shared: &Shared, id: u64, output: OutputFormat) -> Arc<RequestState> 
         receipt: None,
         request_id: String::new(),
         prompt_logprobs: false,
+        prompt_top: None,
+        token_ids: false,
         options: None,
         bad_words: Vec::new(),
         stop: Vec::new(),
@@ -88,6 +90,7 @@ struct Received {
 impl Received {
     fn add(&mut self, (payload, last): (Payload, bool)) {
         match payload {
+            Payload::Embeddings(_) => panic!("nobody asked for vectors"),
             Payload::Sse(frames) => self.text.push_str(&contents(&frames)),
             Payload::Delta(delta) => {
                 for choice in &delta.choices {

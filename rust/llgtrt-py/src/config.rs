@@ -7,7 +7,7 @@ use std::path::PathBuf;
 use std::time::Duration;
 
 use llgtrt_core::{Error, Result};
-use llgtrt_engine_llamacpp::LlamaCppConfig;
+use llgtrt_engine_llamacpp::{EmbedderConfig, LlamaCppConfig, Pooling};
 use llgtrt_engine_sim::SimConfig;
 use llgtrt_engine_trtllm::{Batching, TrtllmConfig, TrtllmSetup};
 use llgtrt_grammar::{GrammarConfig, GrammarLimits};
@@ -49,6 +49,8 @@ pub(crate) struct NativeConfig {
     pub llamacpp: LlamaCppConfig,
     pub sim: SimConfig,
     #[serde(default)]
+    pub embedding: EmbeddingSection,
+    #[serde(default)]
     pub trtllm: TrtllmConfig,
     #[serde(default)]
     pub lora_root: Option<PathBuf>,
@@ -78,6 +80,47 @@ pub(crate) struct RuntimeSection {
     pub enable_batch_size_tuning: bool,
     pub enable_max_num_tokens_tuning: bool,
     pub stall_timeout_ms: u64,
+}
+
+/// The `embedding` section.
+#[derive(Debug, Clone, Deserialize)]
+#[serde(deny_unknown_fields, default)]
+pub(crate) struct EmbeddingSection {
+    pub model: Option<PathBuf>,
+    pub pooling: Pooling,
+    pub max_tokens: Option<u32>,
+    pub batch_tokens: u32,
+    pub max_queue_size: usize,
+}
+
+impl Default for EmbeddingSection {
+    fn default() -> Self {
+        Self { model: None, pooling: Pooling::Auto, max_tokens: None, batch_tokens: 256, max_queue_size: 64 }
+    }
+}
+
+impl EmbeddingSection {
+    /// What an embedder over a GGUF model is made from.
+    ///
+    /// # Errors
+    /// A number is out of range.
+    pub(crate) fn embedder(&self) -> Result<EmbedderConfig> {
+        let wrong = |name: &str, range: &str| {
+            Err(Error::configuration(format!("embedding.{name} must be {range}"))
+                .with_param(format!("embedding.{name}")))
+        };
+        if !(1..=65_536).contains(&self.batch_tokens) {
+            return wrong("batch_tokens", "1 to 65536");
+        }
+        if self.max_tokens.is_some_and(|tokens| !(2..=1 << 20).contains(&tokens)) {
+            return wrong("max_tokens", "2 to 1048576");
+        }
+        Ok(EmbedderConfig {
+            pooling: self.pooling,
+            max_tokens: self.max_tokens,
+            batch_tokens: self.batch_tokens,
+        })
+    }
 }
 
 /// Sequences that may wait when the configuration says 0.
@@ -145,5 +188,6 @@ pub(crate) fn fields() -> Value {
         "llamacpp": section(serde_introspect::<LlamaCppConfig>()),
         "sim": section(serde_introspect::<SimConfig>()),
         "trtllm": serde_introspect::<TrtllmConfig>(),
+        "embedding": serde_introspect::<EmbeddingSection>(),
     })
 }

@@ -10,6 +10,7 @@ use pyo3::prelude::*;
 use pyo3::types::PyBytes;
 
 use crate::config::NativeConfig;
+use crate::embed::{self, EmbedHandle};
 use crate::errors::{OrRaise, to_py};
 use crate::grammar::report;
 use crate::output::{RequestHandle, payload};
@@ -81,6 +82,18 @@ impl Engine {
         let permit = permit.get().inner.lock().take();
         let permit = permit.ok_or_else(|| to_py(py, &Error::internal("the permit was used before")))?;
         self.runtime.submit(request.get().0.clone(), permit).map(RequestHandle).or_raise(py)
+    }
+
+    #[pyo3(signature = (inputs, *, param="input", dimensions=None))]
+    fn embed(
+        &self,
+        py: Python<'_>,
+        inputs: Vec<embed::Input>,
+        param: &str,
+        dimensions: Option<u32>,
+    ) -> PyResult<EmbedHandle> {
+        let request = embed::request(inputs, param.to_owned(), dimensions)?;
+        self.runtime.embed(request).map(EmbedHandle).or_raise(py)
     }
 
     #[pyo3(signature = (text, add_special=true, parse_special=true))]

@@ -3,6 +3,7 @@
 //! Everything here runs on Python's threads. Rust threads never call into Python.
 
 mod config;
+mod embed;
 mod engine;
 mod errors;
 mod grammar;
@@ -36,6 +37,8 @@ fn _native(module: &Bound<'_, PyModule>) -> PyResult<()> {
     module.add_class::<output::ChoiceDelta>()?;
     module.add_class::<output::Delta>()?;
     module.add_class::<output::RequestHandle>()?;
+    module.add_class::<embed::EmbedHandle>()?;
+    module.add_class::<embed::Embeddings>()?;
     module.add_class::<engine::Permit>()?;
     module.add_class::<engine::Engine>()?;
     module.add_class::<grammar::GrammarChecker>()?;

@@ -8,6 +8,7 @@ use pyo3::exceptions::PyRuntimeError;
 use pyo3::prelude::*;
 use pyo3::types::PyBytes;
 
+use crate::embed::Embeddings;
 use crate::errors;
 
 /// Token counts of a request.
@@ -56,6 +57,21 @@ impl ChoiceDelta {
     #[getter]
     fn token_count(&self) -> u64 {
         self.0.token_count
+    }
+
+    #[getter]
+    fn token_ids(&self) -> Vec<u32> {
+        self.0.token_ids.clone()
+    }
+
+    #[getter]
+    fn prompt_token_ids(&self) -> Option<Vec<u32>> {
+        self.0.prompt_token_ids.as_deref().map(<[u32]>::to_vec)
+    }
+
+    #[getter]
+    fn prompt_logprobs(&self) -> Option<&str> {
+        self.0.prompt_logprobs.as_deref()
     }
 
     #[getter]
@@ -132,6 +148,7 @@ impl Summary {
 #[pyclass(frozen, module = "llgtrt._native")]
 pub(crate) struct Delta {
     choices: Vec<Py<ChoiceDelta>>,
+    so_far: Py<Usage>,
     usage: Option<Py<Usage>>,
     error: Option<PyErr>,
 }
@@ -144,6 +161,7 @@ impl Delta {
                 .into_iter()
                 .map(|choice| Py::new(py, ChoiceDelta(choice)))
                 .collect::<PyResult<_>>()?,
+            so_far: Py::new(py, Usage(delta.so_far))?,
             usage: delta.usage.map(|usage| Py::new(py, Usage(usage))).transpose()?,
             error: delta.error.map(|error| errors::to_py(py, &error)),
         })
@@ -158,6 +176,11 @@ impl Delta {
     }
 
     #[getter]
+    fn so_far(&self, py: Python<'_>) -> Py<Usage> {
+        self.so_far.clone_ref(py)
+    }
+
+    #[getter]
     fn usage(&self, py: Python<'_>) -> Option<Py<Usage>> {
         self.usage.as_ref().map(|usage| usage.clone_ref(py))
     }
@@ -168,11 +191,12 @@ impl Delta {
     }
 }
 
-/// `bytes` or [`Delta`].
+/// `bytes`, [`Delta`] or [`Embeddings`].
 pub(crate) fn payload(py: Python<'_>, payload: runtime::Payload) -> PyResult<Bound<'_, PyAny>> {
     match payload {
         runtime::Payload::Sse(bytes) => Ok(PyBytes::new(py, &bytes).into_any()),
         runtime::Payload::Delta(delta) => Ok(Bound::new(py, Delta::new(py, delta)?)?.into_any()),
+        runtime::Payload::Embeddings(answer) => Ok(Bound::new(py, Embeddings::new(answer))?.into_any()),
     }
 }
 

@@ -1,10 +1,13 @@
 //! From a configuration to a running core: loads the model, picks the engine. GIL released.
 
+use std::path::Path;
 use std::sync::Arc;
 
-use llgtrt_core::{Error, Result, Tokenizer};
-use llgtrt_engine_llamacpp::{LlamaCppEngine, LlamaCppModel};
-use llgtrt_engine_sim::SimEngine;
+use llgtrt_core::{Embedder, Error, Result, Tokenizer};
+use llgtrt_engine_llamacpp::{
+    EmbedderConfig, LlamaCppConfig, LlamaCppEmbedder, LlamaCppEngine, LlamaCppModel,
+};
+use llgtrt_engine_sim::{SimEmbedder, SimEngine};
 use llgtrt_engine_trtllm::{EngineInfo, TrtllmEngine, adapter_names};
 use llgtrt_runtime::{EngineFactory, Runtime};
 use llgtrt_text::{ByteTokenizer, HfTokenizer};
@@ -16,12 +19,34 @@ use crate::config::{Backend, NativeConfig};
 pub(crate) fn start(config: NativeConfig) -> Result<(Runtime, String)> {
     let runtime_config = config.runtime();
     let backend = config.backend;
-    let (tokenizer, vocab_size, mut info, engine) = match backend {
-        Backend::LlamaCpp => llamacpp(config)?,
+    let embedding = config.embedding.clone();
+    let settings = embedding.embedder()?;
+    // Before the engine, which takes minutes: what is wrong with it shows at once.
+    let own = embedding.model.as_deref().map(|path| own_model(&config.llamacpp, path)).transpose()?;
+    let Parts { tokenizer, vocab_size, mut info, engine, embedder } = match backend {
+        Backend::LlamaCpp => llamacpp(config, own.as_ref(), &settings)?,
         Backend::Sim => sim(config)?,
         Backend::Trtllm => trtllm(&config)?,
     };
+    let embedder = match own {
+        // Nothing else of llama.cpp computes in this process.
+        Some(own) if backend != Backend::LlamaCpp => Some(over_own(&own, &own, &settings)?),
+        _ => embedder,
+    };
     let runtime = Runtime::start(&runtime_config, Arc::clone(&tokenizer), vocab_size, engine)?;
+    if let Some(embedder) = embedder {
+        runtime.serve_embedder(embedder, embedding.max_queue_size)?;
+    }
+    info["embedder"] = match runtime.embedder() {
+        None => Value::Null,
+        Some(traits) => json!({
+            "dimensions": traits.dimensions,
+            "ranks": traits.ranks,
+            "max_tokens": traits.max_tokens,
+            "vocab_size": traits.vocab_size,
+            "pooling": traits.pooling,
+        }),
+    };
     let capabilities = runtime.capabilities();
     info["backend"] = backend.name().into();
     info["max_sequence_tokens"] = capabilities.max_sequence_tokens.into();
@@ -40,7 +65,31 @@ pub(crate) fn start(config: NativeConfig) -> Result<(Runtime, String)> {
     Ok((runtime, info.to_string()))
 }
 
-type Parts = (Arc<dyn Tokenizer>, usize, Value, EngineFactory);
+/// What a backend brings.
+struct Parts {
+    tokenizer: Arc<dyn Tokenizer>,
+    vocab_size: usize,
+    info: Value,
+    engine: EngineFactory,
+    embedder: Option<Box<dyn Embedder>>,
+}
+
+/// The model that is there for vectors alone.
+fn own_model(config: &LlamaCppConfig, path: &Path) -> Result<LlamaCppModel> {
+    let config = LlamaCppConfig { model_path: path.to_owned(), ..config.clone() };
+    LlamaCppModel::load(&config).map_err(|error| error.with_param("embedding.model"))
+}
+
+/// The embedder of a model that is there for it alone: it is sure to be wanted, so what it needs is taken now.
+fn over_own(
+    model: &LlamaCppModel,
+    beside: &LlamaCppModel,
+    settings: &EmbedderConfig,
+) -> Result<Box<dyn Embedder>> {
+    let mut embedder = LlamaCppEmbedder::new(model, beside, settings)?;
+    embedder.prepare()?;
+    Ok(Box::new(embedder))
+}
 
 fn sim(config: NativeConfig) -> Result<Parts> {
     let tokenizer: Arc<dyn Tokenizer> = match &config.tokenizer_path {
@@ -57,9 +106,10 @@ fn sim(config: NativeConfig) -> Result<Parts> {
     let vocab_size = tokenizer.vocabulary().len();
     let info = json!({"chat_template": null, "metadata": {}});
     let shared = Arc::clone(&tokenizer);
+    let embedder: Box<dyn Embedder> = Box::new(SimEmbedder::new(&sim, Arc::clone(&tokenizer)));
     let engine: EngineFactory =
         Box::new(move |masks| Ok(Box::new(SimEngine::new(sim, shared, masks)?) as Box<_>));
-    Ok((tokenizer, vocab_size, info, engine))
+    Ok(Parts { tokenizer, vocab_size, info, engine, embedder: Some(embedder) })
 }
 
 fn trtllm(config: &NativeConfig) -> Result<Parts> {
@@ -82,10 +132,10 @@ fn trtllm(config: &NativeConfig) -> Result<Parts> {
     let shared = Arc::clone(&tokenizer);
     let engine: EngineFactory =
         Box::new(move |masks| Ok(Box::new(TrtllmEngine::new(&setup, shared, masks)?) as Box<_>));
-    Ok((tokenizer, vocab_size, info, engine))
+    Ok(Parts { tokenizer, vocab_size, info, engine, embedder: None })
 }
 
-fn llamacpp(config: NativeConfig) -> Result<Parts> {
+fn llamacpp(config: NativeConfig, own: Option<&LlamaCppModel>, settings: &EmbedderConfig) -> Result<Parts> {
     let runtime = config.runtime;
     let mut llamacpp = config.llamacpp;
     llamacpp.model_path =
@@ -111,9 +161,19 @@ fn llamacpp(config: NativeConfig) -> Result<Parts> {
             "the tokenizer has {entries} tokens and the model {vocab_size}"
         )));
     }
+    let embedder: Option<Box<dyn Embedder>> = match own {
+        Some(own) => Some(over_own(own, &model, settings)?),
+        None => {
+            LlamaCppEmbedder::new(&model, &model, settings).map(|embedder| Some(Box::new(embedder) as _))?
+        }
+    };
     let info = model.info();
-    let info = json!({"chat_template": info.chat_template, "metadata": info.metadata});
+    let info = json!({
+        "chat_template": info.chat_template,
+        "metadata": info.metadata,
+        "fill_in": info.fill_in,
+    });
     let engine: EngineFactory =
         Box::new(move |masks| Ok(Box::new(LlamaCppEngine::new(&model, masks)?) as Box<_>));
-    Ok((tokenizer, vocab_size, info, engine))
+    Ok(Parts { tokenizer, vocab_size, info, engine, embedder })
 }

@@ -20,7 +20,7 @@ use llgtrt_text::{GUARD, GuardedEncoder, MayEnd, TextPipe, decode_lossy};
 use crate::engine_loop::{Command, panic_text};
 use crate::gate::Permit;
 use crate::outbox::RequestState;
-use crate::output::{Event, NewSequence};
+use crate::output::{Event, NewSequence, Reports};
 use crate::receipt::ReceiptDraft;
 use crate::request::{GenerateRequest, Prompt};
 use crate::shared::Shared;
@@ -239,6 +239,16 @@ impl Admission {
         let stop_token_ids: Arc<[TokenId]> = request.stop_token_ids.as_slice().into();
         let stop: Arc<[String]> = request.stop.as_slice().into();
         let removed_mass = request.removed_mass || (grammar.is_some() && request.sampling.logprobs.is_some());
+        let reports = Reports {
+            echoed: request.prompt_logprobs,
+            prompt_top: request.prompt_top,
+            top: request.sampling.logprobs.unwrap_or(0) as usize,
+            token_ids: request.token_ids,
+        };
+        let prompt_logprobs = reports.echoed || reports.prompt_top.is_some();
+        let reports_prompt = prompt_logprobs || reports.token_ids;
+        // The engine counts alternatives once, for prompt and answer; what is too many is left out later.
+        let logprobs = request.sampling.logprobs.max(reports.prompt_top);
         let mut specs = Vec::with_capacity(request.sequences());
         let mut news = Vec::with_capacity(request.sequences());
         for (prompt_index, prompt) in prompts.into_iter().enumerate() {
@@ -266,7 +276,8 @@ impl Admission {
                     request: Arc::clone(&job.state),
                     index: prompt_index as u32 * request.n + choice,
                     echo: prompt.text.clone(),
-                    prompt: (request.prompt_logprobs || choice == 0).then(|| Arc::clone(&prompt.tokens)),
+                    prompt: (reports_prompt || choice == 0).then(|| Arc::clone(&prompt.tokens)),
+                    reports,
                     counts_prompt: choice == 0,
                     prompt_only: request.max_tokens == Some(0),
                     stop: Arc::clone(&stop),
@@ -278,10 +289,10 @@ impl Admission {
                     id,
                     prompt: Arc::clone(&prompt.tokens),
                     max_tokens,
-                    sampling: SamplingParams { seed, removed_mass, ..request.sampling.clone() },
+                    sampling: SamplingParams { seed, removed_mass, logprobs, ..request.sampling.clone() },
                     stop_token_ids: Arc::clone(&stop_token_ids),
                     constrained: grammar.is_some(),
-                    prompt_logprobs: request.prompt_logprobs,
+                    prompt_logprobs,
                     options: request.options.clone(),
                 });
             }

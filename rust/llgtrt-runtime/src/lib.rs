@@ -1,10 +1,12 @@
 //! Sequence table, step loop, output queues, statistics and watchdog over any engine.
 //!
 //! Threads: `llgtrt-engine` owns the engine, `llgtrt-output` turns tokens into text and frames,
-//! `llgtrt-admit-*` tokenize and admit, `llgtrt-watchdog` watches progress. None of them ever needs
+//! `llgtrt-admit-*` tokenize and admit, `llgtrt-watchdog` watches progress,
+//! `llgtrt-embed` owns the embedder. None of them ever needs
 //! Python. See `docs/architecture.md` for the trace of one request.
 
 mod admission;
+mod embed;
 mod engine_loop;
 mod gate;
 mod held;
@@ -21,9 +23,11 @@ mod times;
 mod wake;
 mod watchdog;
 
+pub use embed::{EmbedHandle, EmbedInput, EmbedRequest};
 pub use gate::Permit;
 pub use request::{
-    ChoiceDelta, ChoiceFinish, Delta, GenerateRequest, OutputFormat, Payload, Prompt, Summary, Usage,
+    ChoiceDelta, ChoiceFinish, Delta, Embeddings, GenerateRequest, OutputFormat, Payload, Prompt, Summary,
+    Usage,
 };
 pub use runtime::{EngineFactory, RequestHandle, Runtime, RuntimeConfig};
 pub use shared::Health;

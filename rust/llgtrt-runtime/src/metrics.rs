@@ -31,6 +31,10 @@ pub(crate) struct Metrics {
     accepted_draft_tokens: IntCounter,
     /// Prompt tokens of admitted sequences.
     pub(crate) prompt_tokens: IntCounter,
+    /// Texts and pairs that vectors or scores were asked of.
+    pub(crate) embedding_inputs: IntCounter,
+    /// Tokens of those that were answered.
+    pub(crate) embedding_tokens: IntCounter,
     /// Generated tokens, sampled and forced.
     pub(crate) generation_tokens: IntCounter,
     /// Generated tokens that were sampled.
@@ -100,6 +104,11 @@ impl Metrics {
             draft_tokens: counter("llgtrt_draft_tokens_total", "Guesses at next tokens that were evaluated")?,
             accepted_draft_tokens: counter("llgtrt_accepted_draft_tokens_total", "Guesses that came true")?,
             prompt_tokens: counter("llgtrt_prompt_tokens_total", "Prompt tokens")?,
+            embedding_inputs: counter(
+                "llgtrt_embedding_inputs_total",
+                "Texts and pairs that vectors or scores were asked of",
+            )?,
+            embedding_tokens: counter("llgtrt_embedding_tokens_total", "Tokens of those that were answered")?,
             generation_tokens: counter(
                 "llgtrt_generation_tokens_total",
                 "Generated tokens, sampled and forced",

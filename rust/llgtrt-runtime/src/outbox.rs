@@ -8,7 +8,7 @@ use std::sync::Arc;
 use std::sync::atomic::Ordering;
 use std::time::Instant;
 
-use llgtrt_core::{Error, Receipt, Tokenizer, Vocabulary};
+use llgtrt_core::{Error, Receipt, TokenId, Tokenizer, Vocabulary};
 use llgtrt_text::{ChoiceEnd, LogprobEntry, SseEncoder, SseKind, chat_logprobs, completion_logprobs};
 
 use crate::request::{
@@ -22,15 +22,27 @@ use crate::times::Times;
 pub(crate) struct Piece {
     pub text: String,
     pub tokens: u64,
+    pub token_ids: Vec<TokenId>,
+    pub prompt: Option<PromptPiece>,
     pub logprobs: Vec<LogprobEntry>,
     pub finish: Option<ChoiceFinish>,
     pub receipt: Option<Box<Receipt>>,
+}
+
+/// What is reported of a choice's prompt.
+#[derive(Debug, Default)]
+pub(crate) struct PromptPiece {
+    pub token_ids: Option<Arc<[TokenId]>>,
+    /// JSON.
+    pub logprobs: Option<String>,
 }
 
 #[derive(Debug, Default)]
 struct Choice {
     text: String,
     tokens: u64,
+    token_ids: Vec<TokenId>,
+    prompt: PromptPiece,
     logprobs: Vec<LogprobEntry>,
     /// Characters whose log-probabilities were delivered.
     offset: usize,
@@ -192,6 +204,10 @@ impl RequestState {
             choice.text.push_str(&piece.text);
         }
         choice.tokens += piece.tokens;
+        choice.token_ids.extend(piece.token_ids);
+        if let Some(prompt) = piece.prompt {
+            choice.prompt = prompt;
+        }
         choice.logprobs.extend(piece.logprobs);
         let reason = piece.finish.as_ref().map(ChoiceFinish::reason);
         choice.finish = piece.finish;
@@ -306,6 +322,7 @@ impl RequestState {
             delta.choices = self.choice_deltas(&mut outbox.choices);
         }
         delta.error.clone_from(&outbox.error);
+        delta.so_far = outbox.usage;
         delta.usage = complete.then_some(outbox.usage);
         let last = complete || delta.error.is_some();
         if last {
@@ -350,6 +367,9 @@ impl RequestState {
                     index: index as u32,
                     text: std::mem::take(&mut choice.text),
                     token_count: std::mem::take(&mut choice.tokens),
+                    token_ids: std::mem::take(&mut choice.token_ids),
+                    prompt_token_ids: choice.prompt.token_ids.take(),
+                    prompt_logprobs: choice.prompt.logprobs.take(),
                     logprobs: choice.take_logprobs(self.logprobs, self.tokenizer.vocabulary()),
                     finish: choice.finish.take(),
                     receipt: choice.receipt.take(),

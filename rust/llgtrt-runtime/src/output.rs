@@ -12,15 +12,15 @@ use crossbeam_channel::{Receiver, Sender};
 
 use llgtrt_core::{
     Error, ErrorKind, Finish, SequenceId, SequenceOutput, StepBatch, StopCause, TokenId, TokenOutput,
-    Tokenizer,
+    Tokenizer, Vocabulary,
 };
 use llgtrt_grammar::MaskPool;
-use llgtrt_text::{TextOutput, TextPipe, prompt_logprob_entries};
+use llgtrt_text::{LogprobEntry, TextOutput, TextPipe, prompt_logprob_entries, prompt_logprobs_by_token};
 
 use crate::engine_loop::{Command, panic_text};
 use crate::gate::Permit;
 use crate::held::Held;
-use crate::outbox::{Piece, RequestState};
+use crate::outbox::{Piece, PromptPiece, RequestState};
 use crate::receipt::ReceiptDraft;
 use crate::request::{ChoiceFinish, Usage};
 use crate::shared::Shared;
@@ -36,6 +36,7 @@ pub(crate) struct NewSequence {
     pub prompt: Option<Arc<[TokenId]>>,
     /// Whether this sequence accounts for its prompt's tokens.
     pub counts_prompt: bool,
+    pub reports: Reports,
     /// Only the prompt is asked for: the token that the engine must generate is not shown and not counted.
     pub prompt_only: bool,
     pub stop: Arc<[String]>,
@@ -43,6 +44,18 @@ pub(crate) struct NewSequence {
     /// If the answer is to have a receipt.
     pub receipt: Option<Box<ReceiptDraft>>,
     pub permit: Permit,
+}
+
+/// What is reported of a sequence beside its text.
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct Reports {
+    /// The entries of the echoed prompt.
+    pub echoed: bool,
+    /// Alternatives at each token of the prompt, where its log-probabilities are reported by themselves.
+    pub prompt_top: Option<u32>,
+    /// Alternatives at each token of the answer: the engine may give more.
+    pub top: usize,
+    pub token_ids: bool,
 }
 
 /// What the output thread is told.
@@ -71,6 +84,7 @@ struct Live {
     prompt: Option<Arc<[TokenId]>>,
     counts_prompt: bool,
     prompt_only: bool,
+    reports: Reports,
     started: Option<Instant>,
     first_output: Option<Instant>,
     last_output: Instant,
@@ -175,6 +189,7 @@ impl OutputLoop {
             prompt: new.prompt,
             counts_prompt: new.counts_prompt,
             prompt_only: new.prompt_only,
+            reports: new.reports,
             started: None,
             first_output: None,
             last_output: Instant::now(),
@@ -241,7 +256,10 @@ impl OutputLoop {
         }
         let vocabulary = self.tokenizer.vocabulary();
         let mut released = TextOutput { text: live.echo.take().unwrap_or_default(), logprobs: Vec::new() };
-        if let (Some(entries), Some(prompt)) = (&output.prompt_logprobs, &live.prompt) {
+        let prompt = live.prompt_piece(output, vocabulary);
+        if let (true, Some(entries), Some(prompt)) =
+            (live.reports.echoed, &output.prompt_logprobs, &live.prompt)
+        {
             released.logprobs.extend(prompt_logprob_entries(vocabulary, prompt, entries));
         }
         let end_token =
@@ -270,6 +288,7 @@ impl OutputLoop {
             usage.completion_tokens += live.held.len() as u64;
             usage.forced_tokens += live.held.forced() as u64;
             live.pipe.finish(&mut released);
+            released.logprobs.extend(live.end_entry(end_token, &tokens));
             match choice_finish(end) {
                 Ok(end) => finish = Some(if live.prompt_only { ChoiceFinish::Length } else { end }),
                 Err(error) => {
@@ -299,9 +318,14 @@ impl OutputLoop {
                 Some(Box::new(draft.finish(&live.counted, &tally, complete)))
             }
         };
+        live.reports.limit(&mut released.logprobs);
+        let counted = tokens.iter().take(usage.completion_tokens as usize);
+        let token_ids = counted.filter(|_| live.reports.token_ids).map(|token| token.token).collect();
         let piece = Piece {
             text: released.text,
             tokens: usage.completion_tokens,
+            token_ids,
+            prompt,
             logprobs: released.logprobs,
             finish,
             receipt,
@@ -397,7 +421,40 @@ impl OutputLoop {
     }
 }
 
+impl Reports {
+    /// Leaves out alternatives that were not asked for.
+    fn limit(&self, entries: &mut [LogprobEntry]) {
+        for logprobs in entries.iter_mut().filter_map(|entry| entry.logprobs.as_mut()) {
+            logprobs.top.truncate(self.top);
+        }
+    }
+}
+
 impl Live {
+    /// The entry of the token that ended an echoed answer. Who has the prompt repeated to learn its
+    /// log-probabilities counts on one entry per token, and takes the last for the one that had to be generated.
+    fn end_entry(&self, end_token: bool, tokens: &[TokenOutput]) -> Option<LogprobEntry> {
+        let token = tokens.last().filter(|_| end_token && self.reports.echoed)?;
+        Some(LogprobEntry {
+            token: token.token,
+            characters: 0,
+            removed_mass: token.removed_mass,
+            logprobs: token.logprobs.clone(),
+        })
+    }
+
+    /// What is reported of the prompt, with the output that says that it was evaluated.
+    fn prompt_piece(&self, output: &SequenceOutput, vocabulary: &Vocabulary) -> Option<PromptPiece> {
+        output.cached_prompt_tokens?;
+        let prompt = self.prompt.as_ref()?;
+        let logprobs = self.reports.prompt_top.map(|top| {
+            let entries = output.prompt_logprobs.as_deref().unwrap_or_default();
+            prompt_logprobs_by_token(vocabulary, prompt, entries, top as usize)
+        });
+        let token_ids = self.reports.token_ids.then(|| Arc::clone(prompt));
+        (logprobs.is_some() || token_ids.is_some()).then_some(PromptPiece { token_ids, logprobs })
+    }
+
     fn prompt_len(&self) -> u64 {
         self.prompt.as_ref().map_or(0, |prompt| prompt.len() as u64)
     }

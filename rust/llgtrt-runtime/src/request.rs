@@ -66,6 +66,10 @@ pub struct GenerateRequest {
     pub request_id: String,
     /// Report the prompt's log-probabilities.
     pub prompt_logprobs: bool,
+    /// Report the prompt's log-probabilities by themselves, with so many alternatives each.
+    pub prompt_top: Option<u32>,
+    /// Report token ids: those of the prompt with the first piece of an answer, and those of each piece.
+    pub token_ids: bool,
     /// What only some engines have.
     pub options: Option<Arc<RequestOptions>>,
     /// Texts that must not be generated, with or without a blank before; they join
@@ -183,6 +187,12 @@ pub struct ChoiceDelta {
     pub text: String,
     /// Tokens behind it.
     pub token_count: u64,
+    /// The tokens themselves, if asked for. Of tokens whose text is held back they come early.
+    pub token_ids: Vec<TokenId>,
+    /// The prompt's tokens, if asked for, on the choice's first delta.
+    pub prompt_token_ids: Option<Arc<[TokenId]>>,
+    /// The prompt's log-probabilities as JSON, if asked for by themselves, on the choice's first delta.
+    pub prompt_logprobs: Option<String>,
     /// Log-probabilities of the new tokens as OpenAI's JSON.
     pub logprobs: Option<String>,
     /// Set on the choice's last delta.
@@ -196,10 +206,21 @@ pub struct ChoiceDelta {
 pub struct Delta {
     /// Choices with news.
     pub choices: Vec<ChoiceDelta>,
+    /// Counted so far.
+    pub so_far: Usage,
     /// On the last delta of a request that did not fail.
     pub usage: Option<Usage>,
     /// On the last delta of a failed request.
     pub error: Option<Error>,
+}
+
+/// The answer to an request for vectors or scores.
+#[derive(Debug, Clone, PartialEq)]
+pub struct Embeddings {
+    /// One per input, in order: a vector of length 1 in the geometrical sense, or the scores of a pair.
+    pub vectors: Vec<Vec<f32>>,
+    /// Tokens of all inputs, with those that the model wants around them.
+    pub tokens: u64,
 }
 
 /// One delivery.
@@ -209,4 +230,6 @@ pub enum Payload {
     Sse(Vec<u8>),
     /// Structured output, or the error of any request.
     Delta(Delta),
+    /// The answer to a request for vectors.
+    Embeddings(Result<Embeddings, Error>),
 }

@@ -9,11 +9,15 @@ use crossbeam_channel::{Sender, bounded, unbounded};
 use parking_lot::Mutex;
 use prometheus::Registry;
 
-use llgtrt_core::{Capabilities, Engine, Error, ErrorKind, MaskSource, Result, StepBatch, Tokenizer};
+use llgtrt_core::{
+    Capabilities, Embedder, EmbedderTraits, Engine, Error, ErrorKind, MaskSource, Result, StepBatch,
+    Tokenizer,
+};
 use llgtrt_grammar::{GrammarCompiler, GrammarConfig, MaskPool, spawn_big_stack};
 use llgtrt_text::GuardedEncoder;
 
 use crate::admission::{Admission, Job};
+use crate::embed::{EmbedHandle, EmbedRequest, EmbedService};
 use crate::engine_loop::{Command, EngineLoop};
 use crate::gate::{Gate, Permit};
 use crate::metrics::Metrics;
@@ -56,6 +60,8 @@ pub struct Runtime {
     next_request: AtomicU64,
     events: Sender<Event>,
     commands: Sender<Command>,
+    /// Taken by the shutdown.
+    embed: Mutex<Option<EmbedService>>,
     /// Taken by the shutdown.
     running: Mutex<Option<Running>>,
 }
@@ -184,6 +190,7 @@ impl Runtime {
             next_request: AtomicU64::new(1),
             events,
             commands,
+            embed: Mutex::new(None),
             running: Mutex::new(Some(Running { jobs, watchdog_stop, threads })),
         })
     }
@@ -230,6 +237,39 @@ impl Runtime {
         Ok(handle)
     }
 
+    /// Starts the thread of an embedder. Once, before any request.
+    ///
+    /// # Errors
+    /// The thread cannot be started.
+    pub fn serve_embedder(&self, embedder: Box<dyn Embedder>, most_waiting: usize) -> Result<()> {
+        let (service, body) = EmbedService::new(embedder, Arc::clone(&self.shared), most_waiting);
+        let thread = spawn_big_stack("llgtrt-embed", body).map_err(no_thread)?;
+        *self.embed.lock() = Some(service);
+        if let Some(running) = &mut *self.running.lock() {
+            running.threads.push(thread);
+        }
+        Ok(())
+    }
+
+    /// What the embedder is, if there is one.
+    pub fn embedder(&self) -> Option<EmbedderTraits> {
+        self.embed.lock().as_ref().map(|service| service.traits().clone())
+    }
+
+    /// Asks for vectors or scores. Returns at once; [`Self::drain`] gives the answer.
+    ///
+    /// # Errors
+    /// There is no embedder, or too many requests wait for it.
+    pub fn embed(&self, request: EmbedRequest) -> Result<EmbedHandle> {
+        self.shared.check_open()?;
+        let service = self.embed.lock();
+        let service = service.as_ref().ok_or_else(|| Error::internal("there is no embedder"))?;
+        let id = self.next_request.fetch_add(1, Ordering::Relaxed);
+        service
+            .submit(id, request, self.shared.active_counter())
+            .inspect_err(|_| self.shared.metrics.rejected.inc())
+    }
+
     /// The descriptor that becomes readable when [`Self::drain`] has something.
     pub fn event_fd(&self) -> std::os::fd::RawFd {
         self.shared.signal.fd()
@@ -264,7 +304,7 @@ impl Runtime {
     pub fn shutdown(&self) {
         self.shared.set_draining();
         let Some(Running { jobs, watchdog_stop, threads }) = self.running.lock().take() else { return };
-        drop((jobs, watchdog_stop));
+        drop((jobs, watchdog_stop, self.embed.lock().take()));
         let _ = self.commands.send(Command::Shutdown);
         let deadline = Instant::now() + JOIN_TIMEOUT;
         for (index, thread) in threads.into_iter().enumerate() {

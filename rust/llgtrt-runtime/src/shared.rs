@@ -7,7 +7,7 @@ use llgtrt_core::{Error, ErrorKind};
 
 use crate::metrics::Metrics;
 use crate::outbox::RequestState;
-use crate::request::Payload;
+use crate::request::{Embeddings, Payload};
 use crate::signal::Signal;
 use crate::sync::{AtomicUsize, Mutex};
 
@@ -49,6 +49,7 @@ pub(crate) struct Shared {
     pub signal: Signal,
     pub metrics: Arc<Metrics>,
     ready: Mutex<Vec<Arc<RequestState>>>,
+    embedded: Mutex<Vec<(u64, Payload)>>,
     lifecycle: Mutex<Lifecycle>,
     active: Arc<AtomicUsize>,
 }
@@ -59,6 +60,7 @@ impl Shared {
             signal,
             metrics,
             ready: Mutex::default(),
+            embedded: Mutex::default(),
             lifecycle: Mutex::default(),
             active: Arc::default(),
         })
@@ -93,13 +95,21 @@ impl Shared {
         }
     }
 
+    /// Hands over the answer to a request for vectors and wakes the event loop.
+    pub(crate) fn deliver_embeddings(&self, id: u64, answer: Result<Embeddings, Error>) {
+        self.embedded.lock().push((id, Payload::Embeddings(answer)));
+        self.signal.raise();
+    }
+
     /// Everything that requests waited for.
     pub(crate) fn drain(&self) -> Vec<(u64, Payload, bool)> {
         self.signal.lower();
         let ready = std::mem::take(&mut *self.ready.lock());
+        let embedded = std::mem::take(&mut *self.embedded.lock());
         ready
             .into_iter()
             .filter_map(|state| state.collect().map(|(payload, last)| (state.id(), payload, last)))
+            .chain(embedded.into_iter().map(|(id, payload)| (id, payload, true)))
             .collect()
     }
 

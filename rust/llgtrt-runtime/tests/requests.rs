@@ -213,7 +213,7 @@ fn a_slow_reader_gets_merged_chunks() {
         .iter()
         .map(|payload| match payload {
             Payload::Sse(bytes) => String::from_utf8_lossy(bytes).matches("data: {").count(),
-            Payload::Delta(_) => panic!("expected frames"),
+            Payload::Delta(_) | Payload::Embeddings(_) => panic!("expected frames"),
         })
         .sum();
     assert!(frames <= 2, "{frames} frames for one late reader");
@@ -374,6 +374,28 @@ fn no_tokens_at_all_give_the_prompt_and_its_logprobs() {
     let logprobs: serde_json::Value =
         serde_json::from_str(choice.logprobs.as_deref().expect("log-probabilities")).expect("JSON");
     assert_eq!(logprobs["tokens"].as_array().expect("tokens").len() as u64, usage.prompt_tokens);
+}
+
+#[test]
+fn an_echoed_answer_has_an_entry_for_its_end_as_well() {
+    let runtime = start(sim(r#"{"text": "script", "script": "ab"}"#), 8);
+    for (echo, entries_beside_text) in [(true, 1), (false, 0)] {
+        let mut request = request("hello", OutputFormat::Final);
+        (request.echo, request.prompt_logprobs, request.completion_logprobs) = (echo, echo, true);
+        request.sampling.logprobs = Some(1);
+        let handle = submit(&runtime, request);
+        let (texts, last) = collect(read_all(&runtime, &handle));
+        assert_eq!(texts, [if echo { "helloab" } else { "ab" }]);
+        let usage = last.usage.expect("usage");
+        assert_eq!(usage.completion_tokens, 3, "two letters and the end");
+        let logprobs = last.choices[0].logprobs.as_deref().expect("log-probabilities");
+        let logprobs: serde_json::Value = serde_json::from_str(logprobs).expect("JSON");
+        let prompt = if echo { usage.prompt_tokens as usize } else { 0 };
+        for column in ["tokens", "token_logprobs", "top_logprobs", "text_offset"] {
+            let column = logprobs[column].as_array().expect("a column");
+            assert_eq!(column.len(), prompt + 2 + entries_beside_text);
+        }
+    }
 }
 
 #[test]

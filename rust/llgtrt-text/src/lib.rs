@@ -19,7 +19,10 @@ pub use byte_tokenizer::ByteTokenizer;
 pub use detokenizer::{CONTROL_MARKS, Detokenizer, decode_lossy};
 pub use guard::{GUARD, GuardedEncoder};
 pub use hf::{HfTokenizer, TokenizerOptions};
-pub use logprobs::{LOGPROB_FLOOR, LogprobEntry, chat_logprobs, completion_logprobs, prompt_logprob_entries};
+pub use logprobs::{
+    LOGPROB_FLOOR, LogprobEntry, chat_logprobs, completion_logprobs, prompt_logprob_entries,
+    prompt_logprobs_by_token,
+};
 pub use pipe::{TextOutput, TextPipe};
 pub use sse::{ChoiceEnd, SseEncoder, SseKind};
 pub use stop::{MayEnd, StopMatcher};

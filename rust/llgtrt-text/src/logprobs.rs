@@ -129,6 +129,49 @@ pub fn completion_logprobs(vocabulary: &Vocabulary, entries: &[LogprobEntry], of
     out
 }
 
+/// `[null,{"<token id>":{"logprob","rank","decoded_token"}..}..]`, one per token of a prompt, as vLLM has it: the
+/// `top` likeliest tokens and the prompt's own. Its rank is known only among the likeliest, else `null`.
+pub fn prompt_logprobs_by_token(
+    vocabulary: &Vocabulary,
+    prompt: &[TokenId],
+    logprobs: &[Option<TokenLogprobs>],
+    top: usize,
+) -> String {
+    let mut out = String::with_capacity(16 + prompt.len() * 64 * (top + 1));
+    out.put("[");
+    for (position, &token) in prompt.iter().enumerate() {
+        separate(&mut out, position);
+        let Some(own) = logprobs.get(position).and_then(Option::as_ref) else {
+            out.put("null");
+            continue;
+        };
+        out.put("{");
+        let likely = own.top.iter().take(top).copied();
+        let missing = !likely.clone().any(|(id, _)| id == token);
+        let rank = own.top.iter().position(|&(id, _)| id == token);
+        let ranked = likely.zip(1_u64..).map(|(entry, rank)| (entry, Some(rank)));
+        let rest = missing.then_some(((token, own.logprob), rank.map(|rank| rank as u64 + 1)));
+        for (index, ((id, logprob), rank)) in ranked.chain(rest).enumerate() {
+            separate(&mut out, index);
+            out.put("\"");
+            json::integer(&mut out, id.into());
+            out.put("\":{\"logprob\":");
+            number(&mut out, logprob);
+            out.put(",\"rank\":");
+            match rank {
+                Some(rank) => json::integer(&mut out, rank),
+                None => out.put("null"),
+            }
+            out.put(",\"decoded_token\":");
+            json::string(&mut out, &String::from_utf8_lossy(vocabulary.bytes(id)));
+            out.put("}");
+        }
+        out.put("}");
+    }
+    out.put("]");
+    out
+}
+
 /// An object keyed by text: the token itself is always in it, and of tokens with the same text (parts of
 /// characters) only the most likely, because clients keep one value per key.
 fn top_by_text(out: &mut String, vocabulary: &Vocabulary, token: TokenId, logprobs: &TokenLogprobs) {
@@ -229,6 +272,30 @@ mod tests {
     #[expect(clippy::unnecessary_wraps, reason = "entries take an Option")]
     fn logprobs(logprob: f32, top: &[(TokenId, f32)]) -> Option<TokenLogprobs> {
         Some(TokenLogprobs { logprob, top: top.to_vec() })
+    }
+
+    #[test]
+    fn a_prompts_own_tokens_are_among_the_likeliest_or_beside_them() {
+        let tokenizer = ByteTokenizer::new();
+        let logprobs = |logprob, top: &[(TokenId, f32)]| Some(TokenLogprobs { logprob, top: top.to_vec() });
+        let entries = [
+            None,
+            logprobs(-0.5, &[(98, -0.5), (97, -1.0), (99, -2.0)]),
+            logprobs(-2.0, &[(97, -0.5), (98, -1.0), (99, -2.0)]),
+            logprobs(f32::NEG_INFINITY, &[(97, -0.5)]),
+        ];
+        let prompt: Vec<TokenId> = "abcd".bytes().map(TokenId::from).collect();
+        let json = prompt_logprobs_by_token(tokenizer.vocabulary(), &prompt, &entries, 1);
+        let one = |rank: Option<u32>, logprob: f64, text: &str| json!({"logprob": logprob, "rank": rank, "decoded_token": text});
+        assert_eq!(
+            serde_json::from_str::<Value>(&json).unwrap(),
+            json!([
+                null,
+                {"98": one(Some(1), -0.5, "b")},
+                {"97": one(Some(1), -0.5, "a"), "99": one(Some(3), -2.0, "c")},
+                {"97": one(Some(1), -0.5, "a"), "100": one(None, f64::from(LOGPROB_FLOOR), "d")},
+            ])
+        );
     }
 
     #[test]

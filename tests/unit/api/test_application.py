@@ -339,7 +339,7 @@ async def test_the_request_log_holds_no_content(
 @pytest.mark.parametrize(
     ("fields", "param"),
     [
-        ({"tools": [{"type": "magic"}]}, "tools[0].type"),
+        ({"tools": [{"type": ""}]}, "tools[0].type"),
         ({"tools": [{"type": "function", "function": {"name": "a b"}}]}, "tools[0].function.name"),
         ({"tools": [TOOL, TOOL]}, "tools[1].function.name"),
         (
@@ -413,8 +413,8 @@ async def test_unsupported_and_contradicting_fields(
     ("fields", "param"),
     [
         ({"suffix": "x"}, "suffix"),
-        ({"best_of": 2}, "best_of"),
-        ({"best_of": 3, "n": 2}, "best_of"),
+        ({"best_of": 1, "n": 2}, "best_of"),
+        ({"best_of": 3, "n": 2, "echo": True}, "best_of"),
         ({"logprobs": 21}, "logprobs"),
         ({"logprobs": True}, "logprobs"),
         ({"echo": True, "logprobs": 1}, "echo"),

@@ -33,6 +33,7 @@ def test_defaults_are_comments() -> None:
         "runtime": {},
         "tokenizer": {},
         "llguidance": {"limits": {}},
+        "embedding": {},
         "llamacpp": {},
         "trtllm": {},
         "sim": {},

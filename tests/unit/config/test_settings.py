@@ -148,6 +148,7 @@ def test_native_config_has_exactly_what_rust_reads(
         "llguidance": config.llguidance.model_dump(),
         "llamacpp": config.llamacpp.model_dump(),
         "sim": config.sim.model_dump(),
+        "embedding": config.embedding.model_dump(),
         "trtllm": config.trtllm.model_dump(),
         "lora_root": None,
     }

@@ -48,6 +48,8 @@ class ObjectRoute:
             by name; gives the object as JSON.
         request: the model of its body; ``None``: there is none.
         query: names of the arguments in the query.
+        other_paths: further paths, which the OpenAPI document does not show.
+        slow: it ends when its client leaves, or after the time that a request may take.
     """
 
     method: Literal["GET", "POST", "DELETE"]
@@ -57,6 +59,8 @@ class ObjectRoute:
     answer: Callable[[Any], Awaitable[bytes]]
     request: type[BaseModel] | None = None
     query: tuple[str, ...] = ()
+    other_paths: tuple[str, ...] = ()
+    slow: bool = False
 
 
 @dataclass(frozen=True)

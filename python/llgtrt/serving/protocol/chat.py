@@ -8,7 +8,7 @@ from pydantic import Field
 
 from llgtrt.serving.protocol.constraint import ConstraintFields
 from llgtrt.serving.protocol.fields import RequestModel, TokenCount
-from llgtrt.serving.protocol.tools import FunctionDefinition, ToolDefinition
+from llgtrt.serving.protocol.tools import ChatTool, FunctionDefinition
 
 MAX_MESSAGES = 16_384
 """Each takes a few tokens: more would not fit any context."""
@@ -73,7 +73,7 @@ class ChatRequest(ConstraintFields):
     continue_final_message: bool | None = Field(
         default=None, description="Go on with the final assistant message instead of beginning a new one."
     )
-    tools: list[ToolDefinition] | None = Field(
+    tools: list[ChatTool] | None = Field(
         default=None, fail_fast=True, description="Functions that the model may call."
     )
     tool_choice: Any = Field(

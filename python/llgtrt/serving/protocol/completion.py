@@ -33,11 +33,21 @@ class CompletionRequest(ConstraintFields):
         le=20,
         description="Log-probabilities of this many likely tokens and of the chosen one.",
     )
-    best_of: int | None = Field(default=None, ge=0, description="Only 1, or the same as n.")
-    suffix: str | None = Field(default=None, description="Not supported.")
+    best_of: int | None = Field(
+        default=None,
+        ge=0,
+        description="Generate so many answers and return the n whose tokens are likeliest on average. More "
+        "than n not with stream or echo. All are counted as tokens.",
+    )
+    suffix: str | None = Field(
+        default=None,
+        description="What comes behind the text that is to be written, for models with tokens to fill in.",
+    )
 
 
-def prompts_of(prompt: Any, most: int, vocab_size: int, most_tokens: int) -> list[str | list[int]]:
+def prompts_of(
+    prompt: Any, most: int, vocab_size: int, most_tokens: int, *, param: str = "prompt"
+) -> list[str | list[int]]:
     """The prompts of a request as a list.
 
     Args:
@@ -45,6 +55,7 @@ def prompts_of(prompt: Any, most: int, vocab_size: int, most_tokens: int) -> lis
         most: how many prompts a request may have.
         vocab_size: token ids are below it.
         most_tokens: the context; a longer list of tokens is refused before its members are looked at.
+        param: the field that holds them.
 
     Checked by hand, not by pydantic: the members of a long list of the wrong type would each be an error.
 
@@ -52,19 +63,19 @@ def prompts_of(prompt: Any, most: int, vocab_size: int, most_tokens: int) -> lis
         RequestError: it is empty, of another type, too long, or a token id is not in the vocabulary.
     """
     if isinstance(prompt, str):
-        return [_text(prompt, "prompt")]
+        return [_text(prompt, param)]
     if not isinstance(prompt, list):
-        raise RequestError("prompt must be a string, an array of token ids, or an array of either.", "prompt")
+        raise RequestError(f"{param} must be a string, an array of token ids, or an array of either.", param)
     if not prompt:
-        raise RequestError("prompt is empty.", "prompt")
+        raise RequestError(f"{param} is empty.", param)
     if _is_int(prompt[0]):
-        return [_tokens(prompt, "prompt", vocab_size, most_tokens)]
+        return [_tokens(prompt, param, vocab_size, most_tokens)]
     if len(prompt) > most:
-        raise RequestError(f"prompt may hold at most {most} prompts.", "prompt")
+        raise RequestError(f"{param} may hold at most {most} {param}s.", param)
     if isinstance(prompt[0], str):
-        return [_text(text, f"prompt[{index}]") for index, text in enumerate(prompt)]
+        return [_text(text, f"{param}[{index}]") for index, text in enumerate(prompt)]
     return [
-        _tokens(tokens, f"prompt[{index}]", vocab_size, most_tokens) for index, tokens in enumerate(prompt)
+        _tokens(tokens, f"{param}[{index}]", vocab_size, most_tokens) for index, tokens in enumerate(prompt)
     ]
 
 
@@ -87,8 +98,7 @@ def _tokens(value: Any, param: str, vocab_size: int, most_tokens: int) -> list[i
     if len(value) > most_tokens:
         raise RequestError(
             f"This model's maximum context length is {most_tokens} tokens. However, you requested "
-            f"{len(value) + 1} tokens ({len(value)} in {param}, 1 in the completion). "
-            "Please reduce the length of the prompt or completion.",
+            f"{len(value)} tokens in {param}. Please reduce its length.",
             param,
             "context_length_exceeded",
         )

@@ -108,6 +108,9 @@ class StreamOptions(RequestModel):
     """How to stream."""
 
     include_usage: bool | None = Field(default=None, description="Send a last chunk with the token counts.")
+    continuous_usage_stats: bool | None = Field(
+        default=None, description="With include_usage: every chunk has the token counts so far."
+    )
 
 
 class TokenRangeRetention(RequestModel):
@@ -243,6 +246,18 @@ class GenerationFields(RequestModel):
         default=None,
         description="Measure how much probability the constraint removes: mean and maximum in the receipt. "
         "Constrained requests with logprobs do in any case, and have it in each token's entry.",
+    )
+    prompt_logprobs: int | None = Field(
+        default=None,
+        ge=0,
+        le=20,
+        description="Log-probabilities of the prompt's tokens, with this many likely ones at each place, as "
+        "vLLM has them. Chat and completions; not with stream.",
+    )
+    return_token_ids: bool | None = Field(
+        default=None,
+        description="Return the ids of the tokens: `prompt_token_ids`, and `token_ids` of each choice, also "
+        "in streams. Chat and completions.",
     )
     user: str | int | float | None = Field(default=None, description="Accepted; not used.")
     metadata: dict[str, Any] | None = Field(

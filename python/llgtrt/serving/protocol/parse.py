@@ -38,8 +38,6 @@ HARMLESS_VALUES: dict[str, tuple[Any, ...]] = {
     "echo": (False,),
     "length_penalty": (1,),
     "mirostat": (0,),
-    "prompt_logprobs": (),
-    "return_token_ids": (False,),
     "return_tokens_as_token_ids": (False,),
     "skip_special_tokens": (True,),
     "spaces_between_special_tokens": (True,),

@@ -2,14 +2,24 @@
 
 from __future__ import annotations
 
+import logging
 import re
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from llgtrt.serving.errors import RequestError, quote
+from llgtrt.serving.caller import CALLER
+from llgtrt.serving.errors import RequestError, printable, quote
 from llgtrt.serving.protocol.chat import ChatRequest
-from llgtrt.serving.protocol.tools import MAX_TOOLS, FunctionDefinition
+from llgtrt.serving.protocol.tools import MAX_TOOLS, ChatTool, FunctionDefinition
 from llgtrt.tools import Tool
+
+logger = logging.getLogger("llgtrt.requests")
+
+MOST_NAMED = 16
+"""Types of ignored tools that are named, of one request and in the log."""
+
+_warned: set[str] = set()
 
 _NAME = re.compile(r"[A-Za-z0-9_.:/-]+")
 """Names that every call format can write: a superset of OpenAI's."""
@@ -48,20 +58,23 @@ def resolve_tools(request: ChatRequest) -> ToolUse | None:
         return _legacy(request, request.functions)
     if request.function_call not in (None, "none", "auto"):
         raise RequestError("function_call needs functions.", "function_call")
-    if not request.tools:
+    ignored = _ignored(request.tools or ())
+    if len(ignored) == len(request.tools or ()):
         if request.tool_choice not in (None, "none", "auto"):
+            _refuse_ignored(request.tool_choice, ignored)
             raise RequestError("tool_choice needs tools.", "tool_choice")
         return None
-    functions = [tool.function for tool in request.tools]
-    tools = _tools(functions, "tools", "function.")
+    given = [(index, tool) for index, tool in enumerate(request.tools or ()) if tool.type == "function"]
+    tools = _tools([(index, _function(tool, index)) for index, tool in given], "tools", "function.")
     names = [tool.name for tool in tools]
+    _refuse_ignored(request.tool_choice, ignored)
     chosen, required, single = _choice(request.tool_choice, names)
     shown = tuple(
         {
             **tool.model_dump(exclude_unset=True, exclude={"function"}),
-            "function": tool.function.model_dump(exclude_unset=True, exclude={"strict"}),
+            "function": _function(tool, index).model_dump(exclude_unset=True, exclude={"strict"}),
         }
-        for tool in request.tools
+        for index, tool in given
     )
     return ToolUse(
         shown=shown if chosen else (),
@@ -74,7 +87,7 @@ def resolve_tools(request: ChatRequest) -> ToolUse | None:
 
 
 def _legacy(request: ChatRequest, functions: list[FunctionDefinition]) -> ToolUse:
-    tools = _tools(functions, "functions", "")
+    tools = _tools(list(enumerate(functions)), "functions", "")
     choice = request.function_call
     chosen: set[str] = {tool.name for tool in tools}
     required = False
@@ -99,12 +112,45 @@ def _legacy(request: ChatRequest, functions: list[FunctionDefinition]) -> ToolUs
     )
 
 
-def _tools(functions: list[FunctionDefinition], param: str, member: str) -> tuple[Tool, ...]:
+def _ignored(tools: Sequence[ChatTool]) -> list[str]:
+    """The types of tools that are not functions, of which client and log are told."""
+    ignored = [tool.type for tool in tools if tool.type != "function"]
+    if ignored:
+        types = sorted({printable(kind) for kind in ignored})[:MOST_NAMED]
+        CALLER.get().note_ignored_tools(types)
+        new = [kind for kind in types if kind not in _warned]
+        if new and len(_warned) < MOST_NAMED:
+            _warned.update(new)
+            logger.warning(
+                "tools of the types %s are ignored: only functions are called here (said once)",
+                ", ".join(new),
+            )
+    return ignored
+
+
+def _refuse_ignored(choice: Any, ignored: list[str]) -> None:
+    """A tool that must be called cannot be one that the model does not get."""
+    kind = choice.get("type") if isinstance(choice, dict) else None
+    if isinstance(kind, str) and kind in ignored:
+        raise RequestError(
+            f"tool_choice: tools of the type {quote(kind)} are ignored here; only functions can be chosen.",
+            "tool_choice",
+        )
+
+
+def _function(tool: ChatTool, index: int) -> FunctionDefinition:
+    if tool.function is None:
+        at = f"tools[{index}].function"
+        raise RequestError(f"{at}: this field is required.", at)
+    return tool.function
+
+
+def _tools(functions: list[tuple[int, FunctionDefinition]], param: str, member: str) -> tuple[Tool, ...]:
     if len(functions) > MAX_TOOLS:
         raise RequestError(f"{param} may hold at most {MAX_TOOLS} tools.", param)
     tools = []
     names: set[str] = set()
-    for index, function in enumerate(functions):
+    for index, function in functions:
         at = f"{param}[{index}].{member}"
         if function.name in names:
             raise RequestError(f"{at}name: two tools have the same name.", f"{at}name")

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any, Literal
 
-from pydantic import Field
+from pydantic import Field, model_validator
 
 from llgtrt.engine import GrammarSpec
 from llgtrt.serving.errors import RequestError
@@ -30,6 +30,25 @@ class ToolDefinition(RequestModel):
 
     type: Literal["function"]
     function: FunctionDefinition
+
+
+class ChatTool(RequestModel):
+    """One tool of a conversation. One of another type than ``function`` is a service of some other server."""
+
+    type: str = Field(
+        min_length=1,
+        max_length=256,
+        description="'function'. Tools of other types are ignored, and named in the header "
+        "X-Llgtrt-Ignored-Tools.",
+    )
+    function: FunctionDefinition | None
+
+    @model_validator(mode="before")
+    @classmethod
+    def _other_types_are_not_looked_at(cls, value: Any) -> Any:
+        if isinstance(value, dict) and isinstance(kind := value.get("type"), str) and kind != "function":
+            return {"type": kind, "function": None}
+        return value
 
 
 def tools_grammar(tools: list[ToolDefinition]) -> tuple[GrammarSpec, list[tuple[str, str]]]:

@@ -56,6 +56,8 @@ pub fn request(prompt: &str, output: OutputFormat) -> GenerateRequest {
         receipt: Some("json_schema".to_owned()),
         request_id: String::new(),
         prompt_logprobs: false,
+        prompt_top: None,
+        token_ids: false,
         options: None,
         bad_words: Vec::new(),
         stop: Vec::new(),

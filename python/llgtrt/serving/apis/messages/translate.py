@@ -11,7 +11,7 @@ from llgtrt.serving.errors import RequestError, quote
 from llgtrt.serving.protocol import ChatRequest
 from llgtrt.serving.protocol.chat import MAX_BUDGET, ThinkingOptions
 from llgtrt.serving.protocol.constraint import JsonSchemaFormat, ResponseFormat
-from llgtrt.serving.protocol.tools import FunctionDefinition, ToolDefinition
+from llgtrt.serving.protocol.tools import ChatTool, FunctionDefinition
 
 MAX_BLOCKS = 65_536
 """Content blocks of a request; each takes a few tokens."""
@@ -183,7 +183,7 @@ def _call(block: dict[str, Any], where: str) -> dict[str, Any]:
     return {"id": _string(block, "id", where), "type": "function", "function": function}
 
 
-def _tool(tool: MessagesTool, index: int, places: Places) -> ToolDefinition:
+def _tool(tool: MessagesTool, index: int, places: Places) -> ChatTool:
     at = f"tools[{index}]"
     if tool.type not in (None, "custom"):
         kind = quote(tool.type, 40)
@@ -198,7 +198,7 @@ def _tool(tool: MessagesTool, index: int, places: Places) -> ToolDefinition:
     if tool.description is not None:
         fields["description"] = tool.description
     function = FunctionDefinition.model_construct(**fields)
-    return ToolDefinition.model_construct(type="function", function=function)
+    return ChatTool.model_construct(type="function", function=function)
 
 
 def _tool_choice(request: CountTokensRequest, places: Places) -> dict[str, Any]:

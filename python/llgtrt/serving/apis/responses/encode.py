@@ -78,7 +78,8 @@ class ResponsesEncoder(Encoder):
         if isinstance(event, Logprobs):
             self._logprobs += event.tokens
             return b""
-        return self._finish(event)
+        # Ids of tokens are refused where the request is started: they have no place here.
+        return self._finish(event) if isinstance(event, Finished) else b""
 
     def end(self, usage: TokenUsage) -> bytes:
         """The complete response."""

@@ -37,7 +37,12 @@ class ReasoningOptions(RequestModel):
 class ResponsesTool(RequestModel):
     """A tool."""
 
-    type: str = Field(description="Only 'function'.")
+    type: str = Field(
+        min_length=1,
+        max_length=256,
+        description="'function'. Tools of other types are ignored, and named in the header "
+        "X-Llgtrt-Ignored-Tools.",
+    )
     name: str | None = Field(default=None, max_length=256, description="Name that a call gives.")
     description: str | None = None
     parameters: dict[str, Any] | None = Field(default=None, description="JSON schema of the arguments.")

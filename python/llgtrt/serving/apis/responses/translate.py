@@ -20,7 +20,7 @@ from llgtrt.serving.apis.shared import chat_request
 from llgtrt.serving.errors import NotFoundError, RequestError, quote
 from llgtrt.serving.protocol import ChatRequest
 from llgtrt.serving.protocol.constraint import JsonSchemaFormat, ResponseFormat, json_text
-from llgtrt.serving.protocol.tools import FunctionDefinition, ToolDefinition
+from llgtrt.serving.protocol.tools import ChatTool, FunctionDefinition
 
 LOGPROBS = "message.output_text.logprobs"
 MAX_METADATA_CHARS = 512
@@ -66,7 +66,7 @@ def translate(request: InputTokensRequest, store: ResponseStore) -> Translated:
     if request.tools:
         fields["tools"] = [_tool(tool, index, places) for index, tool in enumerate(request.tools)]
     if request.tool_choice is not None:
-        fields["tool_choice"] = _tool_choice(request.tool_choice, places)
+        fields["tool_choice"] = _tool_choice(request.tool_choice, request.tools or [], places)
     if request.parallel_tool_calls is not None:
         fields["parallel_tool_calls"] = request.parallel_tool_calls
     if request.reasoning is not None and request.reasoning.effort is not None:
@@ -109,13 +109,10 @@ def _conversation(request: InputTokensRequest, store: ResponseStore, places: Pla
     return conversation
 
 
-def _tool(tool: ResponsesTool, index: int, places: Places) -> ToolDefinition:
+def _tool(tool: ResponsesTool, index: int, places: Places) -> ChatTool:
     at = f"tools[{index}]"
     if tool.type != "function":
-        raise RequestError(
-            f"{at}.type: tools of type {quote(tool.type, 40)} are not known here; only functions are.",
-            f"{at}.type",
-        )
+        return ChatTool.model_construct(type=tool.type, function=None)
     if not tool.name:
         raise RequestError(f"{at}.name: this field is required.", f"{at}.name")
     places.add(f"{at}.function", at)
@@ -123,10 +120,10 @@ def _tool(tool: ResponsesTool, index: int, places: Places) -> ToolDefinition:
     if tool.description is not None:
         fields["description"] = tool.description
     function = FunctionDefinition.model_construct(**fields)
-    return ToolDefinition.model_construct(type="function", function=function)
+    return ChatTool.model_construct(type="function", function=function)
 
 
-def _tool_choice(choice: Any, places: Places) -> Any:
+def _tool_choice(choice: Any, given: list[ResponsesTool], places: Places) -> Any:
     """Here names stand beside the type; the chat has them in an object of their own."""
     if not isinstance(choice, dict):
         return choice
@@ -135,6 +132,8 @@ def _tool_choice(choice: Any, places: Places) -> Any:
         places.add("tool_choice.function.name", "tool_choice.name")
         return {"type": kind, "function": {"name": choice.get("name")}}
     if kind != "allowed_tools":
+        if any(tool.type == kind for tool in given):
+            return choice
         raise RequestError("tool_choice.type must be 'function' or 'allowed_tools'.", "tool_choice.type")
     tools = choice.get("tools")
     if isinstance(tools, list):
@@ -219,6 +218,7 @@ def _echo(request: InputTokensRequest, keeps: bool) -> dict[str, Any]:
                 "strict": tool.strict is not False,
             }
             for tool in request.tools or ()
+            if tool.type == "function"
         ],
         "top_p": 1.0 if request.top_p is None else request.top_p,
         "truncation": request.truncation or "disabled",

@@ -8,7 +8,7 @@ from pydantic import Field
 
 from llgtrt.serving.protocol.chat import MAX_MESSAGES
 from llgtrt.serving.protocol.fields import RequestModel
-from llgtrt.serving.protocol.tools import ToolDefinition
+from llgtrt.serving.protocol.tools import ChatTool
 
 
 class TokenizeRequest(RequestModel):
@@ -19,7 +19,7 @@ class TokenizeRequest(RequestModel):
     messages: list[dict[str, Any]] | None = Field(
         default=None, min_length=1, max_length=MAX_MESSAGES, fail_fast=True, description="A conversation."
     )
-    tools: list[ToolDefinition] | None = Field(
+    tools: list[ChatTool] | None = Field(
         default=None, fail_fast=True, description="With messages: functions that the model may call."
     )
     chat_template_kwargs: dict[str, Any] | None = Field(
