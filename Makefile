@@ -31,7 +31,7 @@ PEERS := target/peers
 PEERS_DONE := $(PEERS)/venv/.done
 NODE_CLIENTS_DONE := $(CLIENTS)/node/node_modules/.done
 
-.PHONY: help setup demo test hostile soak clients limits lint format bench bench-peers truth truth-fuzz lock wheel clean
+.PHONY: help setup demo test hostile soak clients dynamo limits lint format bench bench-peers truth truth-fuzz lock wheel clean
 
 help: ## List the commands
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-10s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
@@ -61,6 +61,20 @@ hostile: setup $(HOSTILE_CORPUS) $(HOSTILE_VENV)/.done ## Run the whole hostile 
 
 clients: setup $(CLIENTS_DONE) $(NODE_CLIENTS_DONE) ## Judge the server with stock clients (needs Node; about 2 minutes)
 	LLGTRT_TEST_EXECUTABLE="$(CURDIR)/$(BIN)/llgtrt" $(CLIENTS)/.venv/bin/python -m pytest -c $(CLIENTS)/pytest.ini $(CLIENTS)
+
+DYNAMO_VENV := .venv-dynamo
+$(DYNAMO_VENV)/.done: requirements/dynamo.txt requirements/dynamo-frontend.txt requirements/data.txt $(REQUIREMENTS_DONE)
+	@echo "Installing NVIDIA Dynamo's runtime and frontend (about 280 MB)"
+	@$(BIN)/python -m venv --clear $(DYNAMO_VENV)
+	@$(BIN)/uv pip install --quiet --python $(DYNAMO_VENV)/bin/python --require-hashes -r requirements/dynamo.txt
+	@$(BIN)/uv pip install --quiet --python $(DYNAMO_VENV)/bin/python --require-hashes --no-deps \
+		-r requirements/dynamo-frontend.txt
+	@$(BIN)/uv pip install --quiet --python $(DYNAMO_VENV)/bin/python --require-hashes --no-deps \
+		-r requirements/data.txt
+	@touch $@
+
+dynamo: setup $(DYNAMO_VENV)/.done ## Judge `llgtrt dynamo` behind NVIDIA Dynamo's own frontend (about 3 minutes)
+	PYTHONPATH="$(CURDIR)/python" $(DYNAMO_VENV)/bin/python -m pytest -c tests/dynamo/pytest.ini tests/dynamo
 
 MINUTES ?= 30
 soak: setup ## Mixed load for MINUTES=30: what the server holds must not grow
@@ -97,6 +111,8 @@ lock: $(REQUIREMENTS_DONE) ## Write requirements/*.txt again, with the newest ve
 	$(UV_LOCK) --upgrade pyproject.toml -o requirements/runtime.txt
 	$(UV_LOCK) --upgrade pyproject.toml --extra dev --extra bench -c requirements/runtime.txt -o requirements/dev.txt
 	$(UV_LOCK) --upgrade pyproject.toml --extra otel -c requirements/dev.txt -o requirements/otel.txt
+	$(UV_LOCK) --upgrade pyproject.toml --extra dynamo requirements/dynamo.in -o requirements/dynamo.txt
+	$(UV_LOCK) --upgrade --no-deps requirements/dynamo-frontend.in -o requirements/dynamo-frontend.txt
 	$(UV_LOCK) --upgrade requirements/build.in -c requirements/dev.txt -o requirements/build.txt
 	$(UV_LOCK) --upgrade requirements/clients.in -o requirements/clients.txt
 	$(UV_LOCK) --upgrade requirements/hostile.in -o requirements/hostile.txt
@@ -108,7 +124,7 @@ wheel: $(REQUIREMENTS_DONE) ## Build a wheel and an sdist into dist/
 		$(if $(FEATURES),--features $(FEATURES))
 
 clean: ## Remove what the commands above made
-	rm -rf $(VENV) $(CLIENTS)/.venv $(CLIENTS)/node/node_modules $(HOSTILE_VENV) target dist python/llgtrt/*.so .pytest_cache .mypy_cache .ruff_cache .hypothesis
+	rm -rf $(VENV) $(CLIENTS)/.venv $(CLIENTS)/node/node_modules $(HOSTILE_VENV) $(DYNAMO_VENV) target dist python/llgtrt/*.so .pytest_cache .mypy_cache .ruff_cache .hypothesis
 
 $(BIN)/python:
 	@command -v cargo >/dev/null || { echo "Rust is missing: install it with rustup or your distribution's packages."; exit 1; }

@@ -80,7 +80,7 @@ class GrammarSpec:
         """The text: of the schema, the expression or the grammar; of a choice, a JSON array."""
 
 OutputFormat = Literal["final", "deltas", "chat_sse", "completion_sse"]
-LogprobsForm = Literal["chat", "completion"]
+LogprobsForm = Literal["chat", "completion", "tokens"]
 Element = Literal["bool", "i32", "i64", "bf16", "fp8", "fp16", "fp32"]
 Tensor = tuple[Element, list[int], bytes]
 """Type of the elements, shape, and the elements as this machine lays them out."""
@@ -120,7 +120,11 @@ class GenerateRequest:
             come. ``chat_sse``, ``completion_sse``: ready server-sent events.
         control_text: show control tokens of the answer by name, between U+FDD0 and U+FDD1; otherwise they
             are left out of the text.
-        logprobs_form: OpenAI's form of ``ChoiceDelta.logprobs`` (the ``*_sse`` outputs imply their own).
+        logprobs_form: the form of ``ChoiceDelta.logprobs`` (the ``*_sse`` outputs imply their own): OpenAI's,
+            or ``tokens``: ``{"logprobs": [..], "top": [[[token id, log-probability]..]..]}``.
+        text_token_ids: name the tokens whose text structured output has, in ``ChoiceDelta.text_token_ids``.
+        generated_tokens: so many tokens at the end of each prompt are the beginning of the answer: the
+            constraint goes on behind them. ``max_tokens`` does not count them.
         response_id, model, created: written into SSE chunks.
         include_usage: add the usage chunk (and ``usage: null`` before it).
         first_chunk_fields: JSON members (without braces) merged into the first SSE chunk.
@@ -186,6 +190,8 @@ class GenerateRequest:
         output: OutputFormat = "final",
         control_text: bool = False,
         logprobs_form: LogprobsForm = "chat",
+        text_token_ids: bool = False,
+        generated_tokens: int = 0,
         response_id: str = "",
         model: str = "",
         created: int = 0,
@@ -257,8 +263,10 @@ class Summary:
 class ChoiceDelta:
     """New text of one choice since the last delta.
 
-    ``logprobs`` is OpenAI's JSON for the new tokens in the request's ``logprobs_form``
+    ``logprobs`` is the JSON for the new tokens in the request's ``logprobs_form``
     (``{"content": [...]}`` or ``{"tokens": [...], ...}``), or ``None``.
+    ``text_token_ids`` are, if asked for, the tokens that ``text`` completes, without one that ends a
+    sequence.
     ``finish_reason`` is ``stop`` or ``length`` on the choice's last delta.
     ``stop_reason`` is the stop string or stop token id that ended it.
     ``constraint`` is, on the last delta of a constrained choice, its receipt as JSON (docs/receipt.md).
@@ -274,6 +282,8 @@ class ChoiceDelta:
     def text(self) -> str: ...
     @property
     def token_count(self) -> int: ...
+    @property
+    def text_token_ids(self) -> list[int] | None: ...
     @property
     def logprobs(self) -> str | None: ...
     @property
@@ -491,6 +501,16 @@ def explain_schema(schema: str, *, residual: Residual | None = None, standard: b
 
     Raises:
         GrammarError: the schema is refused; ``param`` is the path of the keyword.
+    """
+
+def tokenize_with(tokenizer_path: str, texts: list[str]) -> list[list[int]]:
+    """Token ids of texts under a ``tokenizer.json``; names of control tokens count as such.
+
+    Blocks while the file is read, and releases the GIL.
+
+    Raises:
+        ConfigurationError: the tokenizer is unusable.
+        InvalidRequestError: a text is too long.
     """
 
 def config_fields() -> str:

@@ -25,14 +25,16 @@ MAY_IMPORT = {
     "schema": {"engine"},
     # Measures any server from outside.
     "bench": set(),
-    "cli": {"app", "bench", "serving", "hooks", "config", "logs"},
+    "cli": {"app", "bench", "dynamo", "serving", "hooks", "config", "logs"},
+    # A composition root of its own: nothing of HTTP.
+    "dynamo": {"serving", "chat", "tools", "engine", "config", "logs"},
     "truss": {"api", "serving", "hooks", "engine", "config"},
     "app": {"truss", "api", "serving", "hooks", "chat", "tools", "engine", "config", "logs"},
 }
 """Layers of ``llgtrt`` and the layers below them that they use."""
 
 WEB_FRAMEWORK = {"fastapi", "starlette", "uvicorn"}
-WITHOUT_WEB_FRAMEWORK = ("logs", "config", "engine", "chat", "tools", "hooks", "serving")
+WITHOUT_WEB_FRAMEWORK = ("logs", "config", "engine", "chat", "tools", "hooks", "serving", "dynamo")
 
 
 def modules(layer: str) -> list[Path]:

@@ -8,7 +8,7 @@ import click
 
 from llgtrt.config import FLAGS, Arguments, ConfigError, is_truss
 
-from . import bench, build_trtllm, check_schema, doctor
+from . import bench, build_trtllm, check_schema, doctor, dynamo
 from .actions import perform
 from .options import option
 
@@ -24,8 +24,9 @@ Every option can be set by an environment variable too: --served-model-name is L
 What the command line says wins over the environment, which wins over configuration files.
 
 `llgtrt check-schema FILE...` checks JSON schemas without serving, `llgtrt doctor ENGINE` looks for what would
-keep a server from working here, `llgtrt bench URL` measures a server from outside, and `llgtrt build-trtllm`
-builds what TensorRT-LLM engines need: see their --help.
+keep a server from working here, `llgtrt bench URL` measures a server from outside, `llgtrt dynamo ENGINE`
+serves as a worker of NVIDIA Dynamo, and `llgtrt build-trtllm` builds what TensorRT-LLM engines need: see
+their --help.
 """
 
 _CONTEXT = {"help_option_names": ["--help"], "max_content_width": 110}
@@ -40,7 +41,12 @@ def run(argv: list[str]) -> int:
     """Runs the command and gives its exit code. A problem is one line on standard error, no traceback."""
     try:
         other = next(
-            (one for one in (bench, check_schema, build_trtllm, doctor) if argv and argv[0] == one.NAME), None
+            (
+                one
+                for one in (bench, check_schema, build_trtllm, doctor, dynamo)
+                if argv and argv[0] == one.NAME
+            ),
+            None,
         )
         if other is not None:
             name = f"{PROGRAM} {other.NAME}"

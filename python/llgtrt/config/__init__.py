@@ -6,6 +6,7 @@ Imports nothing else of this package.
 from .arguments import FLAGS, Arguments, Flag, environment_variable
 from .engine import Backend, BackendChoice, ModelLocation, locate_model
 from .errors import ConfigError
+from .gguf import read_values as gguf_values
 from .keys import ApiKey
 from .llamacpp import LlamaCppConfig
 from .llguidance import LimitsConfig, LlguidanceConfig
@@ -56,6 +57,7 @@ __all__ = [
     "environment_variable",
     "find_engine",
     "find_repository",
+    "gguf_values",
     "is_truss",
     "load_config",
     "load_settings",

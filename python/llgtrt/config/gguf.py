@@ -4,11 +4,12 @@ import os
 import struct
 from collections.abc import Iterator
 from pathlib import Path
-from typing import BinaryIO
+from typing import Any, BinaryIO, NoReturn
 
 from .errors import ConfigError
 
-_FIXED_SIZES = {0: 1, 1: 1, 2: 2, 3: 2, 4: 4, 5: 4, 6: 4, 7: 1, 10: 8, 11: 8, 12: 8}
+_FIXED = {0: "B", 1: "b", 2: "H", 3: "h", 4: "I", 5: "i", 6: "f", 7: "?", 10: "Q", 11: "q", 12: "d"}
+_FIXED_SIZES = {kind: struct.calcsize(code) for kind, code in _FIXED.items()}
 _INTEGERS = frozenset({0, 1, 2, 3, 4, 5, 10, 11})
 _SIGNED = frozenset({1, 3, 5, 11})
 _STRING = 8
@@ -39,6 +40,21 @@ def read_numbers(path: Path, suffixes: frozenset[str]) -> dict[str, int | list[i
     try:
         with path.open("rb") as stream:
             return _Metadata(stream).numbers(suffixes)
+    except OSError as error:
+        raise ConfigError(f"{path}: {error.strerror or error}") from error
+    except (struct.error, ValueError) as error:
+        raise ConfigError(f"{path} is not a complete GGUF file") from error
+
+
+def read_values(path: Path, prefixes: tuple[str, ...]) -> dict[str, Any]:
+    """The values of all metadata keys that begin with one of the prefixes; arrays are lists.
+
+    Raises:
+        ConfigError: the file cannot be read or is damaged.
+    """
+    try:
+        with path.open("rb") as stream:
+            return _Metadata(stream).values(prefixes)
     except OSError as error:
         raise ConfigError(f"{path}: {error.strerror or error}") from error
     except (struct.error, ValueError) as error:
@@ -76,6 +92,29 @@ class _Metadata:
             else:
                 self._skip(kind)
         return found
+
+    def values(self, prefixes: tuple[str, ...]) -> dict[str, Any]:
+        found = {}
+        for name, kind in self._keys():
+            text = name.decode("utf-8", errors="replace")
+            if text.startswith(prefixes):
+                found[text] = self._value(kind)
+            else:
+                self._skip(kind)
+        return found
+
+    def _value(self, kind: int) -> Any:
+        if kind == _STRING:
+            return self._string().decode("utf-8", errors="replace")
+        if kind != _ARRAY:
+            code = _FIXED[kind] if kind in _FIXED else _unknown(kind)
+            return struct.unpack(f"<{code}", self._stream.read(_FIXED_SIZES[kind]))[0]
+        (item_kind,) = struct.unpack("<I", self._stream.read(4))
+        count = self._length()
+        if item_kind not in _FIXED:
+            return [self._value(item_kind) for _ in range(count)]
+        size = count * _FIXED_SIZES[item_kind]
+        return list(struct.unpack(f"<{count}{_FIXED[item_kind]}", self._stream.read(size)))
 
     def _keys(self) -> Iterator[tuple[bytes, int]]:
         """The keys with the kinds of their values; who gets one reads its value, or skips it."""
@@ -117,5 +156,5 @@ class _Metadata:
                 _unknown(item_kind)
 
 
-def _unknown(kind: int) -> int:
+def _unknown(kind: int) -> NoReturn:
     raise ValueError(f"unknown value type {kind}")

@@ -12,6 +12,7 @@ from llgtrt._native import (
     Usage,
     __version__,
     explain_schema,
+    tokenize_with,
 )
 from llgtrt.engine.client import AsyncEngine, EmbedderInfo, ModelInfo, start_core_log
 from llgtrt.engine.errors import (
@@ -67,5 +68,6 @@ __all__ = [
     "process_rank",
     "start_core_log",
     "to_raise",
+    "tokenize_with",
     "work_for_leader",
 ]

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -25,6 +25,7 @@ from llgtrt.tools import (
 )
 from llgtrt.tools.families.fallback import FALLBACK
 from llgtrt.tools.grammar import quoted_choices
+from llgtrt.tools.markup import slashed
 from llgtrt.tools.reasoning import CHARS_PER_TOKEN, SCRATCH
 
 
@@ -145,18 +146,29 @@ def plan_grammar(plan: AnswerPlan, param: str) -> tuple[GrammarSpec, Callable[[E
     except UnsupportedSchemaError as error:
         raise RequestError(f"{error.path}: {error.message}.", error.path, "invalid_grammar") from error
 
+    grammars = [_without_residual(one) for one in grammar.grammars]
+    return GrammarSpec.llguidance(json_text({"grammars": grammars}, param)), renamed(grammar.places)
+
+
+def renamed(places: Sequence[tuple[str, str]]) -> Callable[[Exception], Exception]:
+    """Makes errors in a grammar that was put together name the request's fields.
+
+    Args:
+        places: prefixes of paths in the grammar, and what they are in the request; the first that fits
+            counts.
+    """
+
     def explain(error: Exception) -> Exception:
         if not isinstance(error, LlgtrtError) or error.kind != "grammar":
             return error
         at = error.param or ""
-        for prefix, place in grammar.places:
+        for prefix, place in places:
             if not prefix or at == prefix or at.startswith((f"{prefix}.", f"{prefix}[")):
                 rest = at[len(prefix) :] if prefix else ""
                 return new_error(type(error), error.message, place + rest)
         return error
 
-    grammars = [_without_residual(one) for one in grammar.grammars]
-    return GrammarSpec.llguidance(json_text({"grammars": grammars}, param)), explain
+    return explain
 
 
 def _without_residual(grammar: dict[str, Any]) -> dict[str, Any]:
@@ -192,21 +204,10 @@ def _answer(constraint: Constraint, use: ToolUse | None, calls: ToolFormat | Non
     if kind == "lark" or (kind == "llguidance" and not source.lstrip().startswith("{")):
         return Answer({"lark_grammar": source}, "lark_grammar", constraint.param)
     if kind == "regex":
-        return Answer({"lark_grammar": f"start: /{_slashes(source)}/"}, "lark_grammar", constraint.param)
+        return Answer({"lark_grammar": f"start: /{slashed(source)}/"}, "lark_grammar", constraint.param)
     if kind == "choice":
         texts: list[str] = json.loads(source)
         return Answer({"lark_grammar": quoted_choices(texts)}, "lark_grammar", constraint.param)
     raise RequestError(
         f"{constraint.param}: a list of grammars cannot be combined with tools or thinking.", constraint.param
     )
-
-
-def _slashes(pattern: str) -> str:
-    """A regular expression between slashes: those inside are escaped, unless they are already."""
-    result, escaped = "", False
-    for character in pattern:
-        if character == "/" and not escaped:
-            result += "\\"
-        result += {"\n": r"\n", "\r": r"\r"}.get(character, character)
-        escaped = character == "\\" and not escaped
-    return result

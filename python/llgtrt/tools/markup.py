@@ -28,6 +28,11 @@ class Markup:
         names = sorted(self._ids, key=len, reverse=True)
         self._names = re.compile("|".join(map(re.escape, names))) if names else None
 
+    @property
+    def names(self) -> dict[int, str]:
+        """The names of the control tokens by their ids."""
+        return {token: name for name, token in self._ids.items()}
+
     def segments(self, text: str) -> list[tuple[str, int | None]]:
         """The parts of a text, each with its id where it is a control token."""
         parts: list[tuple[str, int | None]] = []
@@ -70,6 +75,17 @@ def pattern(text: str) -> str:
         f"\\{character}" if character in r"\.+*?()|[]{}^$/#&-~" else character for character in text
     )
     return escaped.replace("\n", r"\n").replace("\t", r"\t").replace("\r", r"\r")
+
+
+def slashed(expression: str) -> str:
+    """A regular expression between slashes: those inside are escaped, unless they are already."""
+    result, escaped = "", False
+    for character in expression:
+        if character == "/" and not escaped:
+            result += "\\"
+        result += {"\n": r"\n", "\r": r"\r"}.get(character, character)
+        escaped = character == "\\" and not escaped
+    return result
 
 
 def without_control(text: str) -> str:

@@ -15,7 +15,7 @@ use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::time::Instant;
 
 use llgtrt_core::{
-    AdvanceBatch, AdvanceState, Error, MaskBatch, MaskSlot, MaskSource, MaskVerdict, SequenceId,
+    AdvanceBatch, AdvanceState, Error, MaskBatch, MaskSlot, MaskSource, MaskVerdict, SequenceId, TokenId,
 };
 use parking_lot::{Mutex, RwLock};
 use prometheus::Registry;
@@ -130,6 +130,28 @@ impl MaskPool {
         self.insert(sequence, Slot::new(grammar, Some(limit)));
     }
 
+    /// Gives a sequence a matcher that has followed the first tokens of its answer, which were generated elsewhere:
+    /// its masks are those that would have come there. The limit counts these tokens; none of them is ever taken
+    /// back. Runs on the calling thread if that has a big stack.
+    ///
+    /// # Errors
+    ///
+    /// [`Grammar`](llgtrt_core::ErrorKind::Grammar): the tokens do not begin an answer.
+    pub fn register_behind(
+        &self,
+        sequence: SequenceId,
+        grammar: &CompiledGrammar,
+        limit: Option<TokenLimit>,
+        generated: &[TokenId],
+    ) -> Result<(), Error> {
+        let mut slot = Slot::new(grammar, limit);
+        if !generated.is_empty() {
+            self.on_big_stack(|| slot.begin_behind(generated))?;
+        }
+        self.insert(sequence, slot);
+        Ok(())
+    }
+
     fn insert(&self, sequence: SequenceId, slot: Slot) {
         let entry = Entry::new(slot, FIRST_COST_NANOS, &self.lexers);
         self.slots.write().insert(sequence, Arc::new(entry));
@@ -191,12 +213,13 @@ impl MaskPool {
             };
             let mut slot = shared.slot.lock();
             let own = if first == Some(request.sequence) { &mut reserved } else { &mut allowance };
-            self.advance_slot(&mut slot, request, fast_forward, own);
+            let answer = slot.answer(request.tokens);
+            self.advance_slot(&mut slot, &answer, fast_forward, own);
             shared.note_advance(&mut slot);
             if slot.is_put_off() {
                 self.next_check.lock().get_or_insert(request.sequence);
             }
-            let (forced, next) = slot.outcome();
+            let (forced, next) = slot.outcome_here();
             if let AdvanceState::Retract { keep } = next {
                 let retracted = (request.tokens.len() - keep) as u64;
                 self.metrics.retracted_tokens.inc_by(retracted);
@@ -204,7 +227,7 @@ impl MaskPool {
             }
             out.push(forced, next);
             if let Some(certain) = slot.certain() {
-                out.hold_after(certain);
+                out.hold_after(slot.generated_here(certain));
             }
             let is_stale = slot.is_stale();
             drop(slot);
@@ -224,12 +247,12 @@ impl MaskPool {
     fn advance_slot(
         &self,
         slot: &mut Slot,
-        request: &MaskSlot<'_>,
+        answer: &[TokenId],
         fast_forward: bool,
         allowance: &mut Allowance,
     ) {
         let failed = slot.is_failed();
-        slot.advance(request.tokens, fast_forward, allowance);
+        slot.advance(answer, fast_forward, allowance);
         if slot.is_failed() && !failed {
             self.metrics.errors.inc();
         }
@@ -283,11 +306,12 @@ impl MaskPool {
         // What is ready is copied; the rest is computed, here and by the workers.
         open.retain_mut(|row| {
             let Some(mut slot) = row.job.shared.slot.try_lock() else { return true };
-            self.catch_up(&mut slot, &row.request);
+            let answer = slot.answer(row.request.tokens);
+            self.catch_up(&mut slot, &answer);
             if slot.is_stale() {
                 return true;
             }
-            *row.verdict = slot.write(row.request.tokens.len(), row.words);
+            *row.verdict = slot.write(answer.len(), row.words);
             false
         });
         if open.len() > 1 {
@@ -313,16 +337,17 @@ impl MaskPool {
     }
 
     /// Advances over tokens that the slot has not been told of.
-    fn catch_up(&self, slot: &mut Slot, request: &MaskSlot<'_>) {
-        if slot.knows_fewer_than(request.tokens.len()) {
-            self.advance_slot(slot, request, false, &mut Allowance::check());
+    fn catch_up(&self, slot: &mut Slot, answer: &[TokenId]) {
+        if slot.knows_fewer_than(answer.len()) {
+            self.advance_slot(slot, answer, false, &mut Allowance::check());
         }
     }
 
     fn finish(&self, row: &mut Row<'_>, slot: &mut Slot) {
-        self.catch_up(slot, &row.request);
+        let answer = slot.answer(row.request.tokens);
+        self.catch_up(slot, &answer);
         compute(slot, &row.job.shared, &self.metrics);
-        *row.verdict = slot.write(row.request.tokens.len(), row.words);
+        *row.verdict = slot.write(answer.len(), row.words);
     }
 }
 

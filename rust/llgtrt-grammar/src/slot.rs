@@ -2,6 +2,7 @@
 //!
 //! A slot is used under its own lock by one thread at a time, always on a big stack.
 
+mod before;
 mod digits;
 mod lexer;
 mod limit;
@@ -71,6 +72,8 @@ pub(crate) struct Slot {
     mask_time: Duration,
     /// How long the numbers are, if that is bounded.
     digits: Option<Digits>,
+    /// The beginning of the answer, where that was generated elsewhere.
+    before: Box<[TokenId]>,
 }
 
 enum State {
@@ -119,6 +122,7 @@ impl Slot {
             span: tracing::Span::current(),
             mask_time: Duration::ZERO,
             digits: grammar.most_digits().map(Digits::new),
+            before: Box::default(),
         }
     }
 

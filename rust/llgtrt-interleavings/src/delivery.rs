@@ -11,7 +11,7 @@ use prometheus::Registry;
 use crate::explore;
 use crate::metrics::Metrics;
 use crate::outbox::{Piece, RequestState};
-use crate::request::{ChoiceFinish, GenerateRequest, OutputFormat, Payload, Prompt, Usage};
+use crate::request::{ChoiceFinish, GenerateRequest, LogprobsForm, OutputFormat, Payload, Prompt, Usage};
 use crate::shared::Shared;
 use crate::signal::Signal;
 
@@ -59,7 +59,9 @@ fn request(shared: &Shared, id: u64, output: OutputFormat) -> Arc<RequestState> 
         close_at_limit: false,
         output,
         control_text: false,
-        completion_logprobs: false,
+        logprobs_form: LogprobsForm::Chat,
+        text_token_ids: false,
+        generated_tokens: 0,
         response_id: String::new(),
         model: String::new(),
         created: 0,

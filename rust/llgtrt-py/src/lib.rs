@@ -12,6 +12,7 @@ mod options;
 mod output;
 mod request;
 mod start;
+mod tokens;
 mod trtllm;
 
 use pyo3::prelude::*;
@@ -44,6 +45,7 @@ fn _native(module: &Bound<'_, PyModule>) -> PyResult<()> {
     module.add_class::<grammar::GrammarChecker>()?;
     module.add_function(wrap_pyfunction!(grammar::explain_schema, module)?)?;
     module.add_function(wrap_pyfunction!(log::init_logging, module)?)?;
+    module.add_function(wrap_pyfunction!(tokens::tokenize_with, module)?)?;
     module.add_function(wrap_pyfunction!(trtllm::trtllm_plugin_sources, module)?)?;
     module.add_function(wrap_pyfunction!(trtllm::mpi_rank, module)?)?;
     module.add_function(wrap_pyfunction!(trtllm::run_trtllm_worker, module)?)?;

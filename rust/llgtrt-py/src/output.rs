@@ -65,6 +65,11 @@ impl ChoiceDelta {
     }
 
     #[getter]
+    fn text_token_ids(&self) -> Option<Vec<u32>> {
+        self.0.text_token_ids.clone()
+    }
+
+    #[getter]
     fn prompt_token_ids(&self) -> Option<Vec<u32>> {
         self.0.prompt_token_ids.as_deref().map(<[u32]>::to_vec)
     }

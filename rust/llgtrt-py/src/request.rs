@@ -89,7 +89,8 @@ impl GenerateRequest {
         top_k=0, top_p=1.0, min_p=0.0, presence_penalty=0.0, frequency_penalty=0.0, repetition_penalty=1.0,
         logit_bias=Vec::new(), seed=None, ignore_eos=false, logprobs=None, removed_mass=false, prompt_logprobs=false, prompt_top=None, token_ids=false, stop=Vec::new(),
         stop_token_ids=Vec::new(), include_stop=false, echo=false, grammar=None, grammar_param=None,
-        close_at_limit=true, receipt=None, request_id="", output="final", control_text=false, logprobs_form="chat", response_id="", model="",
+        close_at_limit=true, receipt=None, request_id="", output="final", control_text=false, logprobs_form="chat",
+        text_token_ids=false, generated_tokens=0, response_id="", model="",
         created=0,
         include_usage=false, first_chunk_fields=None, lora_model=None, load_lora_weights="auto",
         bad_words=Vec::new(), priority=None, cache_salt=None, allotted_time_ms=None,
@@ -140,6 +141,8 @@ impl GenerateRequest {
         output: &str,
         control_text: bool,
         logprobs_form: &str,
+        text_token_ids: bool,
+        generated_tokens: u32,
         response_id: &str,
         model: &str,
         created: u64,
@@ -169,9 +172,10 @@ impl GenerateRequest {
         decode_retention: Option<(u32, Option<u64>)>,
     ) -> PyResult<Self> {
         let output = output_format(output)?;
-        let completion_logprobs = match logprobs_form {
-            "chat" => false,
-            "completion" => true,
+        let logprobs_form = match logprobs_form {
+            "chat" => runtime::LogprobsForm::Chat,
+            "completion" => runtime::LogprobsForm::Completion,
+            "tokens" => runtime::LogprobsForm::Tokens,
             other => return Err(PyValueError::new_err(format!("unknown logprobs form {other:?}"))),
         };
         let load = match load_lora_weights {
@@ -259,7 +263,9 @@ impl GenerateRequest {
             close_at_limit,
             output,
             control_text,
-            completion_logprobs,
+            logprobs_form,
+            text_token_ids,
+            generated_tokens,
             response_id: response_id.to_owned(),
             model: model.to_owned(),
             created,

@@ -185,7 +185,8 @@ impl Admission {
     }
 
     fn check_prompt(&self, tokens: &[TokenId], request: &GenerateRequest) -> Result<()> {
-        if tokens.is_empty() {
+        // What was generated before comes after a prompt.
+        if tokens.len() <= request.generated_tokens as usize {
             return Err(Error::new(ErrorKind::InvalidRequest, "the prompt is empty"));
         }
         let vocab_size = self.capabilities.vocab_size;
@@ -261,15 +262,18 @@ impl Admission {
                     .permit
                     .split_one()
                     .ok_or_else(|| Error::internal("permit is smaller than the request"))?;
+                let generated = &prompt.tokens[prompt.tokens.len() - request.generated_tokens as usize..];
                 if let Some(grammar) = grammar {
-                    let tokens = max_tokens as usize;
-                    if request.close_at_limit {
+                    let tokens = max_tokens as usize + generated.len();
+                    let limit = if request.close_at_limit {
                         check_shortest(grammar, tokens)?;
-                        let limit = TokenLimit { tokens, retract: self.capabilities.retract };
-                        self.masks.register_within(id, grammar, limit);
+                        Some(TokenLimit { tokens, retract: self.capabilities.retract })
                     } else {
-                        self.masks.register(id, grammar);
-                    }
+                        None
+                    };
+                    self.masks
+                        .register_behind(id, grammar, limit, generated)
+                        .map_err(|error| under_param(error, request.grammar_param.as_deref()))?;
                 }
                 news.push(NewSequence {
                     id,
@@ -281,7 +285,7 @@ impl Admission {
                     counts_prompt: choice == 0,
                     prompt_only: request.max_tokens == Some(0),
                     stop: Arc::clone(&stop),
-                    pipe: pipe(request, &stop, grammar),
+                    pipe: self.pipe(request, generated, grammar),
                     receipt: receipt(request, grammar),
                     permit,
                 });
@@ -319,22 +323,35 @@ impl Admission {
     }
 }
 
+impl Admission {
+    /// The way from tokens to text of an answer that goes on behind these tokens.
+    fn pipe(
+        &self,
+        request: &GenerateRequest,
+        generated: &[TokenId],
+        grammar: Option<&CompiledGrammar>,
+    ) -> TextPipe {
+        let keeps_entries = request.sampling.logprobs.is_some() || request.names_text_tokens();
+        let pipe = TextPipe::new(&request.stop, request.include_stop, keeps_entries)
+            .search_after(request.sampling.min_tokens)
+            .naming_control(request.control_text);
+        match grammar {
+            Some(grammar) if !request.stop.is_empty() => {
+                let mut ends = grammar.end_check();
+                ends.may_end_after(&decode_lossy(self.tokenizer.vocabulary(), generated));
+                pipe.ending_where(Box::new(GrammarEnds(ends)))
+            }
+            _ => pipe,
+        }
+    }
+}
+
 /// Stop strings end a constrained answer where its grammar allows that.
 struct GrammarEnds(EndCheck);
 
 impl MayEnd for GrammarEnds {
     fn may_end_after(&mut self, more: &str) -> bool {
         self.0.may_end_after(more)
-    }
-}
-
-fn pipe(request: &GenerateRequest, stop: &[String], grammar: Option<&CompiledGrammar>) -> TextPipe {
-    let pipe = TextPipe::new(stop, request.include_stop, request.sampling.logprobs.is_some())
-        .search_after(request.sampling.min_tokens)
-        .naming_control(request.control_text);
-    match grammar {
-        Some(grammar) if !stop.is_empty() => pipe.ending_where(Box::new(GrammarEnds(grammar.end_check()))),
-        _ => pipe,
     }
 }
 

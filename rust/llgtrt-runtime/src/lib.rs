@@ -26,8 +26,8 @@ mod watchdog;
 pub use embed::{EmbedHandle, EmbedInput, EmbedRequest};
 pub use gate::Permit;
 pub use request::{
-    ChoiceDelta, ChoiceFinish, Delta, Embeddings, GenerateRequest, OutputFormat, Payload, Prompt, Summary,
-    Usage,
+    ChoiceDelta, ChoiceFinish, Delta, Embeddings, GenerateRequest, LogprobsForm, OutputFormat, Payload,
+    Prompt, Summary, Usage,
 };
 pub use runtime::{EngineFactory, RequestHandle, Runtime, RuntimeConfig};
 pub use shared::Health;

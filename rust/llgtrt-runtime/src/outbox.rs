@@ -9,10 +9,12 @@ use std::sync::atomic::Ordering;
 use std::time::Instant;
 
 use llgtrt_core::{Error, Receipt, TokenId, Tokenizer, Vocabulary};
-use llgtrt_text::{ChoiceEnd, LogprobEntry, SseEncoder, SseKind, chat_logprobs, completion_logprobs};
+use llgtrt_text::{
+    ChoiceEnd, LogprobEntry, SseEncoder, SseKind, chat_logprobs, completion_logprobs, token_logprobs,
+};
 
 use crate::request::{
-    ChoiceDelta, ChoiceFinish, Delta, GenerateRequest, OutputFormat, Payload, Summary, Usage,
+    ChoiceDelta, ChoiceFinish, Delta, GenerateRequest, LogprobsForm, OutputFormat, Payload, Summary, Usage,
 };
 use crate::sync::{AtomicUsize, Mutex};
 use crate::times::Times;
@@ -52,24 +54,16 @@ struct Choice {
     finished: bool,
 }
 
-/// The form of log-probabilities that a request asked for.
-#[derive(Debug, Clone, Copy)]
-enum LogprobsForm {
-    None,
-    Chat,
-    Completion,
-}
-
 impl Choice {
     /// The JSON of the log-probabilities that wait.
-    fn take_logprobs(&mut self, form: LogprobsForm, vocabulary: &Vocabulary) -> Option<String> {
-        let json = match form {
-            LogprobsForm::None => return None,
+    fn take_logprobs(&mut self, form: Option<LogprobsForm>, vocabulary: &Vocabulary) -> Option<String> {
+        let json = form.map(|form| match form {
             LogprobsForm::Chat => chat_logprobs(vocabulary, &self.logprobs),
             LogprobsForm::Completion => completion_logprobs(vocabulary, &self.logprobs, &mut self.offset),
-        };
+            LogprobsForm::Tokens => token_logprobs(&self.logprobs),
+        });
         self.logprobs.clear();
-        Some(json)
+        json
     }
 }
 
@@ -98,7 +92,8 @@ pub(crate) struct RequestState {
     id: u64,
     format: OutputFormat,
     include_usage: bool,
-    logprobs: LogprobsForm,
+    logprobs: Option<LogprobsForm>,
+    names_text_tokens: bool,
     /// When the request was submitted.
     pub submitted: Instant,
     /// Lines of the log within it name the request.
@@ -138,17 +133,18 @@ impl RequestState {
                 request.first_chunk_fields.as_deref(),
             )
         });
-        let logprobs = match request.sampling.logprobs {
-            None => LogprobsForm::None,
-            Some(_) if request.completion_form() => LogprobsForm::Completion,
-            Some(_) => LogprobsForm::Chat,
-        };
+        let logprobs = request.sampling.logprobs.map(|_| match request.output {
+            OutputFormat::ChatSse => LogprobsForm::Chat,
+            OutputFormat::CompletionSse => LogprobsForm::Completion,
+            OutputFormat::Final | OutputFormat::Deltas => request.logprobs_form,
+        });
         let times = Times::new();
         Arc::new(Self {
             id,
             format: request.output,
             include_usage: request.include_usage,
             logprobs,
+            names_text_tokens: request.names_text_tokens(),
             submitted: times.submitted,
             span: tracing::error_span!("request", request_id = request.request_id),
             tokenizer,
@@ -370,6 +366,9 @@ impl RequestState {
                     token_ids: std::mem::take(&mut choice.token_ids),
                     prompt_token_ids: choice.prompt.token_ids.take(),
                     prompt_logprobs: choice.prompt.logprobs.take(),
+                    text_token_ids: self
+                        .names_text_tokens
+                        .then(|| choice.logprobs.iter().map(|entry| entry.token).collect()),
                     logprobs: choice.take_logprobs(self.logprobs, self.tokenizer.vocabulary()),
                     finish: choice.finish.take(),
                     receipt: choice.receipt.take(),

@@ -35,6 +35,17 @@ impl OutputFormat {
     }
 }
 
+/// The form of the log-probabilities in structured output.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum LogprobsForm {
+    /// `content` of OpenAI's chat.
+    Chat,
+    /// Columns, as `/v1/completions` has them.
+    Completion,
+    /// By token ids (see `llgtrt_text::token_logprobs`).
+    Tokens,
+}
+
 /// One HTTP request's worth of generation: `prompts.len() * n` sequences; choice `c` of prompt `p`
 /// has index `p * n + c`.
 #[derive(Debug, Clone)]
@@ -93,8 +104,13 @@ pub struct GenerateRequest {
     pub output: OutputFormat,
     /// Show control tokens of the answer by name (see `llgtrt_text::CONTROL_MARKS`).
     pub control_text: bool,
-    /// Log-probabilities in the form of `/v1/completions` rather than chat; SSE outputs imply theirs.
-    pub completion_logprobs: bool,
+    /// Of structured output; SSE outputs imply theirs.
+    pub logprobs_form: LogprobsForm,
+    /// Name the tokens whose text structured output has (see [`ChoiceDelta::text_token_ids`]).
+    pub text_token_ids: bool,
+    /// So many tokens at the end of each prompt are the beginning of the answer: the constraint goes on behind
+    /// them. `max_tokens` does not count them.
+    pub generated_tokens: u32,
     /// `id` of SSE chunks.
     pub response_id: String,
     /// `model` of SSE chunks.
@@ -126,8 +142,13 @@ impl GenerateRequest {
         match self.output {
             OutputFormat::ChatSse => false,
             OutputFormat::CompletionSse => true,
-            OutputFormat::Final | OutputFormat::Deltas => self.completion_logprobs,
+            OutputFormat::Final | OutputFormat::Deltas => self.logprobs_form == LogprobsForm::Completion,
         }
+    }
+
+    /// Whether output names its tokens.
+    pub fn names_text_tokens(&self) -> bool {
+        self.text_token_ids && !self.output.is_sse()
     }
 }
 
@@ -193,7 +214,10 @@ pub struct ChoiceDelta {
     pub prompt_token_ids: Option<Arc<[TokenId]>>,
     /// The prompt's log-probabilities as JSON, if asked for by themselves, on the choice's first delta.
     pub prompt_logprobs: Option<String>,
-    /// Log-probabilities of the new tokens as OpenAI's JSON.
+    /// The tokens that the new text completes, if they are asked for: whatever came after them is not in the
+    /// text yet. The token that ends a sequence is not among them.
+    pub text_token_ids: Option<Vec<TokenId>>,
+    /// Log-probabilities of the new tokens as JSON in the request's form.
     pub logprobs: Option<String>,
     /// Set on the choice's last delta.
     pub finish: Option<ChoiceFinish>,

@@ -5,7 +5,7 @@ mod support;
 use std::sync::Arc;
 
 use llgtrt_core::{ErrorKind, GrammarSpec, RequestOptions};
-use llgtrt_runtime::{ChoiceFinish, Health, OutputFormat, Payload, Prompt};
+use llgtrt_runtime::{ChoiceFinish, Health, LogprobsForm, OutputFormat, Payload, Prompt};
 use support::{
     collect, error_of, metric, read_all, request, schema, sim, start, submit, wait_readable, wait_until,
 };
@@ -362,7 +362,7 @@ fn no_tokens_at_all_give_the_prompt_and_its_logprobs() {
     let mut request = request("hello", OutputFormat::Final);
     (request.max_tokens, request.echo, request.prompt_logprobs) = (Some(0), true, true);
     request.sampling.logprobs = Some(0);
-    request.completion_logprobs = true;
+    request.logprobs_form = LogprobsForm::Completion;
     let handle = submit(&runtime, request);
     let (texts, last) = collect(read_all(&runtime, &handle));
     assert_eq!(texts, ["hello"]);
@@ -381,7 +381,8 @@ fn an_echoed_answer_has_an_entry_for_its_end_as_well() {
     let runtime = start(sim(r#"{"text": "script", "script": "ab"}"#), 8);
     for (echo, entries_beside_text) in [(true, 1), (false, 0)] {
         let mut request = request("hello", OutputFormat::Final);
-        (request.echo, request.prompt_logprobs, request.completion_logprobs) = (echo, echo, true);
+        (request.echo, request.prompt_logprobs) = (echo, echo);
+        request.logprobs_form = LogprobsForm::Completion;
         request.sampling.logprobs = Some(1);
         let handle = submit(&runtime, request);
         let (texts, last) = collect(read_all(&runtime, &handle));

@@ -21,7 +21,7 @@ pub use guard::{GUARD, GuardedEncoder};
 pub use hf::{HfTokenizer, TokenizerOptions};
 pub use logprobs::{
     LOGPROB_FLOOR, LogprobEntry, chat_logprobs, completion_logprobs, prompt_logprob_entries,
-    prompt_logprobs_by_token,
+    prompt_logprobs_by_token, token_logprobs,
 };
 pub use pipe::{TextOutput, TextPipe};
 pub use sse::{ChoiceEnd, SseEncoder, SseKind};

@@ -1,4 +1,4 @@
-//! The JSON of log-probabilities, in the form of chat and in that of completions.
+//! The JSON of log-probabilities: in the form of chat, in that of completions, and by token ids.
 //!
 //! Runs where a chunk is rendered. Values that JSON has no word for (`-inf` is common under constraints)
 //! are clipped.
@@ -172,6 +172,34 @@ pub fn prompt_logprobs_by_token(
     out
 }
 
+/// `{"logprobs":[..],"top":[[[token, logprob]..]..]}`, for callers that know tokens by their ids. Entries without
+/// log-probabilities get the floor and no alternatives.
+pub fn token_logprobs(entries: &[LogprobEntry]) -> String {
+    let mut out = String::with_capacity(32 + entries.len() * 32);
+    out.put("{\"logprobs\":[");
+    for (position, entry) in entries.iter().enumerate() {
+        separate(&mut out, position);
+        number(&mut out, entry.logprobs.as_deref().map_or(LOGPROB_FLOOR, |logprobs| logprobs.logprob));
+    }
+    out.put("],\"top\":[");
+    for (position, entry) in entries.iter().enumerate() {
+        separate(&mut out, position);
+        out.put("[");
+        for (rank, &(token, logprob)) in entry.logprobs.iter().flat_map(|logprobs| &logprobs.top).enumerate()
+        {
+            separate(&mut out, rank);
+            out.put("[");
+            json::integer(&mut out, token.into());
+            out.put(",");
+            number(&mut out, logprob);
+            out.put("]");
+        }
+        out.put("]");
+    }
+    out.put("]}");
+    out
+}
+
 /// An object keyed by text: the token itself is always in it, and of tokens with the same text (parts of
 /// characters) only the most likely, because clients keep one value per key.
 fn top_by_text(out: &mut String, vocabulary: &Vocabulary, token: TokenId, logprobs: &TokenLogprobs) {
@@ -325,6 +353,22 @@ mod tests {
             "text_offset": [0, 1, 2],
         });
         assert_eq!(encoded(Form::Completion, &entries), expected);
+    }
+
+    #[test]
+    fn the_form_of_ids() {
+        let entries = [
+            LogprobEntry {
+                token: 98,
+                characters: 1,
+                removed_mass: None,
+                logprobs: logprobs(-0.5, &[(99, -0.25), (98, f32::NEG_INFINITY)]).map(Box::new),
+            },
+            LogprobEntry { token: 300, characters: 0, removed_mass: None, logprobs: None },
+        ];
+        let value: Value = serde_json::from_str(&token_logprobs(&entries)).unwrap();
+        assert_eq!(value, json!({"logprobs": [-0.5, -9999.0], "top": [[[99, -0.25], [98, -9999.0]], []]}));
+        assert_eq!(token_logprobs(&[]), r#"{"logprobs":[],"top":[]}"#);
     }
 
     #[test]

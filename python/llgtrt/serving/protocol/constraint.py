@@ -193,12 +193,14 @@ class Constraint:
         param: the field that errors name.
         source: the grammar's own text, by which two are compared.
         json_schema: the schema, where it is one.
+        places: of a grammar that was put together, prefixes of paths in it and the fields that they are.
     """
 
     grammar: GrammarSpec
     param: str
     source: str = ""
     json_schema: Any = None
+    places: tuple[tuple[str, str], ...] = ()
 
     def __eq__(self, other: object) -> bool:
         if not isinstance(other, Constraint):
@@ -257,10 +259,15 @@ def _constraints(request: ConstraintFields) -> Iterator[Constraint]:
     if outputs is not None and outputs.disable_any_whitespace:
         param, whitespace = "structured_outputs.disable_any_whitespace", {"whitespace_flexible": False}
     for constraint in _plain_constraints(request):
-        yield _with_whitespace(constraint, whitespace, param) if whitespace else constraint
+        yield with_whitespace(constraint, whitespace, param) if whitespace else constraint
 
 
-def _with_whitespace(constraint: Constraint, options: dict[str, Any], param: str) -> Constraint:
+def with_whitespace(constraint: Constraint, options: dict[str, Any], param: str) -> Constraint:
+    """The constraint with options on whitespace, which the field ``param`` asks for.
+
+    Raises:
+        RequestError: it is no JSON schema.
+    """
     if constraint.grammar.kind not in ("json_schema", "json_object"):
         raise RequestError(f"{param} needs a JSON schema.", param)
     # With the options that the request gave it already.
@@ -480,10 +487,19 @@ def lark(text: Any, param: str) -> Constraint:
 
 def gbnf(text: str, param: str) -> Constraint:
     """A grammar in GBNF, the dialect of llama.cpp, or in the EBNF of xgrammar: nearly the same."""
+    return lark(gbnf_text(text, param), param)
+
+
+def gbnf_text(text: str, param: str) -> str:
+    """A grammar in GBNF as one in Lark.
+
+    Raises:
+        RequestError: it cannot be read.
+    """
     if not text.strip():
         raise RequestError(f"{param} is empty.", param)
     try:
-        return lark(gbnf_to_lark(text), param)
+        return gbnf_to_lark(text)
     except GbnfError as error:
         raise RequestError(f"{param} is not GBNF that can be read: {error}.", param) from None
 

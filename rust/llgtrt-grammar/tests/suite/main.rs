@@ -1,5 +1,6 @@
 //! Tests of admission, compilation and masks as a client of the crate meets them. One binary: it links once.
 
+mod behind;
 mod bounds;
 mod closed;
 mod compiler;

@@ -10,7 +10,8 @@ use llgtrt_core::{Error, GrammarSpec, SamplingParams, Tokenizer};
 use llgtrt_engine_sim::{SimConfig, SimEngine};
 use llgtrt_grammar::GrammarConfig;
 use llgtrt_runtime::{
-    Delta, GenerateRequest, OutputFormat, Payload, Prompt, RequestHandle, Runtime, RuntimeConfig,
+    Delta, GenerateRequest, LogprobsForm, OutputFormat, Payload, Prompt, RequestHandle, Runtime,
+    RuntimeConfig,
 };
 use llgtrt_text::ByteTokenizer;
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
@@ -69,7 +70,9 @@ pub fn request(prompt: &str, output: OutputFormat) -> GenerateRequest {
         control_text: false,
         close_at_limit: true,
         output,
-        completion_logprobs: false,
+        logprobs_form: LogprobsForm::Chat,
+        text_token_ids: false,
+        generated_tokens: 0,
         response_id: "chatcmpl-test".to_owned(),
         model: "sim".to_owned(),
         created: 1,
