@@ -172,12 +172,7 @@ impl GenerateRequest {
         decode_retention: Option<(u32, Option<u64>)>,
     ) -> PyResult<Self> {
         let output = output_format(output)?;
-        let logprobs_form = match logprobs_form {
-            "chat" => runtime::LogprobsForm::Chat,
-            "completion" => runtime::LogprobsForm::Completion,
-            "tokens" => runtime::LogprobsForm::Tokens,
-            other => return Err(PyValueError::new_err(format!("unknown logprobs form {other:?}"))),
-        };
+        let logprobs_form = parse_logprobs_form(logprobs_form)?;
         let load = match load_lora_weights {
             "auto" => LoadWeights::Auto,
             "always" => LoadWeights::Always,
@@ -272,6 +267,15 @@ impl GenerateRequest {
             include_usage,
             first_chunk_fields,
         }))
+    }
+}
+
+fn parse_logprobs_form(name: &str) -> PyResult<runtime::LogprobsForm> {
+    match name {
+        "chat" => Ok(runtime::LogprobsForm::Chat),
+        "completion" => Ok(runtime::LogprobsForm::Completion),
+        "tokens" => Ok(runtime::LogprobsForm::Tokens),
+        other => Err(PyValueError::new_err(format!("unknown logprobs form {other:?}"))),
     }
 }
 
