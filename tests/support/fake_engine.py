@@ -48,6 +48,9 @@ class FakeChoice:
     stop_reason: str | int | None = None
     constraint: str | None = None
     token_count: int = 1
+    token_ids: list[int] = field(default_factory=list)
+    prompt_token_ids: list[int] | None = None
+    prompt_logprobs: str | None = None
 
 
 @dataclass
@@ -68,6 +71,7 @@ class FakeDelta:
 
     choices: list[FakeChoice] = field(default_factory=list)
     usage: FakeUsage | None = None
+    so_far: FakeUsage = field(default_factory=FakeUsage)
     error: Exception | None = None
 
 

@@ -5,7 +5,6 @@ from __future__ import annotations
 import asyncio
 import time
 from collections.abc import Awaitable, Callable
-from dataclasses import dataclass
 from typing import Any, Literal, TypeVar, cast
 
 from pydantic_core import to_json
@@ -67,7 +66,7 @@ class HookedGeneration:
             self._end("ok", usage=payload.usage)
         if all(one is other for one, other in zip(choices, payload.choices, strict=True)):
             return payload
-        return cast(Delta, _EditedDelta(choices, payload.usage, payload.error))
+        return cast(Delta, _Edited(payload, choices=choices))
 
     def ended(self, error: Exception | None) -> None:
         """The stream was cancelled, or failed by the server."""
@@ -98,16 +97,7 @@ class HookedGeneration:
             wrong = "on_output rewrote a constrained answer, which would no longer be valid for certain"
         if wrong is not None:
             raise _failure(self._runner, "on_output", wrong)
-        edited = _EditedChoice(
-            choice.index,
-            text,
-            choice.finish_reason,
-            choice.logprobs,
-            choice.stop_reason,
-            choice.constraint,
-            choice.token_count,
-        )
-        return cast(ChoiceDelta, edited)
+        return cast(ChoiceDelta, _Edited(choice, text=text))
 
     def _end(
         self,
@@ -246,23 +236,14 @@ def _check(runner: HookRunner, update: dict[str, Any]) -> None:
         raise _failure(runner, "on_request", f"on_request: {wrong}")
 
 
-@dataclass(slots=True)
-class _EditedChoice:
-    """A choice of a delta with another text."""
+class _Edited:
+    """A delta or a choice of one with some attributes replaced: those of the core cannot be changed."""
 
-    index: int
-    text: str
-    finish_reason: str | None
-    logprobs: str | None
-    stop_reason: str | int | None
-    constraint: str | None
-    token_count: int
+    __slots__ = ("_original", "_replaced")
 
+    def __init__(self, original: Delta | ChoiceDelta, **replaced: Any) -> None:
+        self._original = original
+        self._replaced = replaced
 
-@dataclass(slots=True)
-class _EditedDelta:
-    """A delta with other texts."""
-
-    choices: list[ChoiceDelta]
-    usage: Usage | None
-    error: Exception | None
+    def __getattr__(self, name: str) -> Any:
+        return self._replaced[name] if name in self._replaced else getattr(self._original, name)
