@@ -90,19 +90,35 @@ class Answer:
 async def exchange(
     session: aiohttp.ClientSession, url: str, body: bytes, due_s: float, clock: Callable[[], float]
 ) -> Exchange:
-    """Sends one request and waits for all of its answer. What fails is in the result."""
+    """Sends one request and waits for all of its answer. What fails is in the result.
+
+    A server may close a connection that it kept open just when the next request is sent on it. So a request
+    whose connection ends before the answer begins is sent once more, as other clients do it; its time goes
+    on.
+    """
     one = Exchange(due_s, clock())
     try:
-        async with session.post(url, data=body, headers={"content-type": "application/json"}) as response:
-            one.status = response.status
-            async for piece in response.content.iter_any():
-                one.pieces.append((clock(), piece))
+        try:
+            await _send(session, url, body, one, clock)
+        except aiohttp.ServerDisconnectedError:
+            if one.status:
+                raise
+            await _send(session, url, body, one, clock)
     except asyncio.TimeoutError:
         one.failure = "timeout"
     except (aiohttp.ClientError, OSError) as error:
         one.failure = f"{type(error).__name__}: {error}"[:MOST_ERROR_CHARS]
     one.end_s = clock() if one.failure is not None or not one.pieces else one.pieces[-1][0]
     return one
+
+
+async def _send(
+    session: aiohttp.ClientSession, url: str, body: bytes, one: Exchange, clock: Callable[[], float]
+) -> None:
+    async with session.post(url, data=body, headers={"content-type": "application/json"}) as response:
+        one.status = response.status
+        async for piece in response.content.iter_any():
+            one.pieces.append((clock(), piece))
 
 
 async def run(
