@@ -100,8 +100,8 @@ async def exchange(
     try:
         try:
             await _send(session, url, body, one, clock)
-        except aiohttp.ServerDisconnectedError:
-            if one.status:
+        except (aiohttp.ServerDisconnectedError, aiohttp.ClientOSError) as error:
+            if one.status or isinstance(error, aiohttp.ClientConnectorError):
                 raise
             await _send(session, url, body, one, clock)
     except asyncio.TimeoutError:
