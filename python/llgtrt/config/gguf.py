@@ -3,6 +3,7 @@
 import os
 import struct
 from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any, BinaryIO, NoReturn
 
@@ -22,13 +23,8 @@ def read_text_value(path: Path, key: str) -> str | None:
     Raises:
         ConfigError: the file cannot be read or is damaged.
     """
-    try:
-        with path.open("rb") as stream:
-            return _Metadata(stream).text(key)
-    except OSError as error:
-        raise ConfigError(f"{path}: {error.strerror or error}") from error
-    except (struct.error, ValueError) as error:
-        raise ConfigError(f"{path} is not a complete GGUF file") from error
+    with _metadata(path) as metadata:
+        return metadata.text(key)
 
 
 def read_numbers(path: Path, suffixes: frozenset[str]) -> dict[str, int | list[int]]:
@@ -37,13 +33,8 @@ def read_numbers(path: Path, suffixes: frozenset[str]) -> dict[str, int | list[i
     Raises:
         ConfigError: the file cannot be read or is damaged.
     """
-    try:
-        with path.open("rb") as stream:
-            return _Metadata(stream).numbers(suffixes)
-    except OSError as error:
-        raise ConfigError(f"{path}: {error.strerror or error}") from error
-    except (struct.error, ValueError) as error:
-        raise ConfigError(f"{path} is not a complete GGUF file") from error
+    with _metadata(path) as metadata:
+        return metadata.numbers(suffixes)
 
 
 def read_values(path: Path, prefixes: tuple[str, ...]) -> dict[str, Any]:
@@ -52,9 +43,15 @@ def read_values(path: Path, prefixes: tuple[str, ...]) -> dict[str, Any]:
     Raises:
         ConfigError: the file cannot be read or is damaged.
     """
+    with _metadata(path) as metadata:
+        return metadata.values(prefixes)
+
+
+@contextmanager
+def _metadata(path: Path) -> Iterator["_Metadata"]:
     try:
         with path.open("rb") as stream:
-            return _Metadata(stream).values(prefixes)
+            yield _Metadata(stream)
     except OSError as error:
         raise ConfigError(f"{path}: {error.strerror or error}") from error
     except (struct.error, ValueError) as error:
