@@ -93,8 +93,8 @@ async def exchange(
     """Sends one request and waits for all of its answer. What fails is in the result.
 
     A server may close a connection that it kept open just when the next request is sent on it. So a request
-    whose connection ends before the answer begins is sent once more, as other clients do it; its time goes
-    on.
+    whose connection ends before the answer begins is sent once more, as other clients do it, on a connection
+    of its own, since all that were kept may be closed; its time goes on.
     """
     one = Exchange(due_s, clock())
     try:
@@ -103,7 +103,9 @@ async def exchange(
         except (aiohttp.ServerDisconnectedError, aiohttp.ClientOSError) as error:
             if one.status or isinstance(error, aiohttp.ClientConnectorError):
                 raise
-            await _send(session, url, body, one, clock)
+            headers, timeout = session.headers, session.timeout
+            async with aiohttp.ClientSession(headers=headers, timeout=timeout) as fresh:
+                await _send(fresh, url, body, one, clock)
     except asyncio.TimeoutError:
         one.failure = "timeout"
     except (aiohttp.ClientError, OSError) as error:
