@@ -54,8 +54,9 @@ impl EmbedContext {
         // SAFETY: plain data.
         let mut params = unsafe { sys::llama_context_default_params() };
         params.n_ctx = shape.cells;
-        params.n_batch = shape.capacity;
-        params.n_ubatch = shape.capacity;
+        // llama.cpp makes room for an output of every sequence, and aborts where that is more than a batch holds.
+        params.n_batch = shape.capacity.max(shape.sequences);
+        params.n_ubatch = params.n_batch;
         params.n_seq_max = shape.sequences;
         params.n_threads = threads as i32;
         params.n_threads_batch = threads as i32;

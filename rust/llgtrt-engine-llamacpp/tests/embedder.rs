@@ -100,9 +100,10 @@ fn vectors_are_llama_cpps_own_in_any_parts() {
         assert_eq!(few, 1);
         assert!(many > 5, "{many}");
         for (text, expected) in expected.iter().enumerate() {
-            for computed in [&together[text], &in_parts[text]] {
+            // Parts are summed in another order than the whole, which llama.cpp's own vectors show as well.
+            for (computed, least) in [(&together[text], 0.9999), (&in_parts[text], 0.999)] {
                 let close = cosine(expected, computed);
-                assert!(close > 0.9999, "{pooling:?} of text {text}: {close}");
+                assert!(close > least, "{pooling:?} of text {text}: {close}");
             }
         }
     }
