@@ -8,7 +8,7 @@ use std::sync::atomic::Ordering;
 use std::sync::{Arc, OnceLock, Weak};
 use std::time::Duration;
 
-use llgtrt_core::{Error, Result, TokenId};
+use llgtrt_core::{Result, TokenId};
 use llgtrt_schema::{Rule, path};
 use llguidance::{CancellationHandle, Matcher, ParserFactory};
 use parking_lot::Mutex;
@@ -18,10 +18,10 @@ use self::locate::locate;
 use crate::EndCheck;
 use crate::GrammarConfig;
 use crate::TokenEnv;
-use crate::admission::{Admitted, Notes, Pairs, Refusal};
+use crate::admission::{Admitted, Notes, Pairs, Refusal, hint};
 use crate::cache::Account;
 use crate::lexer_guard::create_parser;
-use crate::text::{first_line, grammar_error};
+use crate::text::first_line;
 use crate::verify::Plan;
 use crate::way_out::{self, Found, Hints, Quoting};
 
@@ -305,12 +305,6 @@ pub(crate) enum Failure {
     Cancelled,
 }
 
-impl From<Error> for Failure {
-    fn from(error: Error) -> Self {
-        Self::Refused(error.into())
-    }
-}
-
 impl From<Refusal> for Failure {
     fn from(refusal: Refusal) -> Self {
         Self::Refused(refusal)
@@ -347,7 +341,7 @@ pub(crate) fn build(
             return Ok(grammar);
         }
     }
-    Err(Refusal::with_hint(
+    Err(Refusal::new(
         "no answer under this grammar ends: some terminal also takes the text that is to follow it",
         "write a terminal and what ends it as one terminal, such as `TEXT: /[^”]*”/`",
     )
@@ -363,9 +357,8 @@ fn assemble(
     config: &GrammarConfig,
     on_cancellable: &impl Fn(CancellationHandle),
 ) -> Result<CompiledGrammar, Failure> {
-    let located = |admitted: &Admitted, error: &anyhow::Error| {
-        Failure::from(locate(factory, &admitted.notes.clues, &error.to_string()))
-    };
+    let located =
+        |admitted: &Admitted, error: &anyhow::Error| Failure::from(locate(factory, admitted, error));
     let (parser, symbols) = match create_parser(factory, admitted.grammar.clone()) {
         Ok(created) => created,
         // What looked plain may still be beyond llguidance (patterns that overlap, for instance).
@@ -389,15 +382,15 @@ fn assemble(
         on_cancellable(handle);
     }
     if probe.is_stopped() {
-        return Err(grammar_error("the grammar allows only the empty text").into());
+        return Err(only_the_empty_text());
     }
     let first_mask = match probe.compute_mask() {
         Ok(mask) => mask,
         Err(_) if probe.is_cancelled() => return Err(Failure::Cancelled),
-        Err(error) => return Err(grammar_error(mask_error(&error.to_string())).into()),
+        Err(error) => return Err(Refusal::new(mask_error(&error.to_string()), hint::SIMPLER).into()),
     };
     if allows_only_eos(&first_mask, env) {
-        return Err(grammar_error("the grammar allows only the empty text").into());
+        return Err(only_the_empty_text());
     }
     let hints = Hints::of(&admitted.grammar, admitted.is_schema);
     let bytes = (128 << 10) + 2 * lexer_bytes + first_mask.len() / 4 + hints.bytes();
@@ -415,6 +408,10 @@ fn assemble(
         most_digits: admitted.notes.most_digits,
     };
     Ok(CompiledGrammar::bare(Arc::new(inner)))
+}
+
+fn only_the_empty_text() -> Failure {
+    Refusal::new("the grammar allows only the empty text", hint::NOT_EMPTY).into()
 }
 
 fn allows_only_eos(mask: &SimpleVob, env: &TokenEnv) -> bool {

@@ -1,21 +1,25 @@
 //! Reading JSON with a depth limit of our own and a clear message for it.
 
-use llgtrt_core::Error;
 use serde_json::Value;
 
-use crate::text::{first_line, grammar_error};
+use super::Refusal;
+use super::refusal::hint;
+use crate::text::first_line;
 
 /// `serde_json` stops at 128 levels with a message that does not help a client.
 const SERDE_DEPTH: usize = 127;
 
 /// Parses `text`, refusing more than `max_depth` levels. `what` starts the message.
-pub(super) fn parse(text: &str, max_depth: usize, what: &str) -> Result<Value, Error> {
+pub(super) fn parse(text: &str, max_depth: usize, what: &str) -> Result<Value, Refusal> {
     let limit = max_depth.min(SERDE_DEPTH);
     if depth(text.as_bytes()) > limit {
-        return Err(grammar_error(format!("{what} is nested too deeply; the limit is {limit} levels")));
+        let message = format!("{what} is nested too deeply; the limit is {limit} levels");
+        return Err(Refusal::new(message, hint::FEWER_LEVELS));
     }
-    serde_json::from_str(text)
-        .map_err(|error| grammar_error(format!("{what} is not JSON: {}", first_line(&error.to_string()))))
+    serde_json::from_str(text).map_err(|error| {
+        let message = format!("{what} is not JSON: {}", first_line(&error.to_string()));
+        Refusal::new(message, "write one JSON object")
+    })
 }
 
 /// Nesting of a JSON text, found without recursion. Only right for valid JSON, and never too small.

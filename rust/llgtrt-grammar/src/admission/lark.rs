@@ -10,9 +10,9 @@ use serde_json::Value;
 pub(crate) use self::joined::Pairs;
 pub(super) use self::joined::joined;
 
+use super::refusal::hint;
 use super::{Notes, Refusal, regex, schema};
 use crate::config::GrammarConfig;
-use crate::text::grammar_error;
 
 /// Rules and terminals. A chain of them is the deepest recursion of the rule compiler; 64 MB
 /// survive about 20 000.
@@ -30,23 +30,20 @@ pub(super) fn quote(text: &str) -> String {
 /// Checks a grammar text and rewrites the schemas inside.
 pub(super) fn prepare(text: &str, config: &GrammarConfig, notes: &mut Notes) -> Result<String, Refusal> {
     if text.trim().is_empty() {
-        return Err(grammar_error("the grammar is empty").into());
+        return Err(Refusal::new("the grammar is empty", "write at least one rule named `start`"));
     }
     let scan = Scan::of(text);
     if scan.rules > MAX_RULES {
-        return Err(grammar_error(format!("{} rules; the limit is {MAX_RULES}", scan.rules)).into());
+        let message = format!("{} rules; the limit is {MAX_RULES}", scan.rules);
+        return Err(Refusal::new(message, "write a smaller grammar"));
     }
     if scan.nesting > MAX_NESTING {
         let message = format!("the grammar is nested too deeply; the limit is {MAX_NESTING} levels");
-        return Err(grammar_error(message).into());
+        return Err(Refusal::new(message, hint::FEWER_LEVELS));
     }
     for expression in &scan.regexes {
         // Syntax errors are llguidance's to report: it knows the line.
-        if let Err(error) = regex::check(expression, config.max_regex_bytes) {
-            if expression.len() > config.max_regex_bytes || error.message.contains("nested too deeply") {
-                return Err(error.into());
-            }
-        }
+        regex::check_bounds(expression, config.max_regex_bytes)?;
     }
     prepare_schemas(text, config, notes)
 }
@@ -64,17 +61,13 @@ fn prepare_schemas(text: &str, config: &GrammarConfig, notes: &mut Notes) -> Res
         // What is not JSON is either in a comment or a string, or an error that llguidance reports.
         if let Some(Ok(value)) = values.next() {
             // The paths in them would lead into the wrong text.
-            let mut clues = schema::Clues::default();
-            let rewritten = schema::check(&value, config, "", &mut clues)
-                .map_err(Refusal::from)
+            let mut patterns = schema::Patterns::new();
+            let rewritten = schema::check(&value, config, "", &mut patterns)
                 .and_then(|()| super::rewrite(&value, "", notes))
-                .map_err(|mut refusal| {
-                    let error = &mut refusal.error;
-                    let place = error.param.take().map(|path| format!(" at `{path}`")).unwrap_or_default();
-                    let place = format!("`%json` number {}{place}: ", index + 1);
-                    error.message.insert_str(0, &place);
-                    refusal.message.insert_str(0, &place);
-                    refusal
+                .map_err(|refusal| {
+                    let path = refusal.error.param.as_ref();
+                    let path = path.map(|path| format!(" at `{path}`")).unwrap_or_default();
+                    refusal.after(&format!("`%json` number {}{path}: ", index + 1))
                 })?;
             if rewritten != value {
                 out.push_str(&text[done..start]);

@@ -3,24 +3,22 @@
 //! They bound everything that a recursion or a product of sizes depends on: nesting, references,
 //! counts and lengths. Run on a compile thread; they must not recurse over the input themselves.
 
-mod advice;
 mod json;
 mod lark;
 mod refusal;
 mod regex;
 mod schema;
 
-use llgtrt_core::{Error, GrammarSpec};
+use llgtrt_core::GrammarSpec;
 use llguidance::api::{GrammarWithLexer, TopLevelGrammar};
 use serde_json::{Map, Value};
 
 pub(crate) use lark::Pairs;
-pub(crate) use refusal::Refusal;
-pub(crate) use schema::Clues;
+pub(crate) use refusal::{Refusal, hint};
+pub(crate) use schema::Patterns;
 
 use crate::config::GrammarConfig;
 use crate::slot::MAX_WHOLE_DIGITS;
-use crate::text::grammar_error;
 use crate::verify::Plan;
 use llgtrt_schema::{NormalizeLimits, Residual, ResidualMode, RuleUse};
 
@@ -54,8 +52,8 @@ pub(crate) struct Admitted {
 /// What was learned about the schemas of a grammar.
 #[derive(Debug)]
 pub(crate) struct Notes {
-    /// Where things are in a schema, for errors that llguidance reports without a place.
-    pub(crate) clues: Clues,
+    /// Those of the schemas, for errors that llguidance reports without a place.
+    pub(crate) patterns: Patterns,
     /// The normaliser's rules that were used.
     pub(crate) rules: Vec<RuleUse>,
     /// What the grammar does not hold.
@@ -71,7 +69,7 @@ pub(crate) struct Notes {
 impl Notes {
     fn new(residual: ResidualMode, standard: bool) -> Self {
         Self {
-            clues: Clues::default(),
+            patterns: Patterns::new(),
             rules: Vec::new(),
             residual: Vec::new(),
             most_digits: None,
@@ -102,7 +100,7 @@ impl Notes {
 }
 
 /// Refuses a text that is too long, before anything else looks at it (hashing included).
-pub(crate) fn check_size(spec: &GrammarSpec, config: &GrammarConfig) -> Result<(), Error> {
+pub(crate) fn check_size(spec: &GrammarSpec, config: &GrammarConfig) -> Result<(), Refusal> {
     let bytes = match spec {
         GrammarSpec::JsonObject => 0,
         GrammarSpec::Choice(choices) => choices.iter().map(String::len).sum(),
@@ -114,7 +112,8 @@ pub(crate) fn check_size(spec: &GrammarSpec, config: &GrammarConfig) -> Result<(
     let limit =
         if matches!(spec, GrammarSpec::Regex(_)) { config.max_regex_bytes } else { config.max_source_bytes };
     if bytes > limit {
-        return Err(grammar_error(format!("the grammar has {bytes} bytes; the limit is {limit}")));
+        let message = format!("the grammar has {bytes} bytes; the limit is {limit}");
+        return Err(Refusal::new(message, hint::SMALLER));
     }
     match spec {
         GrammarSpec::Choice(choices) => check_choices(choices, config),
@@ -137,7 +136,7 @@ pub(crate) fn admit(
             let own = OwnOptions::take(&mut schema, "")?;
             own.apply(&mut notes.limits);
             let schema = with_server_options(schema, config, "")?;
-            schema::check(&schema, config, "", &mut notes.clues)?;
+            schema::check(&schema, config, "", &mut notes.patterns)?;
             // Only a schema that is the whole grammar can become another kind of grammar.
             notes.limits.compose = true;
             let rewritten = rewrite(&schema, "", &mut notes)?;
@@ -249,13 +248,12 @@ fn admit_schema(
     let own = OwnOptions::take(&mut schema, at)?;
     if own.residual == Some(ResidualMode::Verify) {
         let message = "`residual: verify` needs the schema to be the whole grammar";
-        return Err(grammar_error(message)
-            .with_param(llgtrt_schema::path::join(at, "x-guidance.residual"))
-            .into());
+        return Err(
+            Refusal::new(message, "take it out").at(llgtrt_schema::path::join(at, "x-guidance.residual"))
+        );
     }
-    let mut schema = with_server_options(schema, config, at)?;
-    schema::noops::remove(&mut schema);
-    schema::check(&schema, config, at, &mut notes.clues)?;
+    let schema = with_server_options(schema, config, at)?;
+    schema::check(&schema, config, at, &mut notes.patterns)?;
     let limits = notes.limits.clone();
     own.apply(&mut notes.limits);
     let rewritten = rewrite(&schema, at, notes);
@@ -276,13 +274,13 @@ struct OwnOptions {
 
 impl OwnOptions {
     /// Takes them out: llguidance does not know them.
-    fn take(schema: &mut Value, at: &str) -> Result<Self, Error> {
+    fn take(schema: &mut Value, at: &str) -> Result<Self, Refusal> {
         let Some(options) = schema.get_mut("x-guidance").and_then(Value::as_object_mut) else {
             return Ok(Self::default());
         };
         let bad = |name: &str, expected: &str| {
-            grammar_error(format!("`{name}` is {expected}"))
-                .with_param(llgtrt_schema::path::join(at, &format!("x-guidance.{name}")))
+            Refusal::new(format!("`{name}` is {expected}"), "")
+                .at(llgtrt_schema::path::join(at, &format!("x-guidance.{name}")))
         };
         let residual = match options.shift_remove("residual") {
             None => None,
@@ -308,20 +306,25 @@ impl OwnOptions {
 }
 
 /// Puts the server's `x-guidance` defaults under those of the schema.
-fn with_server_options(schema: Value, config: &GrammarConfig, at: &str) -> Result<Value, Error> {
+fn with_server_options(schema: Value, config: &GrammarConfig, at: &str) -> Result<Value, Refusal> {
     let mut object = match schema {
         Value::Object(object) => object,
         // Only an object can carry options; `{}` means the same as `true`.
         Value::Bool(true) => Map::new(),
-        Value::Bool(false) => return Err(grammar_error("the schema is `false`: it allows nothing")),
-        _ => return Err(grammar_error("a schema must be an object or a boolean")),
+        Value::Bool(false) => {
+            return Err(Refusal::new("the schema is `false`: it allows nothing", "say what is allowed"));
+        }
+        _ => {
+            let message = "a schema must be an object or a boolean";
+            return Err(Refusal::new(message, "write an object or a boolean"));
+        }
     };
     let own = match object.shift_remove("x-guidance") {
         None => Map::new(),
         Some(Value::Object(own)) => own,
         Some(_) => {
-            return Err(grammar_error("`x-guidance` must be an object")
-                .with_param(llgtrt_schema::path::join(at, "x-guidance")));
+            return Err(Refusal::new("`x-guidance` must be an object", "write an object")
+                .at(llgtrt_schema::path::join(at, "x-guidance")));
         }
     };
     let mut options = Map::new();
@@ -343,32 +346,30 @@ fn with_server_options(schema: Value, config: &GrammarConfig, at: &str) -> Resul
     for key in ["whitespace_pattern", "item_separator", "key_separator"] {
         if let Some(Value::String(pattern)) = options.get(key) {
             regex::check(pattern, config.max_regex_bytes)
-                .map_err(|e| e.with_param(llgtrt_schema::path::join(at, &format!("x-guidance.{key}"))))?;
+                .map_err(|e| e.at(llgtrt_schema::path::join(at, &format!("x-guidance.{key}"))))?;
         }
     }
     let checked = serde_json::from_value::<llguidance::JsonCompileOptions>(Value::Object(options.clone()));
     if let Err(error) = checked {
         let message = format!("bad `x-guidance`: {}", crate::text::first_line(&error.to_string()));
-        return Err(grammar_error(message).with_param(llgtrt_schema::path::join(at, "x-guidance")));
+        return Err(Refusal::new(message, "").at(llgtrt_schema::path::join(at, "x-guidance")));
     }
     object.insert("x-guidance".to_owned(), Value::Object(options));
     Ok(Value::Object(object))
 }
 
-fn check_choices(choices: &[String], config: &GrammarConfig) -> Result<(), Error> {
+fn check_choices(choices: &[String], config: &GrammarConfig) -> Result<(), Refusal> {
     if choices.is_empty() {
-        return Err(grammar_error("a choice needs at least one string"));
+        return Err(Refusal::new("a choice needs at least one string", "list the texts to choose from"));
     }
     if choices.len() > config.max_enum_values {
-        return Err(grammar_error(format!(
-            "a choice of {} strings; the limit is {}",
-            choices.len(),
-            config.max_enum_values
-        )));
+        let limit = config.max_enum_values;
+        let message = format!("a choice of {} strings; the limit is {limit}", choices.len());
+        return Err(Refusal::new(message, hint::SMALLER));
     }
     match choices.iter().position(String::is_empty) {
         Some(index) => {
-            Err(grammar_error("an empty string cannot be a choice").with_param(format!("[{index}]")))
+            Err(Refusal::new("an empty string cannot be a choice", "leave it out").at(format!("[{index}]")))
         }
         None => Ok(()),
     }
@@ -397,40 +398,40 @@ fn admit_llguidance(
     }
     let value = json::parse(text, config.max_depth.saturating_add(4), "the grammar")?;
     if value.get("max_tokens").is_some_and(|limit| !limit.is_null()) {
-        let message = "set the request's token limit instead of the grammar's";
-        return Err(grammar_error(message).with_param("max_tokens").into());
+        let message = "a grammar has no token limit of its own";
+        return Err(Refusal::new(message, "set the request's").at("max_tokens"));
     }
     let list = value.get("grammars").and_then(Value::as_array).filter(|list| !list.is_empty());
     let Some(list) = list else {
         let message = "`grammars` must be a list of at least one grammar";
-        return Err(grammar_error(message).with_param("grammars").into());
+        return Err(Refusal::new(message, "write a list of at least one grammar").at("grammars"));
     };
     if list.len() > MAX_GRAMMARS {
         let message = format!("{} grammars; the limit is {MAX_GRAMMARS}", list.len());
-        return Err(grammar_error(message).with_param("grammars").into());
+        return Err(Refusal::new(message, hint::SMALLER).at("grammars"));
     }
     let mut grammars = Vec::with_capacity(list.len());
     for (index, entry) in list.iter().enumerate() {
         let at = format!("grammars[{index}]");
         let parsed: GrammarWithLexer = serde_json::from_value(entry.clone()).map_err(|error| {
-            grammar_error(format!("not a grammar: {}", crate::text::first_line(&error.to_string())))
-                .with_param(at.clone())
+            let message = format!("not a grammar: {}", crate::text::first_line(&error.to_string()));
+            Refusal::new(message, "").at(&at)
         })?;
         let mut parsed = parsed;
         match (parsed.json_schema.take(), parsed.lark_grammar.take()) {
             (Some(schema), None) => {
                 let at = format!("{at}.json_schema");
                 let schema = admit_schema(schema, config, &at, notes);
-                parsed.json_schema = Some(schema.map_err(|refusal| refusal.or_param(at))?);
+                parsed.json_schema = Some(schema.map_err(|refusal| refusal.or_at(at))?);
             }
             (None, Some(lark)) => {
                 let lark = lark::prepare(&lark, config, notes);
                 parsed.lark_grammar =
-                    Some(lark.map_err(|refusal| refusal.or_param(format!("{at}.lark_grammar")))?);
+                    Some(lark.map_err(|refusal| refusal.or_at(format!("{at}.lark_grammar")))?);
             }
             _ => {
                 let message = "a grammar has either `json_schema` or `lark_grammar`";
-                return Err(grammar_error(message).with_param(at).into());
+                return Err(Refusal::new(message, "write one of them").at(at));
             }
         }
         grammars.push(parsed);
@@ -474,7 +475,7 @@ mod tests {
             (r#"{"x-guidance": {"whitespace_pattern": "((("}}"#, "x-guidance.whitespace_pattern"),
         ] {
             let error = with_server_options(serde_json::from_str(schema).unwrap(), &config, "").unwrap_err();
-            assert_eq!(error.param.as_deref(), Some(param), "{schema}");
+            assert_eq!(error.error.param.as_deref(), Some(param), "{schema}");
         }
     }
 

@@ -2,10 +2,23 @@
 
 use llgtrt_core::Error;
 
-use super::advice::advice;
 use crate::text::grammar_error;
 use llgtrt_schema::SchemaError;
 use llgtrt_schema::path;
+
+/// What to do about refusals of several causes.
+pub(crate) mod hint {
+    /// A limit of the server on the size of grammars.
+    pub(crate) const SMALLER: &str = "write a smaller grammar, or ask the operator to raise the limit";
+    /// A limit on nesting.
+    pub(crate) const FEWER_LEVELS: &str = "use fewer levels";
+    /// llguidance's limits.
+    pub(crate) const SIMPLER: &str = "use shorter patterns, and bounds on how often something repeats";
+    /// A regular expression that cannot be read.
+    pub(crate) const ESCAPE: &str = "correct it; special characters are escaped with a backslash";
+    /// No answer but the empty one.
+    pub(crate) const NOT_EMPTY: &str = "allow at least one character";
+}
 
 /// Why a grammar is refused.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -23,47 +36,46 @@ pub(crate) struct Refusal {
 }
 
 impl Refusal {
+    /// About the grammar as a whole. An empty `hint` says nothing.
+    pub(crate) fn new(message: impl Into<String>, hint: impl Into<Box<str>>) -> Self {
+        Self::about("", "", message.into(), hint.into())
+    }
+
+    /// The same refusal, of what is at `param`.
+    pub(crate) fn at(self, param: impl AsRef<str>) -> Self {
+        let keyword = path::keyword(param.as_ref());
+        Self { timed: self.timed, ..Self::about(param.as_ref(), &keyword, self.message, self.hint) }
+    }
+
+    /// The same refusal, at `param` if it named nothing yet.
+    pub(crate) fn or_at(mut self, param: String) -> Self {
+        self.error.param.get_or_insert(param);
+        self
+    }
+
+    /// The same refusal, with words before it that say where it is.
+    pub(crate) fn after(self, place: &str) -> Self {
+        let message = format!("{place}{}", self.message);
+        Self { keyword: self.keyword, timed: self.timed, ..Self::about("", "", message, self.hint) }
+    }
+
     /// For a schema at the path `at` of the grammar.
     pub(crate) fn of_schema(refused: &SchemaError, at: &str) -> Self {
         let param = llgtrt_schema::path::join(at, &refused.param());
         let timed = !refused.is_deterministic();
-        Self { timed, ..Self::new(param, &refused.keyword, &refused.message, refused.hint.clone()) }
+        let about =
+            Self::about(&param, &refused.keyword, refused.message.clone(), refused.hint.as_str().into());
+        Self { timed, ..about }
     }
 
-    fn new(param: String, keyword: &str, message: &str, hint: String) -> Self {
+    fn about(param: &str, keyword: &str, message: String, hint: Box<str>) -> Self {
         let name = format!("`{keyword}`");
-        let message = if keyword.is_empty() || message.contains(&name) {
-            message.to_owned()
-        } else {
-            format!("{name}: {message}")
-        };
-        let error = if hint.is_empty() {
-            grammar_error(message.clone())
-        } else {
-            grammar_error(format!("{message}; {hint}"))
-        };
+        let named = keyword.is_empty() || message.contains(&name);
+        let message = if named { message } else { format!("{name}: {message}") };
+        let whole = if hint.is_empty() { message.clone() } else { format!("{message}; {hint}") };
+        let error = grammar_error(whole);
         let error = if param.is_empty() { error } else { error.with_param(param) };
-        Self { error, keyword: keyword.into(), message, hint: hint.into(), timed: false }
-    }
-
-    /// With what to write instead.
-    pub(crate) fn with_hint(message: &str, hint: &str) -> Self {
-        Self::new(String::new(), "", message, hint.to_owned())
-    }
-
-    /// The same refusal, about `param` if it named nothing yet.
-    pub(crate) fn or_param(mut self, param: String) -> Self {
-        self.error.param.get_or_insert(param);
-        self
-    }
-}
-
-impl From<Error> for Refusal {
-    /// Completes an error of the checks, or of llguidance, with the keyword that its path ends in and advice.
-    fn from(error: Error) -> Self {
-        let keyword = error.param.as_deref().map(path::keyword).unwrap_or_default();
-        let hint = advice(&error.message);
-        Self::new(error.param.unwrap_or_default(), &keyword, &error.message, hint)
+        Self { error, keyword: keyword.into(), message, hint, timed: false }
     }
 }
 

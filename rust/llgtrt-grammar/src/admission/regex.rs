@@ -1,9 +1,10 @@
 //! Regular expressions: length, nesting and syntax.
 
-use llgtrt_core::Error;
 use regex_syntax::ast;
 
-use crate::text::{first_line, grammar_error};
+use super::Refusal;
+use super::refusal::hint;
+use crate::text::first_line;
 
 /// Nesting of groups and repetitions. llguidance recurses over them.
 const NEST_LIMIT: u32 = 64;
@@ -12,33 +13,52 @@ const NEST_LIMIT: u32 = 64;
 ///
 /// Parses to the syntax tree only: the translation to byte ranges can be large, and llguidance
 /// makes it under its own fuel limit.
-pub(super) fn check(pattern: &str, max_bytes: usize) -> Result<(), Error> {
-    if pattern.len() > max_bytes {
-        return Err(grammar_error(format!(
-            "the regular expression has {} bytes; the limit is {max_bytes}",
-            pattern.len()
-        )));
-    }
-    let parsed = ast::parse::ParserBuilder::new().nest_limit(NEST_LIMIT).build().parse(pattern);
-    match parsed {
-        Ok(_) => Ok(()),
-        Err(error) => Err(grammar_error(message(&error))),
+pub(super) fn check(pattern: &str, max_bytes: usize) -> Result<(), Refusal> {
+    check_size(pattern, max_bytes)?;
+    parser().parse(pattern).map(drop).map_err(|error| refusal(&error))
+}
+
+/// Checks only what a recursion over `pattern` depends on. Whoever reads it next says what else is wrong.
+pub(super) fn check_bounds(pattern: &str, max_bytes: usize) -> Result<(), Refusal> {
+    check_size(pattern, max_bytes)?;
+    match parser().parse(pattern) {
+        Err(error) if matches!(error.kind(), ast::ErrorKind::NestLimitExceeded(_)) => Err(refusal(&error)),
+        _ => Ok(()),
     }
 }
 
-fn message(error: &ast::Error) -> String {
+/// Checks the length of `pattern`.
+pub(super) fn check_size(pattern: &str, max_bytes: usize) -> Result<(), Refusal> {
+    if pattern.len() > max_bytes {
+        let message = format!("the regular expression has {} bytes; the limit is {max_bytes}", pattern.len());
+        return Err(Refusal::new(message, hint::SMALLER));
+    }
+    Ok(())
+}
+
+fn parser() -> ast::parse::Parser {
+    ast::parse::ParserBuilder::new().nest_limit(NEST_LIMIT).build()
+}
+
+fn refusal(error: &ast::Error) -> Refusal {
     let at = error.span().start.offset;
     match error.kind() {
-        ast::ErrorKind::UnsupportedLookAround => {
-            format!("look-around is not supported in regular expressions (at byte {at})")
+        ast::ErrorKind::UnsupportedLookAround => Refusal::new(
+            format!("look-around is not supported in regular expressions (at byte {at})"),
+            "write what the text may be, as alternatives, instead of what must not follow",
+        ),
+        ast::ErrorKind::UnsupportedBackreference => Refusal::new(
+            format!("back-references are not supported in regular expressions (at byte {at})"),
+            "write the possible repetitions as alternatives",
+        ),
+        ast::ErrorKind::NestLimitExceeded(limit) => Refusal::new(
+            format!("the regular expression is nested too deeply; the limit is {limit} levels"),
+            hint::FEWER_LEVELS,
+        ),
+        kind => {
+            let message = format!("bad regular expression: {} (at byte {at})", first_line(&kind.to_string()));
+            Refusal::new(message, hint::ESCAPE)
         }
-        ast::ErrorKind::UnsupportedBackreference => {
-            format!("back-references are not supported in regular expressions (at byte {at})")
-        }
-        ast::ErrorKind::NestLimitExceeded(limit) => {
-            format!("the regular expression is nested too deeply; the limit is {limit} levels")
-        }
-        kind => format!("bad regular expression: {} (at byte {at})", first_line(&kind.to_string())),
     }
 }
 

@@ -4,18 +4,18 @@
 //! looked at. Every schema is visited once; cycles are fine.
 
 mod keywords;
-pub(super) mod noops;
 mod paths;
 
 use std::collections::{HashMap, HashSet, VecDeque};
 
-use llgtrt_core::Error;
 use llgtrt_schema::path::resolve_fragment;
 use serde_json::{Map, Value};
 
 use self::paths::{Paths, Segment};
+use super::refusal::hint;
+use super::{Refusal, regex};
 use crate::config::GrammarConfig;
-use crate::text::{grammar_error, truncate};
+use crate::text::truncate;
 
 /// Deepest recursion that llguidance can reach over a schema in any order of its references:
 /// every referenced definition once, each as deep as it is. 64 MB survive about 7000.
@@ -28,20 +28,8 @@ const MAX_UNRESOLVED_REFS: usize = 30;
 /// `patternProperties` of one object: llguidance compares them pairwise.
 const MAX_PATTERN_PROPERTIES: usize = 100;
 
-/// Where things are, for errors that llguidance reports without a place.
-#[derive(Debug, Default)]
-pub(crate) struct Clues {
-    /// First `$ref` that was not followed.
-    pub(crate) unresolved_ref: Option<String>,
-    /// First `oneOf`.
-    pub(crate) one_of: Option<String>,
-    /// First `minProperties` or `maxProperties`.
-    pub(crate) property_count: Option<String>,
-    /// First `patternProperties`.
-    pub(crate) pattern_properties: Option<String>,
-    /// Every `pattern`, with its path.
-    pub(crate) patterns: Vec<(String, String)>,
-}
+/// Every `pattern` with its path, for errors that llguidance reports without a place.
+pub(crate) type Patterns = Vec<(String, String)>;
 
 /// A schema found by the walk.
 struct Node<'a> {
@@ -65,11 +53,16 @@ struct Walk<'a> {
     unresolved_refs: usize,
     properties: usize,
     enum_values: usize,
-    clues: &'a mut Clues,
+    patterns: &'a mut Patterns,
 }
 
-/// Checks a schema. Paths in errors and clues start with `at`.
-pub(super) fn check(root: &Value, config: &GrammarConfig, at: &str, clues: &mut Clues) -> Result<(), Error> {
+/// Checks a schema. Paths in errors and of `patterns` start with `at`.
+pub(super) fn check(
+    root: &Value,
+    config: &GrammarConfig,
+    at: &str,
+    patterns: &mut Patterns,
+) -> Result<(), Refusal> {
     let mut walk = Walk {
         root,
         config,
@@ -81,7 +74,7 @@ pub(super) fn check(root: &Value, config: &GrammarConfig, at: &str, clues: &mut 
         unresolved_refs: 0,
         properties: 0,
         enum_values: 0,
-        clues,
+        patterns,
     };
     walk.push(Node { schema: root, base: root, path: Paths::ROOT, depth: 1 });
     while let Some(node) = walk.queue.pop_front() {
@@ -97,8 +90,8 @@ impl<'a> Walk<'a> {
         }
     }
 
-    fn error(&self, path: usize, keyword: &'a str, message: impl Into<String>) -> Error {
-        grammar_error(message).with_param(self.path(path, keyword))
+    fn refusal(&self, path: usize, keyword: &'a str, message: impl Into<String>, hint: &str) -> Refusal {
+        Refusal::new(message, hint).at(self.path(path, keyword))
     }
 
     fn path(&self, path: usize, keyword: &str) -> String {
@@ -109,21 +102,20 @@ impl<'a> Walk<'a> {
         llgtrt_schema::path::join(self.at, &text)
     }
 
-    fn visit(&mut self, node: &Node<'a>) -> Result<(), Error> {
+    fn visit(&mut self, node: &Node<'a>) -> Result<(), Refusal> {
         if node.depth > self.config.max_depth {
-            return Err(self.error(
-                node.path,
-                "",
-                format!(
-                    "the schema is nested too deeply (`$ref` included); the limit is {} levels",
-                    self.config.max_depth
-                ),
-            ));
+            let limit = self.config.max_depth;
+            let message =
+                format!("the schema is nested too deeply (`$ref` included); the limit is {limit} levels");
+            return Err(self.refusal(node.path, "", message, hint::FEWER_LEVELS));
         }
         let object = match node.schema {
             Value::Bool(_) => return Ok(()),
             Value::Object(object) => object,
-            _ => return Err(self.error(node.path, "", "a schema must be an object or a boolean")),
+            _ => {
+                let message = "a schema must be an object or a boolean";
+                return Err(self.refusal(node.path, "", message, "write an object or a boolean"));
+            }
         };
         let identified = object.get("$id").or_else(|| object.get("id")).is_some_and(Value::is_string);
         let base = if identified { node.schema } else { node.base };
@@ -140,26 +132,19 @@ impl<'a> Walk<'a> {
         object: &'a Map<String, Value>,
         keyword: &'a str,
         value: &'a Value,
-    ) -> Result<(), Error> {
+    ) -> Result<(), Refusal> {
         let known = llgtrt_schema::keyword::find(keyword);
         if known.is_some_and(|known| !known.applies_to(object.get("type"))) {
             return Ok(());
         }
         if let Some(expected) = keywords::wrong_type(keyword, value) {
-            return Err(self.error(node.path, keyword, format!("`{keyword}` must be {expected}")));
+            let message = format!("`{keyword}` must be {expected}");
+            return Err(self.refusal(node.path, keyword, message, &format!("write {expected}")));
         }
         match keyword {
             "type" => self.check_type(node, value)?,
             "pattern" => self.check_pattern(node, keyword, value)?,
             "enum" | "const" => self.count_values(node, keyword, value)?,
-            "oneOf" => {
-                let path = self.path(node.path, keyword);
-                self.clues.one_of.get_or_insert(path);
-            }
-            "minProperties" | "maxProperties" => {
-                let path = self.path(node.path, keyword);
-                self.clues.property_count.get_or_insert(path);
-            }
             "properties" => self.count_properties(node, value)?,
             "patternProperties" => self.check_pattern_properties(node, value)?,
             "$ref" | "$dynamicRef" => self.follow(node, base, value)?,
@@ -180,7 +165,7 @@ impl<'a> Walk<'a> {
         }
     }
 
-    fn check_type(&self, node: &Node<'a>, value: &'a Value) -> Result<(), Error> {
+    fn check_type(&self, node: &Node<'a>, value: &'a Value) -> Result<(), Refusal> {
         let names = match value {
             Value::Array(names) => names.as_slice(),
             name => std::slice::from_ref(name),
@@ -188,55 +173,51 @@ impl<'a> Walk<'a> {
         for name in names {
             if !name.as_str().is_some_and(keywords::is_type) {
                 let shown = truncate(&name.to_string(), 40);
-                let message = format!("`type` must be one of {}, not {shown}", keywords::TYPES.join(", "));
-                return Err(self.error(node.path, "type", message));
+                let names = keywords::TYPES.join(", ");
+                let message = format!("`type` must be one of {names}, not {shown}");
+                return Err(self.refusal(node.path, "type", message, &format!("write one of {names}")));
             }
         }
         Ok(())
     }
 
-    fn check_pattern(&mut self, node: &Node<'a>, keyword: &'a str, value: &'a Value) -> Result<(), Error> {
+    fn check_pattern(&mut self, node: &Node<'a>, keyword: &'a str, value: &'a Value) -> Result<(), Refusal> {
         let Some(pattern) = value.as_str() else { return Ok(()) };
         self.check_regex(node.path, keyword, pattern)?;
         let path = self.path(node.path, keyword);
-        self.clues.patterns.push((path, pattern.to_owned()));
+        self.patterns.push((path, pattern.to_owned()));
         Ok(())
     }
 
     /// Only the length: the syntax is checked when the schema is rewritten.
-    fn check_regex(&self, path: usize, keyword: &'a str, pattern: &str) -> Result<(), Error> {
-        let limit = self.config.max_regex_bytes;
-        if pattern.len() > limit {
-            return super::regex::check(pattern, limit).map_err(|e| e.with_param(self.path(path, keyword)));
-        }
-        Ok(())
+    fn check_regex(&self, path: usize, keyword: &'a str, pattern: &str) -> Result<(), Refusal> {
+        regex::check_size(pattern, self.config.max_regex_bytes)
+            .map_err(|refusal| refusal.at(self.path(path, keyword)))
     }
 
-    fn check_pattern_properties(&mut self, node: &Node<'a>, value: &'a Value) -> Result<(), Error> {
+    fn check_pattern_properties(&mut self, node: &Node<'a>, value: &'a Value) -> Result<(), Refusal> {
         let Some(patterns) = value.as_object() else { return Ok(()) };
         if patterns.len() > MAX_PATTERN_PROPERTIES {
             let message = format!("{} patterns; the limit is {MAX_PATTERN_PROPERTIES}", patterns.len());
-            return Err(self.error(node.path, "patternProperties", message));
+            return Err(self.refusal(node.path, "patternProperties", message, "write fewer patterns"));
         }
         for pattern in patterns.keys() {
             self.check_regex(node.path, "patternProperties", pattern)?;
         }
-        let path = self.path(node.path, "patternProperties");
-        self.clues.pattern_properties.get_or_insert(path);
         self.count_properties(node, value)
     }
 
-    fn count_properties(&mut self, node: &Node<'a>, value: &'a Value) -> Result<(), Error> {
+    fn count_properties(&mut self, node: &Node<'a>, value: &'a Value) -> Result<(), Refusal> {
         self.properties += value.as_object().map_or(0, Map::len);
         let limit = self.config.max_properties;
         if self.properties > limit {
             let message = format!("the schema has more than {limit} properties");
-            return Err(self.error(node.path, "properties", message));
+            return Err(self.refusal(node.path, "properties", message, hint::SMALLER));
         }
         Ok(())
     }
 
-    fn count_values(&mut self, node: &Node<'a>, keyword: &'a str, value: &'a Value) -> Result<(), Error> {
+    fn count_values(&mut self, node: &Node<'a>, keyword: &'a str, value: &'a Value) -> Result<(), Refusal> {
         let mut open = vec![value];
         while let Some(value) = open.pop() {
             match value {
@@ -250,12 +231,12 @@ impl<'a> Walk<'a> {
         // The list of an `enum` itself was counted as a value as well.
         if self.enum_values > limit.saturating_add(1) {
             let message = format!("the schema has more than {limit} `enum` and `const` values");
-            return Err(self.error(node.path, keyword, message));
+            return Err(self.refusal(node.path, keyword, message, hint::SMALLER));
         }
         Ok(())
     }
 
-    fn follow(&mut self, node: &Node<'a>, base: &'a Value, value: &'a Value) -> Result<(), Error> {
+    fn follow(&mut self, node: &Node<'a>, base: &'a Value, value: &'a Value) -> Result<(), Refusal> {
         let Some(reference) = value.as_str() else { return Ok(()) };
         // `#/...` means the nearest schema with an identifier. Which schemas have one depends on the
         // draft, so a pointer is followed from both roots where they differ.
@@ -278,22 +259,19 @@ impl<'a> Walk<'a> {
         }
         if reference.starts_with("#/") && std::ptr::eq(base, self.root) {
             let message = format!("`{}` is not in the schema", truncate(reference, 100));
-            return Err(self.error(node.path, "$ref", message));
+            let hint = "define it under `$defs` and refer to it as `#/$defs/NAME`";
+            return Err(self.refusal(node.path, "$ref", message, hint));
         }
-        let path = self.path(node.path, "$ref");
-        self.clues.unresolved_ref.get_or_insert(path);
         self.unresolved_refs += 1;
         if self.unresolved_refs > MAX_UNRESOLVED_REFS {
-            let message = format!(
-                "more than {MAX_UNRESOLVED_REFS} references by anchor or identifier; use `#/$defs/...`"
-            );
-            return Err(self.error(node.path, "$ref", message));
+            let message = format!("more than {MAX_UNRESOLVED_REFS} references by anchor or identifier");
+            return Err(self.refusal(node.path, "$ref", message, "use `#/$defs/NAME`"));
         }
         Ok(())
     }
 
     /// Bounds the recursion over references in any order.
-    fn check_recursion(&self) -> Result<(), Error> {
+    fn check_recursion(&self) -> Result<(), Refusal> {
         let hidden = self.unresolved_refs * self.config.max_depth;
         let deepest: usize = std::iter::once(self.root)
             .chain(self.ref_targets.values().copied())
@@ -307,9 +285,8 @@ impl<'a> Walk<'a> {
             .last()
             .unwrap_or(hidden);
         if deepest > MAX_RECURSION {
-            return Err(grammar_error(format!(
-                "the schema's definitions add up to more than {MAX_RECURSION} levels"
-            )));
+            let message = format!("the schema's definitions add up to more than {MAX_RECURSION} levels");
+            return Err(Refusal::new(message, hint::FEWER_LEVELS));
         }
         Ok(())
     }

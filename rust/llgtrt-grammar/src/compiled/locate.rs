@@ -1,57 +1,33 @@
 //! Where in a schema an error of llguidance belongs, which names no place itself.
 
-use llgtrt_core::Error;
 use llguidance::ParserFactory;
 
-use crate::admission::Clues;
+use crate::admission::{Admitted, Patterns, Refusal, hint};
 use crate::lexer_guard::create_parser;
-use crate::text::{first_line, grammar_error};
+use crate::text::first_line;
 
 /// Patterns tried one by one to find the one that llguidance refused.
 const MAX_PROBES: usize = 200;
 
-/// Turns llguidance's message into an error, with a path where the clues allow one.
-pub(super) fn locate(factory: &ParserFactory, clues: &Clues, message: &str) -> Error {
-    let has = |word: &str| message.contains(word);
-    let place = if has("oneOf") {
-        clues.one_of.clone()
-    } else if has("patternProperty") {
-        clues.pattern_properties.clone()
-    } else if has("min/maxProperties") {
-        clues.property_count.clone()
-    } else if clues.unresolved_ref.is_some()
-        && (has("esource") || has("eference") || has("nchor") || has("://"))
-    {
-        clues.unresolved_ref.clone()
-    } else {
-        refused_pattern(factory, clues).or_else(|| named_pattern(clues, message))
-    };
-    let error = if has("Unable to determine if regex is empty") {
-        grammar_error("the patterns and lengths of a string are too complex together")
-    } else {
-        grammar_error(first_line(message))
-    };
-    match place {
-        Some(path) => error.with_param(path),
-        None => error,
+/// Turns llguidance's error into a refusal, with the path of the pattern that it refuses by itself, if there is one.
+pub(super) fn locate(factory: &ParserFactory, admitted: &Admitted, error: &anyhow::Error) -> Refusal {
+    let message = first_line(&error.to_string());
+    match refused_pattern(factory, &admitted.notes.patterns) {
+        Some(path) => Refusal::new(message, hint::SIMPLER).at(path),
+        None if admitted.is_lark => Refusal::new(
+            message,
+            "begin at the rule `start`, and define every rule and terminal that is used",
+        ),
+        None => Refusal::new(message, hint::SIMPLER),
     }
 }
 
-/// The first pattern that llguidance's message repeats.
-fn named_pattern(clues: &Clues, message: &str) -> Option<String> {
-    let named = |pattern: &str| pattern.len() > 1 && message.contains(pattern);
-    clues.patterns.iter().find(|(_, pattern)| named(pattern)).map(|(path, _)| path.clone())
-}
-
-/// The first pattern that llguidance refuses by itself.
-fn refused_pattern(factory: &ParserFactory, clues: &Clues) -> Option<String> {
-    clues
-        .patterns
-        .iter()
-        .take(MAX_PROBES)
-        .find(|(_, pattern)| {
-            let schema = serde_json::json!({"type": "string", "pattern": pattern});
-            create_parser(factory, llguidance::api::TopLevelGrammar::from_json_schema(schema)).is_err()
-        })
-        .map(|(path, _)| path.clone())
+/// The path of the first pattern that llguidance refuses by itself.
+fn refused_pattern(factory: &ParserFactory, patterns: &Patterns) -> Option<String> {
+    let is_refused = |pattern: &str| {
+        let schema = serde_json::json!({"type": "string", "pattern": pattern});
+        create_parser(factory, llguidance::api::TopLevelGrammar::from_json_schema(schema)).is_err()
+    };
+    let tried = patterns.iter().take(MAX_PROBES);
+    tried.filter(|(_, pattern)| is_refused(pattern)).map(|(path, _)| path.clone()).next()
 }

@@ -33,7 +33,6 @@ use crate::cache::{Cache, Key, Outcome, key, text_key};
 use crate::compiled::{CompiledGrammar, Failure, GrammarFacts, build};
 use crate::config::GrammarConfig;
 use crate::metrics::CompilerMetrics;
-use crate::text::grammar_error;
 use crate::{TokenEnv, admission, spawn_big_stack};
 use llgtrt_schema::ResidualMode;
 
@@ -177,10 +176,7 @@ impl GrammarCompiler {
     /// ([`ErrorKind::Overloaded`]), or the compiler was closed ([`ErrorKind::ShuttingDown`]).
     pub fn compile_async(&self, spec: GrammarSpec, done: Done) -> Result<()> {
         let shared = &self.shared;
-        admission::check_size(&spec, &shared.config).map_err(|error| {
-            shared.metrics.errors.inc();
-            Refusal::from(error)
-        })?;
+        admission::check_size(&spec, &shared.config).inspect_err(|_| shared.metrics.errors.inc())?;
         let key = key(&spec);
         let deadline = Instant::now() + Duration::from_millis(shared.config.compile_deadline_ms);
         let mut state = shared.state.lock();
@@ -470,7 +466,8 @@ impl State {
 /// The refusal of a grammar that takes too long.
 pub(crate) fn late(config: &GrammarConfig) -> Refusal {
     let limit = config.compile_deadline_ms;
-    grammar_error(format!("the grammar was not compiled within the limit of {limit} ms")).into()
+    let message = format!("the grammar was not compiled within the limit of {limit} ms");
+    Refusal::new(message, "use fewer alternatives, shorter patterns and fewer optional properties")
 }
 
 fn closed() -> Error {

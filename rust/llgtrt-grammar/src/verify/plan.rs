@@ -3,11 +3,10 @@
 use std::collections::HashSet;
 use std::sync::Arc;
 
-use llgtrt_core::Error;
 use serde_json::{Value, json};
 
 use super::judge::{Allowance, Judge, Judgement};
-use crate::text::grammar_error;
+use crate::admission::Refusal;
 use llgtrt_schema::path::push_key;
 use llgtrt_schema::{Residual, Segment};
 
@@ -47,13 +46,12 @@ impl Plan {
     /// The checks for what a grammar of `schema` leaves open.
     ///
     /// # Errors
-    /// [`ErrorKind::Grammar`](llgtrt_core::ErrorKind::Grammar): what is left open cannot be judged in a bounded time,
-    /// or the texts of the grammar are not JSON.
-    pub(crate) fn new(schema: &Value, residual: &[Residual], max_attempts: usize) -> Result<Self, Error> {
+    /// What is left open cannot be judged in a bounded time, or the texts of the grammar are not JSON.
+    pub(crate) fn new(schema: &Value, residual: &[Residual], max_attempts: usize) -> Result<Self, Refusal> {
         for option in ["item_separator", "key_separator"] {
             if schema.pointer("/x-guidance").and_then(|options| options.get(option)).is_some() {
                 let message = format!("`residual: verify` needs JSON; `{option}` changes what it is made of");
-                return Err(grammar_error(message).with_param(format!("x-guidance.{option}")));
+                return Err(Refusal::new(message, "take it out").at(format!("x-guidance.{option}")));
             }
         }
         let mut plan =
@@ -90,7 +88,7 @@ impl Plan {
 }
 
 /// For a schema that leaves open what cannot be checked either.
-fn unjudged(left: &Residual) -> Error {
+fn unjudged(left: &Residual) -> Refusal {
     let message = format!(
         "`{}` is beyond a grammar here, and so is checking answers within a bounded time: {}",
         left.keyword, left.message
@@ -99,7 +97,7 @@ fn unjudged(left: &Residual) -> Error {
     if !left.keyword.is_empty() {
         push_key(&mut path, &left.keyword);
     }
-    grammar_error(message).with_param(path)
+    Refusal::new(message, "write a smaller schema, or leave the keyword out").at(path)
 }
 
 /// Judges the values at the end of the way by everything that applies to them whatever they are: what is left open
@@ -285,13 +283,13 @@ mod tests {
         let mut open = left("items.anyOf[0]", schema["items"]["anyOf"][0].clone(), None);
         open.keyword = "pattern".to_owned();
         let error = Plan::new(&schema, &[open], 9).unwrap_err();
-        assert_eq!(error.param.as_deref(), Some("items.anyOf[0].pattern"));
+        assert_eq!(error.error.param.as_deref(), Some("items.anyOf[0].pattern"));
     }
 
     #[test]
     fn texts_that_are_not_json_are_refused() {
         let schema = json!({"x-guidance": {"item_separator": ";"}});
         let error = Plan::new(&schema, &[], 9).unwrap_err();
-        assert_eq!(error.param.as_deref(), Some("x-guidance.item_separator"));
+        assert_eq!(error.error.param.as_deref(), Some("x-guidance.item_separator"));
     }
 }

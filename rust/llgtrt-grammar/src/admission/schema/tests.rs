@@ -4,9 +4,8 @@ use serde_json::json;
 
 use super::*;
 
-fn run(schema: &Value) -> Result<Clues, Error> {
-    let mut clues = Clues::default();
-    check(schema, &GrammarConfig::default(), "", &mut clues).map(|()| clues)
+fn run(schema: &Value) -> Result<(), llgtrt_core::Error> {
+    Ok(check(schema, &GrammarConfig::default(), "", &mut Patterns::new())?)
 }
 
 #[track_caller]
@@ -99,8 +98,7 @@ fn definitions_in_an_unlucky_order_are_bounded() {
 #[test]
 fn missing_and_foreign_references() {
     refused(&json!({"items": {"$ref": "#/$defs/no"}}), "items.$ref", "not in the schema");
-    let clues = run(&json!({"items": {"$ref": "http://example.com/x"}})).unwrap();
-    assert_eq!(clues.unresolved_ref.as_deref(), Some("items.$ref"));
+    run(&json!({"items": {"$ref": "http://example.com/x"}})).unwrap();
     let anchors: Vec<Value> = (0..40).map(|i| json!({"$ref": format!("#a{i}")})).collect();
     refused(&json!({"anyOf": anchors}), "anyOf[30].$ref", "anchor");
 }
