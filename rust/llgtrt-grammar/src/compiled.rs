@@ -359,14 +359,16 @@ fn assemble(
 ) -> Result<CompiledGrammar, Failure> {
     let located =
         |admitted: &Admitted, error: &anyhow::Error| Failure::from(locate(factory, admitted, error));
-    let (parser, symbols) = match create_parser(factory, admitted.grammar.clone()) {
+    let (parser, symbols) = match create_parser(factory, admitted.grammar.clone(), admitted.has_expressions())
+    {
         Ok(created) => created,
         // What looked plain may still be beyond llguidance (patterns that overlap, for instance).
         Err(error) => {
             if !admitted.rewrite()? {
                 return Err(located(admitted, &error));
             }
-            create_parser(factory, admitted.grammar.clone()).map_err(|_| located(admitted, &error))?
+            create_parser(factory, admitted.grammar.clone(), admitted.has_expressions())
+                .map_err(|_| located(admitted, &error))?
         }
     };
     let verification = admitted.verification(config.residual_attempts)?.map(Arc::new);

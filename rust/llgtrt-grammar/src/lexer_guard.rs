@@ -14,19 +14,22 @@ use llguidance::earley::lexerspec::LexerSpec;
 use llguidance::{ParserFactory, TokenParser};
 
 /// Creates a parser, unless its lexer cannot start within the limits, and says how many symbols the grammar has.
+/// Without `has_expressions` it consists of words, lengths and bounds: what is intersected of these (the keys that an
+/// object does not name, for instance) soon differs from every word, and needs no check.
 ///
 /// # Errors
 /// llguidance refuses the grammar, or its lexer needs more than `initial_lexer_fuel`.
 pub(crate) fn create_parser(
     factory: &ParserFactory,
     grammar: TopLevelGrammar,
+    has_expressions: bool,
 ) -> anyhow::Result<(TokenParser, usize)> {
     // llguidance catches its own panics in the call below; this part of it has to be caught here.
     let checked = catch_unwind(AssertUnwindSafe(|| {
         let limits = factory.limits();
         let (grammar, lexer) =
             GrammarInit::Serialized(grammar).to_internal(Some(factory.tok_env().clone()), limits.clone())?;
-        if has_doubts(&lexer) {
+        if has_expressions && has_doubts(&lexer) {
             check_start(&lexer, limits)?;
         }
         anyhow::Ok((grammar, lexer))

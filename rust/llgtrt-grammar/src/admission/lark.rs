@@ -61,8 +61,8 @@ fn prepare_schemas(text: &str, config: &GrammarConfig, notes: &mut Notes) -> Res
         // What is not JSON is either in a comment or a string, or an error that llguidance reports.
         if let Some(Ok(value)) = values.next() {
             // The paths in them would lead into the wrong text.
-            let mut patterns = schema::Patterns::new();
-            let rewritten = schema::check(&value, config, "", &mut patterns)
+            let mut findings = schema::Findings::default();
+            let rewritten = schema::check(&value, config, "", &mut findings)
                 .and_then(|()| super::rewrite(&value, "", notes))
                 .map_err(|refusal| {
                     let path = refusal.error.param.as_ref();

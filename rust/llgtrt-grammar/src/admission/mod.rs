@@ -15,7 +15,7 @@ use serde_json::{Map, Value};
 
 pub(crate) use lark::Pairs;
 pub(crate) use refusal::{Refusal, hint};
-pub(crate) use schema::Patterns;
+pub(crate) use schema::Findings;
 
 use crate::config::GrammarConfig;
 use crate::slot::MAX_WHOLE_DIGITS;
@@ -52,8 +52,8 @@ pub(crate) struct Admitted {
 /// What was learned about the schemas of a grammar.
 #[derive(Debug)]
 pub(crate) struct Notes {
-    /// Those of the schemas, for errors that llguidance reports without a place.
-    pub(crate) patterns: Patterns,
+    /// What the schemas hold.
+    pub(crate) findings: Findings,
     /// The normaliser's rules that were used.
     pub(crate) rules: Vec<RuleUse>,
     /// What the grammar does not hold.
@@ -69,7 +69,7 @@ pub(crate) struct Notes {
 impl Notes {
     fn new(residual: ResidualMode, standard: bool) -> Self {
         Self {
-            patterns: Patterns::new(),
+            findings: Findings::default(),
             rules: Vec::new(),
             residual: Vec::new(),
             most_digits: None,
@@ -136,7 +136,7 @@ pub(crate) fn admit(
             let own = OwnOptions::take(&mut schema, "")?;
             own.apply(&mut notes.limits);
             let schema = with_server_options(schema, config, "")?;
-            schema::check(&schema, config, "", &mut notes.patterns)?;
+            schema::check(&schema, config, "", &mut notes.findings)?;
             // Only a schema that is the whole grammar can become another kind of grammar.
             notes.limits.compose = true;
             let rewritten = rewrite(&schema, "", &mut notes)?;
@@ -199,6 +199,11 @@ impl Admitted {
         }
     }
 
+    /// Whether llguidance may have to intersect regular expressions that a client wrote.
+    pub(crate) fn has_expressions(&self) -> bool {
+        !self.is_schema || self.notes.findings.has_expressions
+    }
+
     /// Text that only grammars with the same meaning share.
     pub(crate) fn text(&self) -> Option<String> {
         // What a grammar leaves open does not show in it, nor what it would if it were rewritten.
@@ -253,7 +258,7 @@ fn admit_schema(
         );
     }
     let schema = with_server_options(schema, config, at)?;
-    schema::check(&schema, config, at, &mut notes.patterns)?;
+    schema::check(&schema, config, at, &mut notes.findings)?;
     let limits = notes.limits.clone();
     own.apply(&mut notes.limits);
     let rewritten = rewrite(&schema, at, notes);

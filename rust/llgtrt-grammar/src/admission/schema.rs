@@ -28,8 +28,14 @@ const MAX_UNRESOLVED_REFS: usize = 30;
 /// `patternProperties` of one object: llguidance compares them pairwise.
 const MAX_PATTERN_PROPERTIES: usize = 100;
 
-/// Every `pattern` with its path, for errors that llguidance reports without a place.
-pub(crate) type Patterns = Vec<(String, String)>;
+/// What the walk found that the compilation needs.
+#[derive(Debug, Default)]
+pub(crate) struct Findings {
+    /// Every `pattern` with its path, for errors that llguidance reports without a place.
+    pub(crate) patterns: Vec<(String, String)>,
+    /// Whether there is more than words, lengths and bounds: regular expressions that may have to be intersected.
+    pub(crate) has_expressions: bool,
+}
 
 /// A schema found by the walk.
 struct Node<'a> {
@@ -53,15 +59,15 @@ struct Walk<'a> {
     unresolved_refs: usize,
     properties: usize,
     enum_values: usize,
-    patterns: &'a mut Patterns,
+    findings: &'a mut Findings,
 }
 
-/// Checks a schema. Paths in errors and of `patterns` start with `at`.
+/// Checks a schema. Paths in errors and findings start with `at`.
 pub(super) fn check(
     root: &Value,
     config: &GrammarConfig,
     at: &str,
-    patterns: &mut Patterns,
+    findings: &mut Findings,
 ) -> Result<(), Refusal> {
     let mut walk = Walk {
         root,
@@ -74,7 +80,7 @@ pub(super) fn check(
         unresolved_refs: 0,
         properties: 0,
         enum_values: 0,
-        patterns,
+        findings,
     };
     walk.push(Node { schema: root, base: root, path: Paths::ROOT, depth: 1 });
     while let Some(node) = walk.queue.pop_front() {
@@ -141,6 +147,7 @@ impl<'a> Walk<'a> {
             let message = format!("`{keyword}` must be {expected}");
             return Err(self.refusal(node.path, keyword, message, &format!("write {expected}")));
         }
+        self.findings.has_expressions |= keywords::has_expressions(keyword);
         match keyword {
             "type" => self.check_type(node, value)?,
             "pattern" => self.check_pattern(node, keyword, value)?,
@@ -185,7 +192,7 @@ impl<'a> Walk<'a> {
         let Some(pattern) = value.as_str() else { return Ok(()) };
         self.check_regex(node.path, keyword, pattern)?;
         let path = self.path(node.path, keyword);
-        self.patterns.push((path, pattern.to_owned()));
+        self.findings.patterns.push((path, pattern.to_owned()));
         Ok(())
     }
 
@@ -263,6 +270,7 @@ impl<'a> Walk<'a> {
             return Err(self.refusal(node.path, "$ref", message, hint));
         }
         self.unresolved_refs += 1;
+        self.findings.has_expressions = true;
         if self.unresolved_refs > MAX_UNRESOLVED_REFS {
             let message = format!("more than {MAX_UNRESOLVED_REFS} references by anchor or identifier");
             return Err(self.refusal(node.path, "$ref", message, "use `#/$defs/NAME`"));

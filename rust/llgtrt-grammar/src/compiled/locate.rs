@@ -2,7 +2,7 @@
 
 use llguidance::ParserFactory;
 
-use crate::admission::{Admitted, Patterns, Refusal, hint};
+use crate::admission::{Admitted, Refusal, hint};
 use crate::lexer_guard::create_parser;
 use crate::text::first_line;
 
@@ -12,21 +12,26 @@ const MAX_PROBES: usize = 200;
 /// Turns llguidance's error into a refusal, with the path of the pattern that it refuses by itself, if there is one.
 pub(super) fn locate(factory: &ParserFactory, admitted: &Admitted, error: &anyhow::Error) -> Refusal {
     let message = first_line(&error.to_string());
-    match refused_pattern(factory, &admitted.notes.patterns) {
+    match refused_pattern(factory, &admitted.notes.findings.patterns) {
         Some(path) => Refusal::new(message, hint::SIMPLER).at(path),
         None if admitted.is_lark => Refusal::new(
             message,
             "begin at the rule `start`, and define every rule and terminal that is used",
         ),
+        // Its message would repeat the expressions that it made of the schema.
+        None if admitted.is_schema => {
+            tracing::debug!(message, "llguidance refuses a schema");
+            Refusal::new("the schema's strings, keys and numbers are too complex together", hint::SIMPLER)
+        }
         None => Refusal::new(message, hint::SIMPLER),
     }
 }
 
 /// The path of the first pattern that llguidance refuses by itself.
-fn refused_pattern(factory: &ParserFactory, patterns: &Patterns) -> Option<String> {
+fn refused_pattern(factory: &ParserFactory, patterns: &[(String, String)]) -> Option<String> {
     let is_refused = |pattern: &str| {
         let schema = serde_json::json!({"type": "string", "pattern": pattern});
-        create_parser(factory, llguidance::api::TopLevelGrammar::from_json_schema(schema)).is_err()
+        create_parser(factory, llguidance::api::TopLevelGrammar::from_json_schema(schema), true).is_err()
     };
     let tried = patterns.iter().take(MAX_PROBES);
     tried.filter(|(_, pattern)| is_refused(pattern)).map(|(path, _)| path.clone()).next()

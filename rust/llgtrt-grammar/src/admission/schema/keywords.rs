@@ -12,6 +12,28 @@ pub(super) fn is_type(name: &str) -> bool {
     TYPES.contains(&name)
 }
 
+/// Whether values under the keyword may be described by regular expressions, or as what others are not.
+pub(super) fn has_expressions(keyword: &str) -> bool {
+    matches!(
+        keyword,
+        "pattern"
+            | "patternProperties"
+            | "propertyNames"
+            | "format"
+            | "contentEncoding"
+            | "contentMediaType"
+            | "multipleOf"
+            | "not"
+            | "if"
+            | "contains"
+            | "dependencies"
+            | "dependentSchemas"
+            | "dependentRequired"
+            | "unevaluatedProperties"
+            | "unevaluatedItems"
+    )
+}
+
 /// What a keyword's value should have been, if it is something else.
 pub(super) fn wrong_type(keyword: &str, value: &Value) -> Option<&'static str> {
     let (right, expected) = match keyword {

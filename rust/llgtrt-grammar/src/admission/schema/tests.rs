@@ -5,7 +5,7 @@ use serde_json::json;
 use super::*;
 
 fn run(schema: &Value) -> Result<(), llgtrt_core::Error> {
-    Ok(check(schema, &GrammarConfig::default(), "", &mut Patterns::new())?)
+    Ok(check(schema, &GrammarConfig::default(), "", &mut Findings::default())?)
 }
 
 #[track_caller]
@@ -63,6 +63,28 @@ fn wrong_values_are_named() {
 fn regular_expressions_are_bounded() {
     refused(&json!({"pattern": "a".repeat(9000)}), "pattern", "8192");
     run(&json!({"pattern": r"^\d{3}\/\w+[\d.]$"})).unwrap();
+}
+
+#[test]
+fn expressions_are_found_wherever_they_apply() {
+    let found = |schema: &Value| {
+        let mut findings = Findings::default();
+        check(schema, &GrammarConfig::default(), "", &mut findings).unwrap();
+        findings.has_expressions
+    };
+    let words = json!({
+        "type": "object",
+        "properties": {"pattern": {"enum": ["a", "b"]}, "n": {"type": "integer", "minimum": 3}},
+        "additionalProperties": {"oneOf": [{"maxLength": 3, "type": "string"}, {"$ref": "#/$defs/d"}]},
+        "$defs": {"d": {"type": "null"}, "unused": {"pattern": "a"}}
+    });
+    assert!(!found(&words));
+    assert!(found(
+        &json!({"items": {"$ref": "#/$defs/d"}, "$defs": {"d": {"type": "string", "pattern": "a"}}})
+    ));
+    assert!(found(&json!({"patternProperties": {"a": {}}})));
+    assert!(found(&json!({"anyOf": [{"format": "date"}]})));
+    assert!(found(&json!({"$ref": "https://json-schema.org/draft/2020-12/schema"})));
 }
 
 #[test]
