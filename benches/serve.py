@@ -110,10 +110,12 @@ class Side:
             self.process.wait()
 
 
-def llgtrt_side(model: Path, slots: int, threads: int, folder: Path, context: int = CONTEXT_TOKENS) -> Side:
+def llgtrt_side(
+    model: Path, slots: int, threads: int, folder: Path, context: int = CONTEXT_TOKENS, *, reuse: bool = True
+) -> Side:
     config = folder / f"llgtrt-{slots}.json5"
     options = {
-        "runtime": {"max_batch_size": slots, "max_seq_len": context},
+        "runtime": {"max_batch_size": slots, "max_seq_len": context, "enable_kv_cache_reuse": reuse},
         "llamacpp": {"threads": threads, "batch_threads": threads},
     }
     config.write_text(json.dumps(options))

@@ -313,7 +313,10 @@ class Delta:
         """On the last delta."""
     @property
     def error(self) -> LlgtrtError | None:
-        """Set on the last delta of a failed request; text that came before it was delivered."""
+        """Set on the last delta of a failed request; text that came before it was delivered.
+
+        A new object at each access: one that was raised holds its frames, among them this delta.
+        """
 
 Payload = bytes | Delta
 """SSE bytes for the ``*_sse`` outputs (a :class:`Delta` if the request failed), else a :class:`Delta`."""

@@ -32,6 +32,11 @@ CORE = "llgtrt.core"
 
 _PART = re.compile(r"[A-Za-z0-9_.]+")
 
+_UNSAFE = re.compile("[\x00-\x1f\x7f-\x9f\u061c\u200e\u200f\u2028-\u202e\u2066-\u2069\ud800-\udfff]")
+"""What could end a line, command a terminal, or change the order in which a line is read."""
+
+_SHORT = {"\n": "\\n", "\r": "\\r", "\t": "\\t"}
+
 
 @dataclass(frozen=True, slots=True)
 class Levels:
@@ -112,12 +117,16 @@ def hold(level: int) -> None:
 
 
 class TextFormatter(logging.Formatter):
-    """``TIME LEVEL LOGGER: MESSAGE name=value ...``, and a traceback on lines of its own."""
+    """``TIME LEVEL LOGGER: MESSAGE name=value ...``, and a traceback on indented lines of its own."""
 
     def formatMessage(self, record: logging.LogRecord) -> str:  # noqa: N802 (logging's name)
         """The line without a traceback."""
         fields = "".join(f" {name}={_text(value)}" for name, value in _fields(record).items())
-        return f"{_time(record)} {record.levelname} {record.name}: {_line(record.message)}{fields}"
+        return f"{_time(record)} {record.levelname} {record.name}: {escaped(record.message)}{fields}"
+
+    def formatException(self, ei: Any) -> str:  # noqa: N802 (logging's name)
+        """A traceback: an error's message may be a client's text, and begins no line of the log."""
+        return "\n".join("  " + escaped(line) for line in super().formatException(ei).split("\n"))
 
 
 class JsonFormatter(logging.Formatter):
@@ -134,7 +143,7 @@ class JsonFormatter(logging.Formatter):
         }
         if record.exc_info:
             members["exception"] = self.formatException(record.exc_info)
-        return json.dumps(members, ensure_ascii=False, default=str)
+        return escaped(json.dumps(members, ensure_ascii=False, default=str))
 
 
 def _fields(record: logging.LogRecord) -> dict[str, Any]:
@@ -156,9 +165,9 @@ def _text(value: object) -> str:
         return f"{value:g}"
     text = value if isinstance(value, str) else json.dumps(value, default=str)
     plain = text.isascii() and text.isprintable() and not set(text) & set(" =\"'")
-    return text if plain and text else json.dumps(text)
+    return text if plain and text else escaped(json.dumps(text))
 
 
-def _line(text: str) -> str:
-    """A message that cannot be taken for two."""
-    return text.replace("\r", "\\r").replace("\n", "\\n")
+def escaped(text: str) -> str:
+    """A text on one line, with what a terminal or a reader of lines acts on written as JSON writes it."""
+    return _UNSAFE.sub(lambda found: _SHORT.get(found[0], f"\\u{ord(found[0]):04x}"), text)

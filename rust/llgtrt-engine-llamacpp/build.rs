@@ -1,12 +1,20 @@
-//! Compiles `repack/` against the headers of the llama.cpp that the lock file pins.
+//! Compiles `memory/` and `repack/` against the headers of the llama.cpp that the lock file pins.
 
 use std::path::PathBuf;
+use std::sync::OnceLock;
 
 fn main() {
     println!("cargo:rerun-if-changed=build.rs");
+    println!("cargo:rerun-if-changed=memory");
     println!("cargo:rerun-if-changed=repack");
+    println!("cargo:rustc-check-cfg=cfg(lazy_memory)");
     println!("cargo:rustc-check-cfg=cfg(repack)");
     let target = |name: &str| std::env::var(format!("CARGO_CFG_TARGET_{name}")).unwrap_or_default();
+    // Elsewhere the system does not promise zeros for pages that were given back.
+    if target("OS") == "linux" {
+        compile("llgtrt_memory", "memory/lazy.cpp", &[]);
+        println!("cargo:rustc-cfg=lazy_memory");
+    }
     if target("ARCH") != "x86_64" || target("ENV") == "msvc" {
         return;
     }
@@ -19,23 +27,6 @@ fn main() {
         return;
     }
 
-    let ggml = llama_cpp_source().join("ggml");
-    let compile = |name: &str, file: &str, flags: &[&str]| {
-        let mut build = cc::Build::new();
-        build.cpp(true).std("c++17").opt_level(3).file(file);
-        // One object per set of instructions from the same source.
-        build.out_dir(PathBuf::from(std::env::var_os("OUT_DIR").unwrap()).join(name));
-        // GCC 12 says it of its own intrinsics (its bug 105593).
-        build.flag_if_supported("-Wno-maybe-uninitialized").flag_if_supported("-Wno-uninitialized");
-        // Headers of others: their warnings are not ours.
-        for folder in ["include", "src", "src/ggml-cpu"] {
-            build.flag("-isystem").flag(ggml.join(folder));
-        }
-        for flag in flags {
-            build.flag(flag);
-        }
-        build.compile(name);
-    };
     compile("llgtrt_repack", "repack/buffer.cpp", &[]);
     compile("llgtrt_attention", "repack/attention.cpp", &[]);
     // Which of them runs is decided on the machine that runs it.
@@ -51,8 +42,32 @@ fn main() {
     println!("cargo:rustc-cfg=repack");
 }
 
+/// Compiles a file into a library of its own.
+fn compile(name: &str, file: &str, flags: &[&str]) {
+    let mut build = cc::Build::new();
+    build.cpp(true).std("c++17").opt_level(3).file(file);
+    // One object per set of instructions from the same source.
+    build.out_dir(PathBuf::from(std::env::var_os("OUT_DIR").unwrap()).join(name));
+    // GCC 12 says it of its own intrinsics (its bug 105593).
+    build.flag_if_supported("-Wno-maybe-uninitialized").flag_if_supported("-Wno-uninitialized");
+    // Headers of others: their warnings are not ours.
+    let ggml = llama_cpp_source().join("ggml");
+    for folder in ["include", "src", "src/ggml-cpu"] {
+        build.flag("-isystem").flag(ggml.join(folder));
+    }
+    for flag in flags {
+        build.flag(flag);
+    }
+    build.compile(name);
+}
+
 /// Where cargo keeps the source of llama-cpp-sys-2, whose build script does not say.
 fn llama_cpp_source() -> PathBuf {
+    static SOURCE: OnceLock<PathBuf> = OnceLock::new();
+    SOURCE.get_or_init(find_llama_cpp_source).clone()
+}
+
+fn find_llama_cpp_source() -> PathBuf {
     let metadata = cargo_metadata::MetadataCommand::new()
         .manifest_path(PathBuf::from(std::env::var_os("CARGO_MANIFEST_DIR").unwrap()).join("Cargo.toml"))
         // What other platforms need is not downloaded.

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import shutil
 import signal
 import socket
 from concurrent.futures import ThreadPoolExecutor
@@ -73,6 +74,33 @@ def refuses(server: ServerProcess) -> bool:
         return server.get("/v1/health/ready").status_code == 503
     except httpx.TransportError:
         return True
+
+
+@pytest.mark.parametrize("way", ["renamed", "overwritten"])
+def test_the_model_file_may_be_replaced(model_file: Path, one_thread: Path, tmp_path: Path, way: str) -> None:
+    model = Path(shutil.copy(model_file, tmp_path / "model.gguf"))
+    # A mapped file that becomes shorter ends the process: it is read instead, or stays without a name.
+    options = ["--set", "llamacpp.mmap=false"] if way == "overwritten" else []
+    with ServerProcess(str(model), "-C", str(one_thread), *options) as server:
+
+        def answers() -> list[str]:
+            bodies = [
+                {"messages": [{"role": "user", "content": text}], "max_tokens": 8, "temperature": 0}
+                for text in ("Name a river.", "Count to ten.")
+            ]
+            url = f"{server.base_url}/v1/chat/completions"
+            replies = [httpx.post(url, json=body, timeout=60).json() for body in bodies]
+            return [reply["choices"][0]["message"]["content"] for reply in replies]
+
+        before = answers()
+        if way == "overwritten":
+            model.write_bytes(b"shorter")
+        else:
+            (tmp_path / "new.gguf").write_bytes(b"shorter")
+            (tmp_path / "new.gguf").replace(model)
+        assert answers() == before
+        server.terminate()
+        assert server.wait_exit() == 0
 
 
 def test_print_config_round_trip(model_file: Path, tmp_path: Path) -> None:

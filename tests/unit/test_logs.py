@@ -32,12 +32,39 @@ def test_a_line_of_text() -> None:
     )
 
 
+UNSAFE = [chr(code) for code in (*range(32), *range(0x7F, 0xA0), 0x061C, 0x200E, 0x200F)]
+UNSAFE += [chr(code) for code in (*range(0x2028, 0x202F), *range(0x2066, 0x206A), 0xD800, 0xDFFF)]
+"""What ends a line, commands a terminal or changes the order of reading; halves of characters."""
+
+
 @pytest.mark.parametrize("value", ["a\nb", "a\r", "a b=c", '"', "\x1b[31m", "é"])
 def test_a_value_cannot_pretend_to_be_more(value: str) -> None:
     line = TextFormatter().format(record("m", x=value))
     assert line.endswith(f" x={json.dumps(value)}")
-    assert "\n" not in line
-    assert "\n" not in TextFormatter().format(record("m %s", value))
+
+
+@pytest.mark.parametrize("character", UNSAFE, ids=ascii)
+def test_a_line_holds_nothing_that_acts_on_its_reader(character: str) -> None:
+    shown = {"\n": "\\n", "\r": "\\r", "\t": "\\t"}.get(character, f"\\u{ord(character):04x}")
+    text = TextFormatter().format(record("%s é", character, x=f"a{character}b"))
+    assert text.split("llgtrt.x: ")[1].startswith(shown + " é ")
+    line = JsonFormatter().format(record("%s", character, x=f"a{character}b"))
+    for one in (text, line):
+        assert not set(one) & set(UNSAFE)
+        assert len(one.splitlines()) == 1
+    assert (json.loads(line)["message"], json.loads(line)["x"]) == (character, f"a{character}b")
+
+
+def test_a_traceback_begins_no_line() -> None:
+    try:
+        raise ValueError("one\n2023-11-14T22:13:20.250000Z INFO llgtrt.x: two\x1b[31m\u2028three")
+    except ValueError:
+        one = logging.LogRecord("llgtrt.x", logging.ERROR, __file__, 1, "failed", (), sys.exc_info())
+    first, *rest = TextFormatter().format(one).splitlines()
+    assert first.endswith(" ERROR llgtrt.x: failed")
+    assert len(rest) > 3
+    assert all(line.startswith("  ") for line in rest)
+    assert "\\u001b[31m\\u2028three" in rest[-1]
 
 
 def test_a_line_of_json() -> None:

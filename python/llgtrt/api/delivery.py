@@ -17,7 +17,7 @@ from starlette.types import Message, Receive, Scope, Send
 from llgtrt.api.errors import RequestTimeoutError, describe, error_event, error_response
 from llgtrt.api.metrics import HttpMetrics
 from llgtrt.api.record import GENERATION, note, note_summary
-from llgtrt.engine import Delta, Sink, StreamCancelledError, to_raise
+from llgtrt.engine import Delta, Sink, StreamCancelledError
 from llgtrt.serving import Generation
 
 PING = b": ping\n\n"
@@ -205,11 +205,11 @@ class SseGenerationResponse(GenerationResponse):
                             await self._write(
                                 send, {"type": "http.response.body", "body": body, "more_body": True}
                             )
-                        raise to_raise(payload.error)
+                        raise payload.error
                     if not body and not stream.finished:
                         continue
                 elif payload.error is not None:
-                    raise to_raise(payload.error)
+                    raise payload.error
                 else:
                     raise TypeError("a stream without an encoder needs a request for server-sent events")
                 if not started:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import dataclasses
 import logging
 import os
@@ -14,7 +15,8 @@ from typing import Any
 from llgtrt.api import HttpMetrics
 from llgtrt.app.services import Threads, model_services
 from llgtrt.chat import load_chat_template
-from llgtrt.config import MetricNames, PyConfig, Settings, native_config
+from llgtrt.config import ConfigError, MetricNames, PyConfig, Settings, native_config
+from llgtrt.config.memory import memory_need
 from llgtrt.engine import AsyncEngine, __version__
 from llgtrt.hooks import (
     HookRunner,
@@ -176,6 +178,10 @@ def _say_what_is_served(settings: Settings, services: ModelServices) -> None:
         "cores": len(os.sched_getaffinity(0)),
         "memory_mb": resource.getrusage(resource.RUSAGE_SELF).ru_maxrss // 1024,
     }
+    with contextlib.suppress(ConfigError):
+        need = memory_need(settings)
+        if need is not None:
+            fields["kv_cache_mb"] = need.cache >> 20
     if settings.model_path is not None:
         fields["file"] = str(settings.model_path)
     if settings.config.server.default_max_tokens is not None:

@@ -21,7 +21,6 @@ from llgtrt.engine import (
     Permit,
     Stream,
     StreamCancelledError,
-    to_raise,
 )
 from llgtrt.serving import AnswerFormats, TokenLimits
 from llgtrt.serving.answers import plan_grammar, renamed
@@ -130,7 +129,7 @@ class Worker:
                 if delta is None or isinstance(delta, bytes):
                     continue
                 if delta.error is not None:
-                    raise plan.explain(to_raise(delta.error))
+                    raise plan.explain(delta.error)
                 for chunk in writer.chunks(delta):
                     yield chunk
         except StreamCancelledError:

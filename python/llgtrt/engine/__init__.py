@@ -28,7 +28,6 @@ from llgtrt.engine.errors import (
     OverloadedError,
     ShuttingDownError,
     new_error,
-    to_raise,
 )
 from llgtrt.engine.stream import Payload, Sink, Stream, StreamCancelledError
 from llgtrt.engine.trtllm import plugin_sources, process_rank, work_for_leader
@@ -67,7 +66,6 @@ __all__ = [
     "plugin_sources",
     "process_rank",
     "start_core_log",
-    "to_raise",
     "tokenize_with",
     "work_for_leader",
 ]

@@ -17,8 +17,6 @@
 Every error has ``kind``, ``message`` and ``param``. The HTTP status is decided in ``llgtrt.api.errors``.
 """
 
-import copy
-
 from llgtrt._native import (
     ConfigurationError,
     ConstraintError,
@@ -56,15 +54,6 @@ def new_error(error_type: type[LlgtrtError], message: str, param: str | None = N
     return error
 
 
-def to_raise(error: Exception) -> Exception:
-    """The error of a delta anew: what a delta holds must not be raised itself.
-
-    A raised error leads to its frames, one of them to the delta, and that to the error. Python's garbage
-    collector does not see into a delta: all that the frames hold, the whole request, would stay for ever.
-    """
-    return copy.copy(error)
-
-
 __all__ = [
     "ConfigurationError",
     "ConstraintError",
@@ -78,5 +67,4 @@ __all__ = [
     "OverloadedError",
     "ShuttingDownError",
     "new_error",
-    "to_raise",
 ]

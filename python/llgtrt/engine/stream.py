@@ -12,7 +12,6 @@ from collections.abc import Callable
 from typing import Protocol, TypeAlias
 
 from llgtrt._native import Delta, RequestHandle, Summary
-from llgtrt.engine.errors import to_raise
 
 Payload: TypeAlias = "bytes | Delta"
 """Server-sent events, ready to write; or a :class:`Delta` where the request asked for one or failed."""
@@ -119,7 +118,7 @@ class Stream:
             if isinstance(payload, bytes):
                 raise TypeError("result() needs a request with output='final'")
             if payload.error is not None:
-                raise to_raise(payload.error)
+                raise payload.error
             return payload
         raise self._error or StreamCancelledError
 

@@ -18,7 +18,7 @@ from starlette.responses import StreamingResponse
 
 from llgtrt.api import Services
 from llgtrt.api.errors import describe, error_event
-from llgtrt.engine import Stream, StreamCancelledError, to_raise
+from llgtrt.engine import Stream, StreamCancelledError
 from llgtrt.serving import ChatRequest, CompletionRequest, Generation, in_proportion, parse_request
 from llgtrt.serving.apis import GenerationRoute
 
@@ -220,7 +220,7 @@ class _Events(AsyncIterator[bytes]):
                     last = _is_finished(stream) and payload.error is None
                     self._ready += _split(await generation.encode(payload, last))
                 if payload.error is not None:
-                    raise to_raise(payload.error)
+                    raise payload.error
         except StreamCancelledError as error:
             self._failure = error
         except Exception as error:

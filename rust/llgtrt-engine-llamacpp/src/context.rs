@@ -13,7 +13,7 @@ use llama_cpp_sys_2 as sys;
 use llgtrt_core::{Error, Result, TokenId};
 
 use crate::config::{FlashAttention, KvCacheType, LlamaCppConfig};
-use crate::{log, model, repack};
+use crate::{log, memory, model, repack};
 
 /// Output rows of one forward pass are memory: 64 rows of a vocabulary of 128 000 are 32 MB.
 const MIN_OUTPUT_ROWS: u32 = 64;
@@ -30,6 +30,21 @@ pub(crate) enum DecodeError {
     Refused,
     /// The computation failed; the context is of no further use.
     Fatal(i32),
+}
+
+/// The size of the KV cache, in words.
+struct KvCache {
+    slots: u32,
+    tokens: u32,
+    kind: KvCacheType,
+    bytes: u64,
+}
+
+impl std::fmt::Display for KvCache {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        let Self { slots, tokens, kind, bytes } = self;
+        write!(f, "the KV cache of {slots} slots of {tokens} tokens in {kind:?} is {} MB", bytes >> 20)
+    }
 }
 
 /// One llama.cpp context with a batch being built. Slot numbers are llama.cpp's sequence ids.
@@ -90,14 +105,26 @@ impl Context {
         };
         params.type_k = ggml_type(config.kv_cache_type);
         params.type_v = params.type_k;
+        let kv_cache = KvCache {
+            slots,
+            tokens: slot_tokens,
+            kind: config.kv_cache_type,
+            bytes: memory::kv_cache_bytes(weights, cells, params.type_k),
+        };
 
         log::take_error();
         // SAFETY: the model is alive; llama.cpp answers null on error.
         let context = NonNull::new(unsafe { sys::llama_init_from_model(raw_model, params) });
         let context = context.ok_or_else(|| {
             let reason = log::take_error().unwrap_or_else(|| "out of memory".to_owned());
-            Error::configuration(format!("llama.cpp cannot run the model as configured: {reason}"))
+            Error::configuration(format!(
+                "llama.cpp cannot run the model as configured: {reason}; {kv_cache}: lower runtime.max_batch_size \
+                 (--max-batch-size) or runtime.max_seq_len (--max-seq-len), or use smaller numbers with \
+                 --set llamacpp.kv_cache_type=q8_0"
+            ))
         })?;
+        let when = if memory::is_taken_as_used() { "taken as it is used" } else { "taken at the start" };
+        tracing::debug!("{kv_cache}, {when}");
         // SAFETY: the context is alive; the batch is freed by `drop`.
         let (memory, batch) = unsafe {
             (sys::llama_get_memory(context.as_ptr()), sys::llama_batch_init(capacity as i32, 0, 1))

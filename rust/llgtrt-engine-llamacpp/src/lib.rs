@@ -4,7 +4,7 @@
 //! cache. The engine's thread makes every call on [`LlamaCppEngine`]; the tokenizer is shared by all.
 //! [`LlamaCppEmbedder`] has a context of its own over the same model or another, and a thread of its own; engine
 //! and embedder take turns, pass by pass (`turns`).
-//! Only `context`, `embed_context`, `log` and `repack` contain `unsafe`. Nothing here knows grammars or HTTP.
+//! Only `context`, `embed_context`, `log`, `memory` and `repack` contain `unsafe`. Nothing here knows grammars or HTTP.
 //!
 //! ```text
 //! LlamaCppConfig -> LlamaCppModel::load -> tokenizer(), info()
@@ -23,6 +23,7 @@ mod engine;
 mod forward;
 mod gguf;
 mod log;
+mod memory;
 mod model;
 mod pieces;
 mod repack;

@@ -15,7 +15,7 @@ use llgtrt_core::{Error, Result, TokenId, Tokenizer, Vocabulary};
 use crate::config::LlamaCppConfig;
 use crate::tokenizer::GgufTokenizer;
 use crate::turns::Turns;
-use crate::{gguf, log, repack};
+use crate::{gguf, log, memory, repack};
 
 /// Loads take turns, so that an error found in the log belongs to this load.
 static LOADING: Mutex<()> = Mutex::new(());
@@ -65,8 +65,14 @@ impl LlamaCppModel {
         let path = model_file(&config.model_path)?;
         gguf::check(&path)?;
 
+        memory::clear_lazily();
         if config.repack {
             repack::enable();
+        }
+        if config.gpu_layers.is_some_and(|layers| layers > 0) && !backend()?.supports_gpu_offload() {
+            tracing::warn!(
+                "llamacpp.gpu_layers has no effect: this build has no GPU backend, or found no device"
+            );
         }
         let mut params = LlamaModelParams::default().with_use_mmap(config.mmap).with_use_mlock(config.mlock);
         if let Some(layers) = config.gpu_layers {

@@ -4,9 +4,11 @@ mod common;
 #[path = "common/patch.rs"]
 mod patch;
 
+use std::sync::Arc;
+
 use common::*;
 use llgtrt_core::{Error, ErrorKind};
-use llgtrt_engine_llamacpp::{LlamaCppConfig, LlamaCppModel};
+use llgtrt_engine_llamacpp::{LlamaCppConfig, LlamaCppEngine, LlamaCppModel};
 use patch::*;
 
 fn load(path: impl Into<std::path::PathBuf>) -> Error {
@@ -104,5 +106,26 @@ fn another_architecture_or_tokenizer_is_refused() {
         set_text(&mut bytes, key, text);
         let file = TempFile::new("unknown", &bytes);
         println!("{key}: {}", load(file.path()).message);
+    }
+}
+
+#[test]
+fn a_cache_that_does_not_fit_names_the_options() {
+    // Set to 1, the system promises any amount of memory.
+    if std::fs::read_to_string("/proc/sys/vm/overcommit_memory").is_ok_and(|way| way.trim() == "1") {
+        println!("skipped: this machine never refuses memory");
+        return;
+    }
+    let Some(model) = model_with(|config| {
+        // 3 TB.
+        config.max_batch_size = 8;
+        config.max_sequence_tokens = Some(1 << 24);
+    }) else {
+        return;
+    };
+    let error = LlamaCppEngine::new(&model, Arc::new(Script::default())).err().expect("no such machine");
+    assert_eq!(error.kind, ErrorKind::Configuration);
+    for part in ["8 slots of 16777216 tokens", "runtime.max_batch_size", "runtime.max_seq_len"] {
+        assert!(error.message.contains(part), "{}", error.message);
     }
 }

@@ -155,7 +155,7 @@ pub(crate) struct Delta {
     choices: Vec<Py<ChoiceDelta>>,
     so_far: Py<Usage>,
     usage: Option<Py<Usage>>,
-    error: Option<PyErr>,
+    error: Option<llgtrt_core::Error>,
 }
 
 impl Delta {
@@ -168,7 +168,7 @@ impl Delta {
                 .collect::<PyResult<_>>()?,
             so_far: Py::new(py, Usage(delta.so_far))?,
             usage: delta.usage.map(|usage| Py::new(py, Usage(usage))).transpose()?,
-            error: delta.error.map(|error| errors::to_py(py, &error)),
+            error: delta.error,
         })
     }
 }
@@ -192,7 +192,9 @@ impl Delta {
 
     #[getter]
     fn error(&self, py: Python<'_>) -> Option<Py<PyAny>> {
-        self.error.as_ref().map(|error| error.value(py).clone().unbind().into())
+        // Anew each time: a raised exception leads to its frames, those to the delta, and Python's garbage collector does
+        // not see into a delta. If it held what it gives out, the whole request would stay for ever.
+        self.error.as_ref().map(|error| errors::to_py(py, error).into_value(py).into_any())
     }
 }
 

@@ -1,0 +1,88 @@
+"""What it costs that answers end valid at their limit: `at_limit: close` beside `cut`.
+
+One server; close and cut take turns within every round, with the same prompts at temperature 0, whose answers
+end before their limit: the same texts, so that the two differ by nothing but the search for ways out. Far is
+a limit of 3000 tokens, where nothing is looked for; near, every token is compared with the way out.
+"""
+
+from __future__ import annotations
+
+import argparse
+import asyncio
+import os
+import statistics
+import sys
+import tempfile
+from contextlib import ExitStack
+from pathlib import Path
+from typing import Any
+
+from load import ask, percentile, print_table
+from serve import body, llgtrt_side, wall_s
+
+from llgtrt.bench.client import Answer
+from llgtrt.config.engine import demo_model
+
+LIMITS = {"far": 3000, "near": 250}
+CONTEXT_TOKENS = 4096
+
+
+def request(number: int, limit: int, at_limit: str) -> dict[str, Any]:
+    return {**body("schema", number), "max_tokens": limit, "at_limit": at_limit}
+
+
+def rate(answers: list[Answer]) -> float:
+    return sum(answer.tokens for answer in answers) / wall_s(answers)
+
+
+def measure(port: int, clients: int, rounds: int, per_round: int, limit: int) -> list[str]:
+    """Rates of both ways, and the ratio of each round."""
+    ratios, rates, equal, count = [], [], 0, 0
+    for number in range(rounds):
+        answers: dict[str, list[Answer]] = {}
+        for at_limit in ("close", "cut") if number % 2 else ("cut", "close"):
+            bodies = [request(1000 * number + index, limit, at_limit) for index in range(per_round)]
+            answers[at_limit] = asyncio.run(ask(port, bodies, clients))
+        rates.append(rate(answers["close"]))
+        ratios.append(rates[-1] / rate(answers["cut"]))
+        pairs = zip(answers["close"], answers["cut"], strict=True)
+        equal += sum(one.text == other.text for one, other in pairs)
+        count += per_round
+    spread = f"{percentile(ratios, 0.1):.3f} to {percentile(ratios, 0.9):.3f}"
+    return [
+        f"{statistics.median(rates):.0f}",
+        f"{statistics.median(ratios):.3f}",
+        spread,
+        f"{equal} of {count}",
+    ]
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__.split("\n")[0])
+    parser.add_argument("--model", type=Path, default=demo_model(), help="a GGUF file")
+    parser.add_argument("--threads", type=int, default=os.cpu_count() or 1)
+    parser.add_argument("--rounds", type=int, default=20)
+    parser.add_argument("--clients", type=int, nargs="+", default=[1, 8])
+    arguments = parser.parse_args()
+    if arguments.model is None:
+        sys.exit("no model: run `make setup` or give --model FILE.gguf")
+    rows = []
+    for clients in arguments.clients:
+        with ExitStack() as stack:
+            folder = Path(stack.enter_context(tempfile.TemporaryDirectory()))
+            side = llgtrt_side(
+                arguments.model, clients, arguments.threads, folder, CONTEXT_TOKENS, reuse=False
+            )
+            stack.callback(side.stop)
+            # Prompts of their own: the grammar is compiled, the lexer has learned.
+            asyncio.run(
+                ask(side.port, [request(900_000 + index, 250, "close") for index in range(8)], clients)
+            )
+            for name, limit in LIMITS.items():
+                figures = measure(side.port, clients, arguments.rounds, max(4, 2 * clients), limit)
+                rows.append([f"{clients} {name}", *figures])
+    print_table(["clients", "tokens/s", "close / cut", "tenth to ninth", "equal answers"], rows)
+
+
+if __name__ == "__main__":
+    main()
