@@ -15,7 +15,7 @@ pub(crate) fn first_line(message: &str) -> String {
     let message = message.trim();
     if message.starts_with("panic: ") {
         // The text of a panic is about llguidance's insides; the log has it.
-        tracing::warn!(message, "llguidance panicked");
+        tracing::warn!(reason = message, "llguidance panicked");
         return "the grammar cannot be handled (internal error of the grammar engine)".to_owned();
     }
     truncate(message.lines().next().unwrap_or("unknown error"), MAX_CHARS)

@@ -4,7 +4,7 @@
 //! `llgtrt/logs.py`.
 
 use std::borrow::Cow;
-use std::fmt;
+use std::fmt::{self, Write};
 
 use pyo3::exceptions::PyValueError;
 use pyo3::prelude::*;
@@ -71,11 +71,14 @@ where
         let target = logger(event.metadata().target());
         let level = level_name(*event.metadata().level());
         if !self.json {
+            let mut members = Members::default();
+            event.record(&mut members);
+            let message = members.0.remove("message");
+            let mut line = message.as_ref().and_then(Value::as_str).unwrap_or_default().to_owned();
+            members.0.iter().try_for_each(|(name, value)| write!(line, " {name}={}", word(value)))?;
+            each_of_spans(context, |name, value| write!(line, " {name}={}", word(value)))?;
             SystemTime.format_time(&mut writer)?;
-            write!(writer, " {level} {target}: ")?;
-            context.field_format().format_fields(writer.by_ref(), event)?;
-            each_of_spans(context, |name, value| write!(writer, " {name}={}", word(value)))?;
-            return writeln!(writer);
+            return writeln!(writer, " {level} {target}: {}", Escaped(&line));
         }
         let mut time = String::new();
         SystemTime.format_time(&mut Writer::new(&mut time))?;
@@ -88,7 +91,32 @@ where
             members.0.insert(name.to_owned(), value.clone());
             Ok(())
         })?;
-        writeln!(writer, "{}", Value::Object(members.0))
+        writeln!(writer, "{}", Escaped(&Value::Object(members.0).to_string()))
+    }
+}
+
+/// Whether a terminal, or a reader of lines, does something at a character: what ends a line, control characters, and
+/// what changes the order of reading.
+fn acts(c: char) -> bool {
+    c.is_control()
+        || matches!(c, '\u{61c}' | '\u{200e}' | '\u{200f}' | '\u{2028}'..='\u{202e}' | '\u{2066}'..='\u{2069}')
+}
+
+/// A text on one line, with the characters that act written as JSON writes them.
+struct Escaped<'a>(&'a str);
+
+impl fmt::Display for Escaped<'_> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        for c in self.0.chars() {
+            match c {
+                '\n' => f.write_str("\\n")?,
+                '\r' => f.write_str("\\r")?,
+                '\t' => f.write_str("\\t")?,
+                _ if acts(c) => write!(f, "\\u{:04x}", u32::from(c))?,
+                _ => f.write_char(c)?,
+            }
+        }
+        Ok(())
     }
 }
 
