@@ -93,6 +93,8 @@ class GenerateRequest:
 
     Args:
         prompts: texts, or token id lists.
+        most_prompt_tokens: only the last so many tokens of a longer prompt are used; ``None``: one that does
+            not fit is an error.
         add_special: add what the tokenizer adds by itself (BOS), unless the prompt starts with it.
         parse_special: read the names of control tokens in prompt texts as control tokens.
             A name with U+FDD0 after its first character stays text (the guard is removed).
@@ -157,6 +159,7 @@ class GenerateRequest:
         cls,
         *,
         prompts: list[str | list[int]],
+        most_prompt_tokens: int | None = None,
         add_special: bool = True,
         parse_special: bool = True,
         n: int = 1,
@@ -418,11 +421,13 @@ class Engine:
         *,
         param: str = "input",
         dimensions: int | None = None,
+        most_tokens: int | None = None,
     ) -> EmbedHandle:
         """Asks for the vectors of texts or of tokens, or for the scores of pairs of query and document.
 
         ``drain`` gives the answer. What is wrong with an input is its error, which names the input as a
-        member of ``param``; ``dimensions`` keeps so many numbers of each vector.
+        member of ``param``; ``dimensions`` keeps so many numbers of each vector. With ``most_tokens`` the end
+        of a text or document is left out where an input would have more tokens; else that is an error.
 
         Raises:
             OverloadedError: too many requests wait.

@@ -145,6 +145,34 @@ def test_tools(client: Anthropic, choice: Any) -> None:
         assert len(calls) == 1
 
 
+SERVED: list[Any] = [
+    {"type": "web_search_20250305", "name": "web_search", "max_uses": 3},
+    {"type": "bash_20250124", "name": "bash"},
+    {"type": "mcp_toolset", "mcp_server_name": "files"},
+]
+
+
+def test_tools_of_other_servers_are_ignored_and_named(client: Anthropic) -> None:
+    tools = [SERVED[0], WEATHER, *SERVED[1:]]
+    raw = client.messages.with_raw_response.create(**body(tools=tools, tool_choice={"type": "any"}))
+    named = raw.headers["x-llgtrt-ignored-tools"]
+    assert named == "bash_20250124, mcp_toolset, web_search_20250305"
+    message: Any = raw.parse()
+    assert {block.name for block in message.content if block.type == "tool_use"} == {"get_weather"}
+    plain = create(client)
+    assert simple(create(client, tools=SERVED))[0] == simple(plain)[0]
+    # Nothing is left that a scratch part could come before.
+    thinking = {"type": "enabled", "budget_tokens": 1024}
+    assert simple(create(client, tools=SERVED, thinking=thinking))[0] == simple(plain)[0]
+    counted = client.messages.count_tokens(model=MODEL, messages=ASK, tools=SERVED)
+    assert counted == client.messages.count_tokens(model=MODEL, messages=ASK)
+    for choice in ({"type": "tool", "name": "bash"}, {"type": "any"}):
+        with pytest.raises(anthropic.BadRequestError) as caught:
+            client.messages.create(**body(tools=SERVED, tool_choice=choice))
+        error = caught.value.response.json()["error"]
+        assert error["param"].startswith("tool_choice")
+
+
 def test_tools_that_may_not_be_called(client: Anthropic) -> None:
     message = create(client, tools=[WEATHER], tool_choice={"type": "none"}, extra_body={"seed": 8})
     assert [block.type for block in message.content] == ["text"]
@@ -261,7 +289,8 @@ IMAGE = {"type": "image", "source": {"type": "base64", "media_type": "image/png"
          "messages[0].content[0].tool_use_id"),
         ({"messages": [{"role": "user", "content": 3}]}, "messages[0].content"),
         ({"system": [IMAGE]}, "system[0]"),
-        ({"tools": [{"name": "web_search", "type": "web_search_20250305"}]}, "tools[0].type"),
+        ({"tools": [{"type": "custom", "input_schema": {}}]}, "tools[0].name"),
+        ({"tools": [{"type": ""}]}, "tools[0].type"),
         ({"tools": [{"name": "a", "input_schema": {"type": "array"}}]}, "tools[0].input_schema.type"),
         ({"tools": [WEATHER, {"name": "b", "input_schema": {"properties": {"a": {"type": "x"}}}}],
           "tool_choice": {"type": "any"}}, "tools[1].input_schema.properties.a.type"),
@@ -272,7 +301,7 @@ IMAGE = {"type": "image", "source": {"type": "base64", "media_type": "image/png"
          "output_config.format.schema.type"),
         ({"output_format": FORM, "output_config": {"format": FORM}}, "output_format"),
         ({"n": 2}, "n"),
-        ({"temperature": 3}, "temperature"),
+        ({"temperature": 300}, "temperature"),
         ({"thinking": {"type": "sometimes"}}, "thinking.type"),
         ({"max_tokens": 10**6}, "messages"),
         ({"guided_regex": "["}, "guided_regex"),

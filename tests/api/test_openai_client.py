@@ -88,7 +88,7 @@ def test_models(openai: OpenAI) -> None:
 
 def test_errors_arrive_as_the_clients_own(openai: OpenAI) -> None:
     with pytest.raises(openai_package.BadRequestError) as bad:
-        openai.chat.completions.create(**chat(), temperature=3)
+        openai.chat.completions.create(**chat(), temperature=300)
     assert (bad.value.param, bad.value.type) == ("temperature", "invalid_request_error")
     with pytest.raises(openai_package.NotFoundError):
         openai.chat.completions.create(model="other", messages=ASK)
@@ -126,7 +126,7 @@ def test_prompts_are_not_logged(start_server: StartServer) -> None:
     with OpenAI(base_url=f"{server.base_url}/v1", api_key="SECRETKEY", max_retries=0) as client:
         client.chat.completions.create(**chat("PRIVATEPROMPT"))
         with pytest.raises(openai_package.BadRequestError):
-            client.chat.completions.create(**chat("PRIVATEPROMPT"), temperature=3)
+            client.chat.completions.create(**chat("PRIVATEPROMPT"), temperature=300)
     assert "/v1/chat/completions" in server.output
     assert "PRIVATEPROMPT" not in server.output
     assert "SECRETKEY" not in server.output

@@ -173,8 +173,8 @@ def test_the_best_are_the_likeliest(http: httpx.Client) -> None:
         (CHAT, {"prompt_logprobs": 2, "stream": True}, "prompt_logprobs"),
         (COMPLETIONS, {"prompt_logprobs": 21}, "prompt_logprobs"),
         (COMPLETIONS, {"suffix": "the end"}, "suffix"),
-        (COMPLETIONS, {"temperature": 2.1}, "temperature"),
-        (CHAT, {"temperature": 2.1}, "temperature"),
+        (COMPLETIONS, {"temperature": 101}, "temperature"),
+        (CHAT, {"temperature": 101}, "temperature"),
         ("/v1/responses", {"return_token_ids": True, "input": "a"}, "return_token_ids"),
     ],
 )

@@ -280,7 +280,7 @@ def test_disconnect_frees_the_slot(server: ServerProcess) -> None:
 @pytest.mark.parametrize(
     ("fields", "code", "param"),
     [
-        ({"temperature": 9}, 400, "temperature"),
+        ({"temperature": 900}, 400, "temperature"),
         ({"max_tokens": 0}, 400, "max_tokens"),
         ({"extra_body": {"guided_regex": "((("}}, 400, "guided_regex"),
         ({"extra_body": {"guided_json": {"type": "strin"}}}, 400, "guided_json"),

@@ -70,3 +70,29 @@ def finish_reasons(chunks: list[dict[str, Any]]) -> dict[int, str]:
                 assert choice["index"] not in reasons
                 reasons[choice["index"]] = choice["finish_reason"]
     return reasons
+
+
+PERSON = {
+    "type": "object",
+    "properties": {
+        "name": {"type": "string", "maxLength": 8},
+        "age": {"type": "integer", "minimum": 0, "maximum": 200},
+        "tags": {"type": "array", "items": {"enum": ["a", "b"]}, "maxItems": 3},
+    },
+    "required": ["name", "age", "tags"],
+    "additionalProperties": False,
+}
+"""A schema whose answers are short."""
+
+
+def json_schema_format(schema: Any, **fields: Any) -> dict[str, Any]:
+    """OpenAI's ``response_format`` with a schema."""
+    return {"type": "json_schema", "json_schema": {"name": "x", "schema": schema, **fields}}
+
+
+def stream_chunks(http: httpx.Client, path: str, body: dict[str, Any]) -> list[dict[str, Any]]:
+    """The chunks of a request's stream."""
+    response = http.post(path, json={**body, "stream": True})
+    assert response.status_code == 200, response.text
+    assert response.headers["content-type"].startswith("text/event-stream")
+    return chunks_of(response.text)

@@ -1,61 +1,21 @@
-"""Small GGUF files of models with random weights, and what they compute, by numpy."""
+"""Small GGUF files of BERTs with random weights, and what they compute, by numpy."""
 
 from __future__ import annotations
 
 import math
-import struct
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 import numpy as np
-from numpy.typing import NDArray
 
-Array = NDArray[np.float32]
+from support.gguf import Array, write_model
 
-ALIGNMENT = 32
-U32, I32, F32, BOOL, STRING, ARRAY = 4, 5, 6, 7, 8, 9
 CLS, SEP, UNKNOWN, PAD, MASK = 0, 1, 2, 3, 4
 WORDS = ("cats", "dogs", "sleep", "run", "a", "the", "red", "blue", "house", "tree", "on", "in", "and")
 TOKENS = ("[CLS]", "[SEP]", "[UNK]", "[PAD]", "[MASK]", *(f"▁{word}" for word in WORDS))
 WIDTH, INNER, LAYERS, HEADS, CONTEXT = 32, 64, 2, 4, 48
 EPSILON = 1e-12
-
-
-def _string(text: str) -> bytes:
-    data = text.encode()
-    return struct.pack("<Q", len(data)) + data
-
-
-def _value(value: Any) -> bytes:
-    if isinstance(value, bool):
-        return struct.pack("<I?", BOOL, value)
-    if isinstance(value, int):
-        return struct.pack("<II", U32, value)
-    if isinstance(value, float):
-        return struct.pack("<If", F32, value)
-    if isinstance(value, str):
-        return struct.pack("<I", STRING) + _string(value)
-    kind = STRING if isinstance(value[0], str) else I32
-    items = b"".join(_string(one) if kind == STRING else struct.pack("<i", one) for one in value)
-    return struct.pack("<IIQ", ARRAY, kind, len(value)) + items
-
-
-def write_gguf(path: Path, metadata: dict[str, Any], tensors: dict[str, Array]) -> None:
-    """A GGUF file of 32-bit floats."""
-    head = [b"GGUF", struct.pack("<IQQ", 3, len(tensors), len(metadata))]
-    head += [_string(key) + _value(value) for key, value in metadata.items()]
-    offset = 0
-    data = []
-    for name, tensor in tensors.items():
-        shape = tensor.shape[::-1]
-        head.append(_string(name) + struct.pack(f"<I{len(shape)}QIQ", len(shape), *shape, 0, offset))
-        raw = tensor.astype("<f4").tobytes()
-        raw += bytes(-len(raw) % ALIGNMENT)
-        data.append(raw)
-        offset += len(raw)
-    start = b"".join(head)
-    path.write_bytes(start + bytes(-len(start) % ALIGNMENT) + b"".join(data))
 
 
 @dataclass(frozen=True)
@@ -127,7 +87,7 @@ class Bert:
             "tokenizer.ggml.padding_token_id": PAD,
             "tokenizer.ggml.mask_token_id": MASK,
         }
-        write_gguf(path, metadata, self.tensors)
+        write_model(path, metadata, self.tensors)
         return path
 
     def of_text(self, text: str) -> Array:

@@ -11,6 +11,7 @@ from llgtrt.api.context import RequestTelemetry
 from llgtrt.api.services import ModelRepository
 from llgtrt.chat import ChatTemplate
 from llgtrt.config import ConfigError, MetricNames, ServerConfig, Settings
+from llgtrt.config.generation import sampling_defaults
 from llgtrt.engine import AsyncEngine
 from llgtrt.hooks import HookRunner, ProcessorPool
 from llgtrt.serving import (
@@ -113,7 +114,10 @@ def model_services(
         default_max_tokens=server.default_max_tokens,
         clamp_max_tokens=server.max_tokens_beyond_context == "clamp",
     )
-    completions = CompletionService(engine, model, limits=limits, receipts=server.receipt, hook=hook)
+    defaults = sampling_defaults(settings, info.metadata)
+    completions = CompletionService(
+        engine, model, limits=limits, defaults=defaults, receipts=server.receipt, hook=hook
+    )
     tokens = TokenWork(engine, None if threads is None else threads.tokens)
     chat = ChatService(
         engine,
@@ -121,6 +125,7 @@ def model_services(
         ChatPrompts(engine, template, processor),
         formats=AnswerFormats.of_model(engine, template.source, settings.config.tools.parser),
         limits=limits,
+        defaults=defaults,
         receipts=server.receipt,
         tokens=tokens,
         hook=hook,

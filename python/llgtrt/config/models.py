@@ -23,6 +23,7 @@ OF_A_MODEL = frozenset(
     {
         "max_n",
         "default_max_tokens",
+        "generation_config",
         "max_tokens_beyond_context",
         "chat_template_kwargs",
         "receipt",
@@ -34,8 +35,8 @@ OF_A_MODEL = frozenset(
 
 class ModelEntry(Section):
     """One of several models. A section in it wins over the same section of the file option by option; of
-    `server` a model may set `max_n`, `default_max_tokens`, `max_tokens_beyond_context`,
-    `chat_template_kwargs`, `receipt` and `model_aliases`."""
+    `server` a model may set `max_n`, `default_max_tokens`, `generation_config`,
+    `max_tokens_beyond_context`, `chat_template_kwargs`, `receipt` and `model_aliases`."""
 
     name: str | Annotated[list[str], Field(min_length=1)] = Field(
         description="Name of the model in the API, or several: answers give the first.\n"

@@ -78,6 +78,12 @@ class ServerConfig(Section):
     max_n: int = Field(
         default=128, ge=1, description="Choices per request (`n` times the number of prompts)."
     )
+    generation_config: Literal["auto", "none"] = Field(
+        default="auto",
+        description="How to sample where a request does not say. auto: as generation_config.json in the\n"
+        "model's folder says, or the GGUF file (general.sampling): temperature, top_k, top_p, min_p and\n"
+        "repetition_penalty. none, and what neither says: OpenAI's defaults.",
+    )
     default_max_tokens: int | None = Field(
         default=None,
         ge=1,

@@ -15,7 +15,7 @@ from llgtrt.serving.protocol.constraint import (
     with_whitespace,
 )
 from llgtrt.serving.protocol.structural_tag import structural_tag
-from llgtrt.tools import Markup
+from llgtrt.tools import ControlTokens
 
 _BUILDERS: dict[str, Callable[[Any, str], Constraint]] = {
     "json": json_schema,
@@ -24,13 +24,13 @@ _BUILDERS: dict[str, Callable[[Any, str], Constraint]] = {
 }
 
 
-def guided_constraint(guided: dict[str, Any], path: str, markup: Markup) -> Constraint | None:
+def guided_constraint(guided: dict[str, Any], path: str, control: ControlTokens) -> Constraint | None:
     """The constraint of a request; None for free text.
 
     Args:
         guided: the members that are not null.
         path: where they stand in the request: errors name it.
-        markup: the model's control tokens, as far as structural tags may use them.
+        control: the model's control tokens, which structural tags may name.
 
     Raises:
         RequestError: a member is wrong or not known, or there is more than one constraint.
@@ -50,7 +50,7 @@ def guided_constraint(guided: dict[str, Any], path: str, markup: Markup) -> Cons
     if name == "choice":
         constraint = choice(_texts(value, param), param)
     elif name == "structural_tag":
-        constraint = structural_tag(value, param, markup)
+        constraint = structural_tag(value, param, control)
     elif name in _BUILDERS:
         constraint = _BUILDERS[name](value, param)
     else:

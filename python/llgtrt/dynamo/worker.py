@@ -193,7 +193,7 @@ class Worker:
         return _Plan(asked, sequences, self._adapter(asked, request), arguments, grammar.explain)
 
     def _grammar(self, asked: Asked) -> _Grammar:
-        constraint = guided_constraint(asked.guided, asked.guided_path, self._formats.markup)
+        constraint = guided_constraint(asked.guided, asked.guided_path, self._formats.control)
         if constraint is None:
             plain = _Grammar()
         elif constraint.places:

@@ -138,6 +138,7 @@ class AsyncEngine:
         inputs: list[str] | list[tuple[str, str]] | list[list[int]],
         param: str,
         dimensions: int | None = None,
+        most_tokens: int | None = None,
     ) -> Embeddings:
         """Vectors of texts or tokens, or scores of pairs. Cancelling it ends the work between two passes.
 
@@ -145,6 +146,7 @@ class AsyncEngine:
             inputs: at least one.
             param: what errors call the list.
             dimensions: keep so many numbers of each vector.
+            most_tokens: leave out the end of a text or document where an input would have more.
 
         Raises:
             InvalidRequestError: an input is empty, too long, or not of the vocabulary.
@@ -154,7 +156,7 @@ class AsyncEngine:
         """
         if self._unreadable:
             raise new_error(EngineFailedError, UNREADABLE)
-        handle = self._native.embed(inputs, param=param, dimensions=dimensions)
+        handle = self._native.embed(inputs, param=param, dimensions=dimensions, most_tokens=most_tokens)
         answer: asyncio.Future[Embeddings] = self._loop.create_future()
         self._embeddings[handle.id] = answer
         try:

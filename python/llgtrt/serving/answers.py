@@ -14,6 +14,7 @@ from llgtrt.serving.protocol.tool_use import ToolUse
 from llgtrt.tools import (
     Answer,
     AnswerPlan,
+    ControlTokens,
     Markup,
     ReasoningFormat,
     Thinking,
@@ -29,6 +30,11 @@ from llgtrt.tools.markup import slashed
 from llgtrt.tools.reasoning import CHARS_PER_TOKEN, SCRATCH
 
 
+def control_tokens(engine: AsyncEngine) -> ControlTokens:
+    """The control tokens of an engine's model."""
+    return ControlTokens(engine.model_info.special_tokens, lambda name: engine.encode(name, False))
+
+
 @dataclass(frozen=True)
 class AnswerFormats:
     """The formats of one model.
@@ -37,11 +43,13 @@ class AnswerFormats:
         calls: how it writes calls.
         reasoning: its thinking tags, if it has any.
         markup: its control tokens, as far as the formats use them.
+        control: all of its control tokens.
     """
 
     calls: ToolFormat = FALLBACK
     reasoning: ReasoningFormat | None = None
     markup: Markup = field(default_factory=lambda: Markup({}))
+    control: ControlTokens = field(default_factory=ControlTokens)
 
     @classmethod
     def of_model(cls, engine: AsyncEngine, template: str, parser: str | None = None) -> AnswerFormats:
@@ -54,13 +62,8 @@ class AnswerFormats:
         texts = [text for one in (calls, calls.marked) if one is not None for text in _texts(one)]
         if reasoning is not None:
             texts += [reasoning.begin, reasoning.end, reasoning.answer]
-        ids = {}
-        for name in engine.model_info.special_tokens:
-            if any(name in text for text in texts):
-                tokens = engine.encode(name, False)
-                if len(tokens) == 1:
-                    ids[name] = tokens[0]
-        return cls(calls, reasoning, Markup(ids))
+        control = control_tokens(engine)
+        return cls(calls, reasoning, control.markup(texts), control)
 
     def plan(
         self,
@@ -201,6 +204,9 @@ def _answer(constraint: Constraint, use: ToolUse | None, calls: ToolFormat | Non
             "could write too; use a JSON schema, or tool_choice 'required' or 'none'.",
             constraint.param,
         )
+    if constraint.parts:
+        start = json.loads(source)["grammars"][0]["lark_grammar"]
+        return Answer({"lark_grammar": start}, "lark_grammar", constraint.param, constraint.parts)
     if kind == "lark" or (kind == "llguidance" and not source.lstrip().startswith("{")):
         return Answer({"lark_grammar": source}, "lark_grammar", constraint.param)
     if kind == "regex":

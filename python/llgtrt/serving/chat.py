@@ -6,10 +6,11 @@ from collections.abc import Callable
 from functools import partial
 from typing import Any
 
+from llgtrt.config.generation import SamplingDefaults
 from llgtrt.engine import AsyncEngine, ChoiceDelta, GenerateRequest
 from llgtrt.hooks import HookRunner
 from llgtrt.logs import REQUEST_ID
-from llgtrt.serving.answers import AnswerFormats, plan_grammar
+from llgtrt.serving.answers import AnswerFormats, plan_grammar, renamed
 from llgtrt.serving.chat_output import ChatEncoder
 from llgtrt.serving.errors import RequestError
 from llgtrt.serving.generation import Generation, Traits, logprobs_object, receipt_member, response_object
@@ -21,6 +22,7 @@ from llgtrt.serving.prompt import ChatPrompts
 from llgtrt.serving.protocol import ChatRequest, Constraint, resolve_constraint
 from llgtrt.serving.protocol.tool_use import ToolUse, resolve_tools
 from llgtrt.serving.sampling import (
+    OPENAI,
     TokenLimits,
     asked_tokens,
     check_choices,
@@ -28,6 +30,7 @@ from llgtrt.serving.sampling import (
     continuous_usage,
     engine_arguments,
     generation_arguments,
+    most_prompt_tokens,
     new_response_id,
     now,
 )
@@ -49,6 +52,7 @@ class ChatService:
         *,
         formats: AnswerFormats | None = None,
         limits: TokenLimits,
+        defaults: SamplingDefaults = OPENAI,
         tokens: TokenWork,
         receipts: bool = True,
         hook: HookRunner | None = None,
@@ -58,6 +62,7 @@ class ChatService:
         self._prompts = prompts
         self._formats = formats or AnswerFormats()
         self._limits = limits
+        self._defaults = defaults
         self._tokens = tokens
         self._hook = hook
         self._receipts = receipts
@@ -90,7 +95,7 @@ class ChatService:
         """
         self._model.resolve(request.model)
         size = request.body_bytes
-        constraint = await in_proportion(size, resolve_constraint, request)
+        constraint = await in_proportion(size, resolve_constraint, request, self._formats.control)
         use = await in_proportion(size, resolve_tools, request)
         json_schema = None if constraint is None else constraint.json_schema
         prompt = await self._prompts.make(request, json_schema, 1, None, () if use is None else use.shown)
@@ -134,14 +139,14 @@ class ChatService:
         adapter = self._model.adapter(name, request.lora_model)
         _refuse_unsupported(request)
         check_prompt_logprobs(request, self._engine.model_info.prompt_logprobs)
-        arguments = generation_arguments(request, self._engine.model_info.vocab_size)
+        arguments = generation_arguments(request, self._engine.model_info.vocab_size, self._defaults)
         sequences = check_choices(arguments["n"], 1, self._limits.max_n)
         asked = asked_tokens(request)
         if asked == 0:
             raise RequestError("An answer must have room for at least one token.", "max_tokens")
         length = self._limits.max_tokens(asked, None)
         size = request.body_bytes
-        constraint = await in_proportion(size, resolve_constraint, request)
+        constraint = await in_proportion(size, resolve_constraint, request, self._formats.control)
         use = await in_proportion(size, resolve_tools, request)
         budget = None if request.thinking is None else request.thinking.budget_tokens
         opening = self._formats.opening(use, constraint, budget)
@@ -154,6 +159,11 @@ class ChatService:
         json_schema = None if constraint is None else constraint.json_schema
         shown = () if use is None else use.shown
         prompt = await self._prompts.make(request, json_schema, arguments["n"], length["max_tokens"], shown)
+        if prompt.extras and request.truncate_prompt_tokens is not None:
+            raise RequestError(
+                "truncate_prompt_tokens: this server's input processor made a prompt that cannot be cut.",
+                "truncate_prompt_tokens",
+            )
         if opening:
             prompt = prompt.followed_by(opening)
         expanded = prompt.expanded if request.return_expanded_prompt else None
@@ -167,6 +177,8 @@ class ChatService:
             param = use.param if use is not None else grammar_param or "messages"
             grammar, explain = await in_proportion(size, plan_grammar, plan, param)
             grammar_param = None
+        elif constraint is not None and constraint.places:
+            grammar_param, explain = None, renamed(constraint.places)
         continuous = continuous_usage(request)
         reported = bool(request.return_token_ids) or request.prompt_logprobs is not None
         if reported and encoder is not None:
@@ -182,6 +194,7 @@ class ChatService:
         stream = self._engine.submit(
             GenerateRequest(
                 prompts=[prompt.prompt],
+                most_prompt_tokens=most_prompt_tokens(request, self._model.max_sequence_tokens, asked),
                 add_special=prompt.add_special,
                 logprobs=logprobs,
                 grammar=grammar,

@@ -8,9 +8,11 @@ from dataclasses import dataclass
 from functools import partial
 from typing import Any
 
+from llgtrt.config.generation import SamplingDefaults
 from llgtrt.engine import AsyncEngine, ChoiceDelta, Delta, GenerateRequest
 from llgtrt.hooks import HookRunner
 from llgtrt.logs import REQUEST_ID
+from llgtrt.serving.answers import control_tokens, renamed
 from llgtrt.serving.completion_output import CompletionOutput
 from llgtrt.serving.errors import RequestError
 from llgtrt.serving.fill_in import fill_in_marks, filled_in
@@ -30,6 +32,7 @@ from llgtrt.serving.protocol import CompletionRequest, Constraint, resolve_const
 from llgtrt.serving.protocol.completion import prompts_of
 from llgtrt.serving.sampling import (
     DEFAULT_COMPLETION_TOKENS,
+    OPENAI,
     TokenLimits,
     asked_tokens,
     check_choices,
@@ -37,6 +40,7 @@ from llgtrt.serving.sampling import (
     continuous_usage,
     engine_arguments,
     generation_arguments,
+    most_prompt_tokens,
     new_response_id,
     now,
 )
@@ -73,13 +77,16 @@ class CompletionService:
         model: ServedModel,
         *,
         limits: TokenLimits,
+        defaults: SamplingDefaults = OPENAI,
         receipts: bool = True,
         hook: HookRunner | None = None,
     ) -> None:
         self._engine = engine
+        self._control = control_tokens(engine)
         self._receipts = receipts
         self._model = model
         self._limits = limits
+        self._defaults = defaults
         self._hook = hook
 
     async def start(
@@ -157,7 +164,10 @@ class CompletionService:
             )
         kind = None if plan.constraint is None else plan.constraint.grammar.kind
         traits = Traits("text_completion", plan.name, response_id, request, kind)
-        return Generation(stream, bool(request.stream), build, output, traits=traits)
+        generation = Generation(stream, bool(request.stream), build, output, traits=traits)
+        if plan.constraint is not None and plan.constraint.places:
+            generation.explain = renamed(plan.constraint.places)
+        return generation
 
     def _plan(self, request: CompletionRequest, constraint: Constraint | None) -> _Plan:
         """Checks a request. May take long for a long one."""
@@ -165,19 +175,24 @@ class CompletionService:
         adapter = self._model.adapter(name, request.lora_model)
         info = self._engine.model_info
         check_prompt_logprobs(request, info.prompt_logprobs)
-        arguments = generation_arguments(request, info.vocab_size)
+        arguments = generation_arguments(request, info.vocab_size, self._defaults)
         best_of = _best_of(request)
         if best_of is not None:
             arguments["n"] = request.best_of or 1
-        prompts = prompts_of(request.prompt, self._limits.max_n, info.vocab_size, info.max_sequence_tokens)
+        default = self._limits.default_max_tokens or DEFAULT_COMPLETION_TOKENS
+        asked = asked_tokens(request, default)
+        most = most_prompt_tokens(request, info.max_sequence_tokens, default if asked is None else asked)
+        longest = info.max_sequence_tokens if most is None else None
+        prompts = prompts_of(request.prompt, self._limits.max_n, info.vocab_size, longest)
         if request.suffix:
+            if most is not None:
+                field = "truncate_prompt_tokens"
+                raise RequestError(f"{field} cannot be combined with suffix.", field)
             prompts = filled_in(request, prompts, fill_in_marks(info))
         if "" in prompts and info.bos_token is None:
             raise RequestError("prompt is empty, and this model has no token that begins a text.", "prompt")
         sequences = check_choices(arguments["n"], len(prompts), self._limits.max_n)
-        default = self._limits.default_max_tokens or DEFAULT_COMPLETION_TOKENS
-        asked = asked_tokens(request, default)
-        constraint = constraint or resolve_constraint(request)
+        constraint = constraint or resolve_constraint(request, self._control)
         engine_options = engine_arguments(request)
         if asked == 0 and (not request.echo or constraint is not None):
             raise RequestError(
@@ -200,6 +215,7 @@ class CompletionService:
             expanded=_single(expanded),
             best_of=best_of,
             arguments={
+                "most_prompt_tokens": most,
                 **self._limits.max_tokens(asked, default),
                 **arguments,
                 **engine_options,
@@ -221,7 +237,7 @@ class CompletionService:
             prompt_logprobs=plan.prompt_logprobs,
             echo=bool(request.echo),
             grammar=None if constraint is None else constraint.grammar,
-            grammar_param=None if constraint is None else constraint.param,
+            grammar_param=None if constraint is None or constraint.places else constraint.param,
             receipt=constraint.grammar.kind if constraint is not None and self._receipts else None,
             request_id=REQUEST_ID.get() or "",
             output="final" if not request.stream else "completion_sse" if core_writes else "deltas",

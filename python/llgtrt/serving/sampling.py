@@ -8,8 +8,12 @@ import uuid
 from dataclasses import dataclass
 from typing import Any, TypedDict, cast
 
+from llgtrt.config.generation import SamplingDefaults
 from llgtrt.serving.errors import RequestError
 from llgtrt.serving.protocol.fields import GenerationFields, KvCacheRetention
+
+OPENAI = SamplingDefaults()
+"""OpenAI's defaults."""
 
 TINY_TOP_P = 1e-6
 """What ``top_p: 0`` means: only the most likely token."""
@@ -79,8 +83,10 @@ class GenerationArguments(TypedDict):
     token_ids: bool
 
 
-def generation_arguments(request: GenerationFields, vocab_size: int) -> GenerationArguments:
-    """The arguments with OpenAI's defaults.
+def generation_arguments(
+    request: GenerationFields, vocab_size: int, defaults: SamplingDefaults = OPENAI
+) -> GenerationArguments:
+    """The arguments, with defaults where the request says nothing.
 
     Raises:
         RequestError: a token id is outside the vocabulary, or fields contradict each other.
@@ -100,13 +106,15 @@ def generation_arguments(request: GenerationFields, vocab_size: int) -> Generati
     return {
         "n": _or(request.n, 1),
         "min_tokens": _or(request.min_tokens, 0),
-        "temperature": _or(request.temperature, 1.0),
-        "top_k": max(_or(request.top_k, 0), 0),
-        "top_p": max(_or(request.top_p, 1.0), TINY_TOP_P),
-        "min_p": _or(request.min_p, 0.0),
+        "temperature": _or(request.temperature, defaults.temperature),
+        "top_k": max(_or(request.top_k, defaults.top_k), 0),
+        "top_p": max(_or(request.top_p, defaults.top_p), TINY_TOP_P),
+        "min_p": _or(request.min_p, defaults.min_p),
         "presence_penalty": _or(request.presence_penalty, 0.0),
         "frequency_penalty": _or(request.frequency_penalty, 0.0),
-        "repetition_penalty": _or(_or(request.repetition_penalty, request.repeat_penalty), 1.0),
+        "repetition_penalty": _or(
+            _or(request.repetition_penalty, request.repeat_penalty), defaults.repetition_penalty
+        ),
         "logit_bias": request.logit_bias or [],
         # The core counts seeds from 0; a negative one is another name for one of those.
         "seed": None if request.seed is None else request.seed % 2**63,
@@ -221,6 +229,20 @@ def asked_tokens(request: GenerationFields, default: int | None = None) -> int |
     if request.min_tokens is not None and most is not None and 0 <= most < request.min_tokens:
         raise RequestError(f"min_tokens is greater than {name}.", "min_tokens")
     return asked
+
+
+def most_prompt_tokens(request: GenerationFields, context: int, asked: int | None) -> int | None:
+    """To how many tokens a longer prompt is shortened; ``None``: it is not.
+
+    Args:
+        request: what the client sent.
+        context: most tokens of prompt and answer together.
+        asked: most tokens of the answer, if the client says; -1 is no limit.
+    """
+    most = request.truncate_prompt_tokens
+    if most is None or most > 0:
+        return most
+    return max(context - max(asked or 0, 1), 1)
 
 
 def check_choices(n: int, prompts: int, most: int) -> int:

@@ -117,7 +117,9 @@ class TritonService:
             ignore_eos=request.end_id == -1,
             presence_penalty=request.presence_penalty,
             frequency_penalty=request.frequency_penalty,
-            repetition_penalty=request.repetition_penalty,
+            # TensorRT-LLM's defaults, whatever the model's files say.
+            repetition_penalty=1.0 if request.repetition_penalty is None else request.repetition_penalty,
+            min_p=0.0,
             seed=(seed or 0) % 2**63,
             logprobs=0 if wanted & {"cum_log_probs", "output_log_probs"} else None,
             lora_model=lora,
@@ -133,7 +135,8 @@ def _choosing(request: TritonRequest) -> dict[str, Any]:
     top_k, top_p = request.top_k or 0, request.top_p or 0.0
     if request.temperature == 0 or (top_k == 0 and top_p == 0):
         return {"temperature": 0.0}
-    return {"temperature": request.temperature, "top_k": top_k, "top_p": top_p or 1.0}
+    temperature = 1.0 if request.temperature is None else request.temperature
+    return {"temperature": temperature, "top_k": top_k, "top_p": top_p or 1.0}
 
 
 def _constraint(request: TritonRequest) -> Constraint | None:

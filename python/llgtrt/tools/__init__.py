@@ -3,11 +3,11 @@
 Imports nothing else of this package but :mod:`llgtrt.config`.
 """
 
-from llgtrt.tools.arguments import UnsupportedSchemaError
+from llgtrt.tools.arguments import Part, UnsupportedSchemaError
 from llgtrt.tools.events import CallArguments, CallBegun, CallEnded, Event, Reasoning, Text
 from llgtrt.tools.format import ToolFormat
 from llgtrt.tools.grammar import AnswerGrammar, answer_grammar
-from llgtrt.tools.markup import Markup
+from llgtrt.tools.markup import ControlTokens, Markup
 from llgtrt.tools.parser import AnswerParser, parse_answer
 from llgtrt.tools.plan import Answer, AnswerPlan, Thinking, Tool
 from llgtrt.tools.reasoning import ReasoningFormat, find_reasoning
@@ -21,8 +21,10 @@ __all__ = [
     "CallArguments",
     "CallBegun",
     "CallEnded",
+    "ControlTokens",
     "Event",
     "Markup",
+    "Part",
     "Reasoning",
     "ReasoningFormat",
     "Text",

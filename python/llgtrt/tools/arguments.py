@@ -34,19 +34,34 @@ class ArgumentReader(Protocol):
         """The JSON that is still held back, for an answer that was cut."""
 
 
+@dataclass(frozen=True)
+class Part:
+    """One grammar that another refers to by its name.
+
+    Attributes:
+        entry: the entry of llguidance's list of grammars, with its name.
+        member: the member of it that holds the text.
+        param: what it is in the request.
+    """
+
+    entry: dict[str, Any]
+    member: str
+    param: str
+
+
 @dataclass
 class RuleWriter:
-    """Collects the Lark rules of one grammar and the JSON schemas that they refer to.
+    """Collects the Lark rules of one grammar and the grammars that they refer to.
 
     Attributes:
         rules: lines of Lark.
-        grammars: further entries of llguidance's list of grammars.
-        places: paths of ``grammars`` and what they are in the request.
+        parts: the further entries of llguidance's list of grammars.
+        prefix: what the names of ``parts`` begin with.
     """
 
     rules: list[str] = field(default_factory=list)
-    grammars: list[dict[str, Any]] = field(default_factory=list)
-    places: list[tuple[str, str]] = field(default_factory=list)
+    parts: list[Part] = field(default_factory=list)
+    prefix: str = "part"
 
     def schema(self, schema: Any, param: str) -> str:
         """A reference to a schema; errors in it name ``param``."""
@@ -54,10 +69,22 @@ class RuleWriter:
 
     def grammar(self, entry: dict[str, Any], member: str, param: str) -> str:
         """A reference to a grammar of its own; ``member`` is the one that holds its text."""
-        index = len(self.grammars) + 1
-        self.grammars.append({"name": f"part_{index}", **entry})
-        self.places.append((f"grammars[{index}].{member}", param))
-        return f"@part_{index}"
+        name = f"{self.prefix}_{len(self.parts) + 1}"
+        self.parts.append(Part({"name": name, **entry}, member, param))
+        return f"@{name}"
+
+    def listed(self, start: str, param: str) -> tuple[list[dict[str, Any]], list[tuple[str, str]]]:
+        """llguidance's list of grammars, of which the first matches ``start``.
+
+        Also gives prefixes of paths in it and what they are in the request, where ``param`` is the first;
+        the first prefix that fits counts.
+        """
+        lark = "\n".join([f"start: {start}", *self.rules])
+        grammars = [{"name": "answer", "lark_grammar": lark}, *(part.entry for part in self.parts)]
+        places = [
+            (f"grammars[{index}].{part.member}", part.param) for index, part in enumerate(self.parts, 1)
+        ]
+        return grammars, [*places, ("", param)]
 
 
 @dataclass(frozen=True)

@@ -43,10 +43,7 @@ def answer_grammar(plan: AnswerPlan, *, param: str = "tools") -> AnswerGrammar:
     body = _body(plan, rules)
     if plan.thinking is not None:
         body = f"{_thinking(plan, plan.thinking, rules)} {body}"
-    lark = "\n".join([f"start: {body}", *rules.rules])
-    return AnswerGrammar(
-        [{"name": "answer", "lark_grammar": lark}, *rules.grammars], [*rules.places, ("", param)]
-    )
+    return AnswerGrammar(*rules.listed(body, param))
 
 
 def _thinking(plan: AnswerPlan, thinking: Thinking, rules: RuleWriter) -> str:
@@ -71,6 +68,7 @@ def _body(plan: AnswerPlan, rules: RuleWriter) -> str:
     mark = f"{plan.markup.lark(plan.answer_mark)} " if plan.answer_mark else ""
     if plan.answer is not None:
         answer = mark + rules.grammar(plan.answer.entry, plan.answer.member, plan.answer.param)
+        rules.parts += plan.answer.parts
     if plan.format is None:
         return answer or mark + _text(rules)
     if not plan.tools:

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import json
 import re
-from collections.abc import Mapping
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass
 
 CONTROL_OPEN = "\ufdd0"
 CONTROL_CLOSE = "\ufdd1"
@@ -14,6 +15,30 @@ _CONTROL = re.compile(f"{CONTROL_OPEN}[^{CONTROL_CLOSE}]*(?:{CONTROL_CLOSE}|$)|{
 
 TEXT = r"(.|\n)*"
 """Any text, as a regular expression of Lark's."""
+
+
+@dataclass(frozen=True)
+class ControlTokens:
+    """A model's control tokens.
+
+    Attributes:
+        names: all of their names.
+        encode: the tokens of a name. One of which this gives several cannot be used.
+    """
+
+    names: Sequence[str] = ()
+    encode: Callable[[str], list[int]] = lambda _name: []
+
+    def markup(self, texts: Iterable[str]) -> Markup:
+        """The markup of those control tokens that some texts name."""
+        given = list(texts)
+        ids = {}
+        for name in self.names:
+            if name and any(name in text for text in given):
+                tokens = self.encode(name)
+                if len(tokens) == 1:
+                    ids[name] = tokens[0]
+        return Markup(ids)
 
 
 class Markup:

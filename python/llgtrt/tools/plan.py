@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Any
 
+from llgtrt.tools.arguments import Part
 from llgtrt.tools.format import ToolFormat
 from llgtrt.tools.markup import Markup
 from llgtrt.tools.reasoning import ReasoningFormat
@@ -33,11 +34,13 @@ class Answer:
         entry: the entry, without its name.
         member: the member of it that holds the text.
         param: where it is in the request.
+        parts: the grammars that it refers to; their names begin like no others.
     """
 
     entry: dict[str, Any]
     member: str
     param: str
+    parts: tuple[Part, ...] = ()
 
 
 @dataclass(frozen=True)

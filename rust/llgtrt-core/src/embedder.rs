@@ -1,6 +1,6 @@
 //! The contract of what turns texts into vectors, or scores pairs of texts.
 
-use crate::{Result, TokenId};
+use crate::{Error, ErrorKind, Result, TokenId};
 
 /// What an embedder is; fixed after construction.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -43,9 +43,12 @@ pub trait Embedder: Send {
 
     /// The tokens of an input, with those that the model wants around it.
     ///
+    /// With `most` the end of a text, or of a pair's document, is left out until there are at most so many
+    /// tokens.
+    ///
     /// # Errors
-    /// The text cannot be tokenized.
-    fn tokenize(&self, text: &EmbedText) -> Result<Vec<TokenId>>;
+    /// The text cannot be tokenized, or `most` leaves no room for any of it.
+    fn tokenize(&self, text: &EmbedText, most: Option<usize>) -> Result<Vec<TokenId>>;
 
     /// Takes an input. The caller guarantees: there are fewer than
     /// [`max_inputs`](EmbedderTraits::max_inputs), `id` is not among them, `tokens` are 1 to
@@ -60,4 +63,18 @@ pub trait Embedder: Send {
     /// # Errors
     /// The embedder is dead: every input is lost and no call will succeed again.
     fn step(&mut self, done: &mut Vec<(u64, Result<Vec<f32>>)>) -> Result<()>;
+}
+
+/// How many tokens of text fit into `most` beside `others`.
+///
+/// # Errors
+/// None does.
+pub fn room_for_text(most: usize, others: usize) -> Result<usize> {
+    match most.checked_sub(others) {
+        Some(room) if room > 0 => Ok(room),
+        _ => {
+            let message = format!("{most} tokens leave no room for the text beside {others} others");
+            Err(Error::new(ErrorKind::InvalidRequest, message))
+        }
+    }
 }

@@ -16,7 +16,7 @@ pub mod sequence;
 pub mod step;
 pub mod vocabulary;
 
-pub use embedder::{EmbedText, Embedder, EmbedderTraits};
+pub use embedder::{EmbedText, Embedder, EmbedderTraits, room_for_text};
 pub use engine::{Capabilities, Engine, EngineStats};
 pub use error::{Error, ErrorKind, Result};
 pub use grammar::GrammarSpec;

@@ -234,8 +234,8 @@ impl Embedder for LlamaCppEmbedder {
         &self.traits
     }
 
-    fn tokenize(&self, text: &EmbedText) -> Result<Vec<TokenId>> {
-        self.tokenizer.embed_tokens(text)
+    fn tokenize(&self, text: &EmbedText, most: Option<usize>) -> Result<Vec<TokenId>> {
+        self.tokenizer.embed_tokens(text, most)
     }
 
     fn submit(&mut self, id: u64, tokens: Vec<TokenId>, _rank: bool) {

@@ -7,6 +7,7 @@ use llama_cpp_2::token::LlamaToken;
 use llama_cpp_2::token_type::LlamaTokenAttr;
 use llgtrt_core::{
     EmbedText, EncodeOptions, Error, ErrorKind, Result, TokenId, Tokenizer, Vocabulary, VocabularyBuilder,
+    room_for_text,
 };
 
 use crate::pieces::pieces;
@@ -90,8 +91,9 @@ impl GgufTokenizer {
     }
 
     /// The tokens of an input to an embedder, with what the model file puts around it. Names of control tokens
-    /// in the texts stay text.
-    pub(crate) fn embed_tokens(&self, text: &EmbedText) -> Result<Vec<TokenId>> {
+    /// in the texts stay text. With `most` the end of the text, or of the document, is left out until there are
+    /// at most so many.
+    pub(crate) fn embed_tokens(&self, text: &EmbedText, most: Option<usize>) -> Result<Vec<TokenId>> {
         let bytes = match text {
             EmbedText::Single(text) => text.len(),
             EmbedText::Pair(query, document) => query.len() + document.len(),
@@ -100,10 +102,16 @@ impl GgufTokenizer {
             return Err(too_long());
         }
         let tokens = match text {
-            EmbedText::Single(text) => self.wrapped(self.tokenize_anywhere(text, false)?),
+            EmbedText::Single(text) => {
+                let mut tokens = self.tokenize_anywhere(text, false)?;
+                if let Some(most) = most {
+                    tokens.truncate(room_for_text(most, self.wrapped(Vec::new()).len())?);
+                }
+                self.wrapped(tokens)
+            }
             EmbedText::Pair(query, document) => match &self.rerank_template {
-                Some(template) => self.wrapped(self.template_tokens(template, query, document)?),
-                None => self.joined(query, document)?,
+                Some(template) => self.in_template(template, query, document, most)?,
+                None => self.joined(query, document, most)?,
             },
         };
         Ok(tokens.iter().map(|token| token.0 as TokenId).collect())
@@ -124,7 +132,7 @@ impl GgufTokenizer {
     }
 
     /// Query and document as models with a classifier on top of both were trained on.
-    fn joined(&self, query: &str, document: &str) -> Result<Vec<LlamaToken>> {
+    fn joined(&self, query: &str, document: &str, most: Option<usize>) -> Result<Vec<LlamaToken>> {
         let vocab = self.model.vocab();
         let known = |token: LlamaToken| (0..vocab.n_tokens()).contains(&token.0).then_some(token);
         let bos = known(vocab.bos()).filter(|_| vocab.should_add_bos());
@@ -133,11 +141,37 @@ impl GgufTokenizer {
         let mut tokens: Vec<LlamaToken> = bos.into_iter().collect();
         tokens.extend(self.tokenize_anywhere(query, false)?);
         tokens.extend(end.into_iter().chain(sep));
-        tokens.extend(self.tokenize_anywhere(document, false)?);
         // BERT's has no end token, and was trained with its separator there.
         let is_bert = self.model.meta_val_str("tokenizer.ggml.model").is_ok_and(|model| model == "bert");
-        tokens.extend(end.or(sep.filter(|_| is_bert)));
+        let last = end.or(sep.filter(|_| is_bert));
+        let others = tokens.len() + usize::from(last.is_some());
+        let room = most.map_or(Ok(usize::MAX), |most| room_for_text(most, others))?;
+        tokens.extend(self.tokenize_anywhere(document, false)?.into_iter().take(room));
+        tokens.extend(last);
         Ok(tokens)
+    }
+
+    /// Query and document in a template, the document as long as it may be.
+    fn in_template(
+        &self,
+        template: &str,
+        query: &str,
+        document: &str,
+        most: Option<usize>,
+    ) -> Result<Vec<LlamaToken>> {
+        let mut document = document;
+        loop {
+            let tokens = self.wrapped(self.template_tokens(template, query, document)?);
+            let Some(most) = most.filter(|&most| tokens.len() > most) else { return Ok(tokens) };
+            // A document has other tokens between the texts of the template than alone: it may take a few turns.
+            let alone = self.tokenize_anywhere(document, false)?.len();
+            let kept = room_for_text(most, tokens.len().saturating_sub(alone))?;
+            let mut end = document.len() * kept / alone;
+            while !document.is_char_boundary(end) {
+                end -= 1;
+            }
+            document = &document[..end];
+        }
     }
 
     /// Query and document in the places that a template has for them. Only the template's own control tokens are

@@ -80,7 +80,10 @@ fn cosine(a: &[f32], b: &[f32]) -> f64 {
 }
 
 fn tokens(embedder: &LlamaCppEmbedder) -> Vec<Vec<TokenId>> {
-    TEXTS.iter().map(|text| embedder.tokenize(&EmbedText::Single((*text).to_owned())).unwrap()).collect()
+    TEXTS
+        .iter()
+        .map(|text| embedder.tokenize(&EmbedText::Single((*text).to_owned()), None).unwrap())
+        .collect()
 }
 
 #[test]

@@ -4,7 +4,9 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use llgtrt_core::{EmbedText, Embedder, EmbedderTraits, EncodeOptions, Result, TokenId, Tokenizer};
+use llgtrt_core::{
+    EmbedText, Embedder, EmbedderTraits, EncodeOptions, Result, TokenId, Tokenizer, room_for_text,
+};
 
 use crate::config::SimConfig;
 use crate::hash;
@@ -72,17 +74,19 @@ impl Embedder for SimEmbedder {
         &self.traits
     }
 
-    fn tokenize(&self, text: &EmbedText) -> Result<Vec<TokenId>> {
+    fn tokenize(&self, text: &EmbedText, most: Option<usize>) -> Result<Vec<TokenId>> {
         let options = EncodeOptions { add_special: false, parse_special: false };
-        match text {
-            EmbedText::Single(text) => self.tokenizer.encode(text, options),
+        let (mut tokens, text) = match text {
+            EmbedText::Single(text) => (Vec::new(), text),
             EmbedText::Pair(query, document) => {
                 let mut tokens = self.tokenizer.encode(query, options)?;
                 tokens.push(self.separator());
-                tokens.extend(self.tokenizer.encode(document, options)?);
-                Ok(tokens)
+                (tokens, document)
             }
-        }
+        };
+        let room = most.map_or(Ok(usize::MAX), |most| room_for_text(most, tokens.len()))?;
+        tokens.extend(self.tokenizer.encode(text, options)?.into_iter().take(room));
+        Ok(tokens)
     }
 
     fn submit(&mut self, id: u64, tokens: Vec<TokenId>, rank: bool) {
@@ -133,7 +137,7 @@ mod tests {
     fn answer(texts: &[EmbedText], rank: bool) -> Vec<Vec<f32>> {
         let mut embedder = embedder();
         for (id, text) in texts.iter().enumerate() {
-            let tokens = embedder.tokenize(text).unwrap();
+            let tokens = embedder.tokenize(text, None).unwrap();
             embedder.submit(id as u64, tokens, rank);
         }
         let mut done = Vec::new();

@@ -35,6 +35,7 @@ fn shared() -> Arc<Shared> {
 fn request(shared: &Shared, id: u64, output: OutputFormat) -> Arc<RequestState> {
     let request = GenerateRequest {
         prompts: vec![Prompt::Tokens(vec![1])],
+        most_prompt_tokens: None,
         add_special: false,
         parse_special: false,
         n: 1,

@@ -22,6 +22,7 @@ pub(crate) fn request(
     inputs: Vec<Input>,
     param: String,
     dimensions: Option<u32>,
+    most_tokens: Option<u32>,
 ) -> PyResult<runtime::EmbedRequest> {
     if inputs.is_empty() {
         return Err(PyValueError::new_err("inputs must not be empty"));
@@ -34,7 +35,7 @@ pub(crate) fn request(
             Input::Tokens(tokens) => EmbedInput::Tokens(tokens),
         })
         .collect();
-    Ok(runtime::EmbedRequest { inputs, param, dimensions })
+    Ok(runtime::EmbedRequest { inputs, param, dimensions, most_tokens })
 }
 
 /// A submitted request. Dropping the last reference cancels it.

@@ -84,15 +84,16 @@ impl Engine {
         self.runtime.submit(request.get().0.clone(), permit).map(RequestHandle).or_raise(py)
     }
 
-    #[pyo3(signature = (inputs, *, param="input", dimensions=None))]
+    #[pyo3(signature = (inputs, *, param="input", dimensions=None, most_tokens=None))]
     fn embed(
         &self,
         py: Python<'_>,
         inputs: Vec<embed::Input>,
         param: &str,
         dimensions: Option<u32>,
+        most_tokens: Option<u32>,
     ) -> PyResult<EmbedHandle> {
-        let request = embed::request(inputs, param.to_owned(), dimensions)?;
+        let request = embed::request(inputs, param.to_owned(), dimensions, most_tokens)?;
         self.runtime.embed(request).map(EmbedHandle).or_raise(py)
     }
 

@@ -84,7 +84,7 @@ pub(crate) struct GenerateRequest(pub(crate) runtime::GenerateRequest);
 impl GenerateRequest {
     #[new]
     #[pyo3(signature = (
-        *, prompts, add_special=true, parse_special=true, n=1, max_tokens=None, clamp_max_tokens=false, min_tokens=0,
+        *, prompts, most_prompt_tokens=None, add_special=true, parse_special=true, n=1, max_tokens=None, clamp_max_tokens=false, min_tokens=0,
         temperature=1.0,
         top_k=0, top_p=1.0, min_p=0.0, presence_penalty=0.0, frequency_penalty=0.0, repetition_penalty=1.0,
         logit_bias=Vec::new(), seed=None, ignore_eos=false, logprobs=None, removed_mass=false, prompt_logprobs=false, prompt_top=None, token_ids=false, stop=Vec::new(),
@@ -108,6 +108,7 @@ impl GenerateRequest {
     fn new(
         py: Python<'_>,
         prompts: Vec<Prompt>,
+        most_prompt_tokens: Option<u32>,
         add_special: bool,
         parse_special: bool,
         n: u32,
@@ -220,6 +221,7 @@ impl GenerateRequest {
             .collect();
         Ok(Self(runtime::GenerateRequest {
             prompts,
+            most_prompt_tokens,
             add_special,
             parse_special,
             n,

@@ -166,22 +166,41 @@ impl Admission {
             Prompt::Text(text) => {
                 let limit = self.capabilities.max_sequence_tokens as usize;
                 let at_least = text.len() / self.max_token_bytes.max(1);
-                if at_least > limit {
-                    return Err(self.too_long(at_least, request));
-                }
+                let text = match request.most_prompt_tokens {
+                    Some(most) => self.end_of(text, most),
+                    None if at_least > limit => return Err(self.too_long(at_least, request)),
+                    None => text,
+                };
                 let options =
                     EncodeOptions { add_special: request.add_special, parse_special: request.parse_special };
                 let tokens = self.encoder.encode(text, options)?;
-                Ok(PreparedPrompt {
-                    tokens: tokens.into(),
-                    text: request.echo.then(|| text.replace(GUARD, "")),
-                })
+                let kept = last(&tokens, request.most_prompt_tokens);
+                let text = request.echo.then(|| {
+                    if kept.len() == tokens.len() {
+                        text.replace(GUARD, "")
+                    } else {
+                        decode_lossy(self.tokenizer.vocabulary(), kept)
+                    }
+                });
+                Ok(PreparedPrompt { tokens: kept.into(), text })
             }
             Prompt::Tokens(tokens) => {
-                let text = request.echo.then(|| decode_lossy(self.tokenizer.vocabulary(), tokens));
-                Ok(PreparedPrompt { tokens: tokens.as_slice().into(), text })
+                let kept = last(tokens, request.most_prompt_tokens);
+                let text = request.echo.then(|| decode_lossy(self.tokenizer.vocabulary(), kept));
+                Ok(PreparedPrompt { tokens: kept.into(), text })
             }
         }
+    }
+
+    /// As much of a text's end as may hold its last `most` tokens. Where a text is cut its first tokens are others:
+    /// those are far before what is kept.
+    fn end_of<'a>(&self, text: &'a str, most: u32) -> &'a str {
+        let bytes = 2 * most as usize * self.max_token_bytes.max(1);
+        let mut start = text.len().saturating_sub(bytes);
+        while !text.is_char_boundary(start) {
+            start += 1;
+        }
+        &text[start..]
     }
 
     fn check_prompt(&self, tokens: &[TokenId], request: &GenerateRequest) -> Result<()> {
@@ -321,6 +340,12 @@ impl Admission {
         }
         Ok(())
     }
+}
+
+/// The last `most` tokens, or all.
+fn last(tokens: &[TokenId], most: Option<u32>) -> &[TokenId] {
+    let most = most.map_or(usize::MAX, |most| most as usize);
+    &tokens[tokens.len().saturating_sub(most)..]
 }
 
 impl Admission {

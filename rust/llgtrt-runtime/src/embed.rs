@@ -39,6 +39,9 @@ pub struct EmbedRequest {
     pub param: String,
     /// Keep so many numbers of each vector; `None` keeps all.
     pub dimensions: Option<u32>,
+    /// Leave out the ends of texts and documents that would make an input longer than so many tokens; of
+    /// tokens keep the first ones. `None`: such an input is an error.
+    pub most_tokens: Option<u32>,
 }
 
 /// Counts a request among those that are not over, and among those that wait.
@@ -290,20 +293,21 @@ impl EmbedLoop {
         if pairs == 0 && traits.dimensions.is_none() {
             return Err(Error::new(ErrorKind::InvalidRequest, "this model makes no vectors"));
         }
+        let most = request.most_tokens.map(|most| most.min(traits.max_tokens) as usize);
         let mut left = VecDeque::with_capacity(request.inputs.len());
         let mut sum = 0;
         for (place, input) in request.inputs.iter().enumerate() {
             let named = |error: Error| error.with_param(at(request, place));
             let tokens = match input {
-                EmbedInput::Tokens(tokens) => tokens.clone(),
+                EmbedInput::Tokens(tokens) => tokens[..tokens.len().min(most.unwrap_or(usize::MAX))].to_vec(),
                 EmbedInput::Text(text) => {
-                    self.check_length(text.len()).map_err(named)?;
-                    self.embedder.tokenize(&EmbedText::Single(text.clone())).map_err(named)?
+                    let text = EmbedText::Single(self.bounded(0, text, most).map_err(named)?);
+                    self.embedder.tokenize(&text, most).map_err(named)?
                 }
                 EmbedInput::Pair(query, document) => {
-                    self.check_length(query.len() + document.len()).map_err(named)?;
-                    let pair = EmbedText::Pair(query.clone(), document.clone());
-                    self.embedder.tokenize(&pair).map_err(named)?
+                    let document = self.bounded(query.len(), document, most).map_err(named)?;
+                    let pair = EmbedText::Pair(query.clone(), document);
+                    self.embedder.tokenize(&pair, most).map_err(named)?
                 }
             };
             if tokens.is_empty() {
@@ -322,11 +326,27 @@ impl EmbedLoop {
         Ok((left, sum))
     }
 
-    /// Refuses a text that is too long whatever its tokens are, before they are looked for.
-    fn check_length(&self, bytes: usize) -> Result<()> {
+    /// A text of which as much is looked at as can matter: with a limit of tokens its end is left out, without
+    /// one it is refused where it is too long whatever its tokens are. `before` are the bytes of the query.
+    fn bounded(&self, before: usize, text: &str, most: Option<usize>) -> Result<String> {
         let traits = self.embedder.traits();
-        let least = bytes / traits.max_token_bytes.max(1);
-        if least > traits.max_tokens as usize { Err(self.too_long(least)) } else { Ok(()) }
+        let longest = traits.max_token_bytes.max(1);
+        let Some(most) = most else {
+            let least = (before + text.len()) / longest;
+            if least > traits.max_tokens as usize {
+                return Err(self.too_long(least));
+            }
+            return Ok(text.to_owned());
+        };
+        if before / longest > traits.max_tokens as usize {
+            return Err(self.too_long(before / longest));
+        }
+        // Where a text is cut, its last tokens are others: those are far behind what is kept.
+        let mut end = text.len().min(2 * most * longest);
+        while !text.is_char_boundary(end) {
+            end -= 1;
+        }
+        Ok(text[..end].to_owned())
     }
 
     fn too_long(&self, tokens: usize) -> Error {

@@ -57,6 +57,8 @@ pub struct GenerateRequest {
     pub add_special: bool,
     /// Read control-token names in prompt texts as control tokens.
     pub parse_special: bool,
+    /// Only the last so many tokens of a longer prompt are used; `None`: one that does not fit is an error.
+    pub most_prompt_tokens: Option<u32>,
     /// Choices per prompt, at least 1.
     pub n: u32,
     /// Most tokens per choice; `None` is what is left of the context. 0 evaluates the prompt only, for its text

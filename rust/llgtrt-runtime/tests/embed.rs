@@ -39,13 +39,15 @@ impl Embedder for Scripted {
         &self.traits
     }
 
-    fn tokenize(&self, text: &EmbedText) -> Result<Vec<TokenId>> {
+    fn tokenize(&self, text: &EmbedText, most: Option<usize>) -> Result<Vec<TokenId>> {
         let bytes = |text: &str| text.bytes().map(TokenId::from).collect::<Vec<_>>();
         assert!(*text != EmbedText::Single("panic".to_owned()), "told to");
-        Ok(match text {
+        let mut tokens = match text {
             EmbedText::Single(text) => bytes(text),
             EmbedText::Pair(query, document) => [bytes(query), bytes(document)].concat(),
-        })
+        };
+        tokens.truncate(most.unwrap_or(usize::MAX));
+        Ok(tokens)
     }
 
     fn submit(&mut self, id: u64, tokens: Vec<TokenId>, _rank: bool) {
@@ -100,7 +102,7 @@ fn setup(most_waiting: usize) -> Setup {
 
 fn texts(texts: &[&str]) -> EmbedRequest {
     let inputs = texts.iter().map(|text| EmbedInput::Text((*text).to_owned())).collect();
-    EmbedRequest { inputs, param: "input".to_owned(), dimensions: None }
+    EmbedRequest { inputs, param: "input".to_owned(), dimensions: None, most_tokens: None }
 }
 
 /// The answers to some requests, by their ids, as soon as all are there.
@@ -184,6 +186,26 @@ fn what_nobody_waits_for_is_not_computed() {
     wait_until("its place is free", || runtime.active_requests() == 0);
     orders.send(Order::Answer).unwrap();
     answer(&runtime, texts(&["z"])).unwrap();
+}
+
+#[test]
+fn longer_inputs_are_cut_where_that_is_asked_for() {
+    let Setup { runtime, orders, .. } = setup(4);
+    let long = "x".repeat(100_000);
+    let counted = |inputs: Vec<EmbedInput>, most| {
+        orders.send(Order::Answer).unwrap();
+        let request = EmbedRequest { inputs, most_tokens: Some(most), ..texts(&[]) };
+        answer(&runtime, request).map(|embeddings| embeddings.tokens)
+    };
+    assert_eq!(counted(vec![EmbedInput::Text(long.clone()), EmbedInput::Text("ab".into())], 5).unwrap(), 7);
+    assert_eq!(counted(vec![EmbedInput::Tokens(vec![1; 50]), EmbedInput::Tokens(vec![1])], 5).unwrap(), 6);
+    assert_eq!(counted(vec![EmbedInput::Pair("ab".into(), long.clone())], 6).unwrap(), 6);
+    // More than the model takes is what the model takes.
+    assert_eq!(counted(vec![EmbedInput::Text(long.clone())], 1000).unwrap(), 8);
+    // Characters are never cut: the bound on a text is 6 bytes here, in the middle of its third one.
+    assert_eq!(counted(vec![EmbedInput::Text("ä→→ü".into())], 3).unwrap(), 3);
+    let query = counted(vec![EmbedInput::Pair(long, "ab".into())], 6).unwrap_err();
+    assert_eq!((query.kind, query.param.as_deref()), (ErrorKind::ContextLength, Some("input")));
 }
 
 #[test]

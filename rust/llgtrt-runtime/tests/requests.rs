@@ -4,7 +4,7 @@ mod support;
 
 use std::sync::Arc;
 
-use llgtrt_core::{ErrorKind, GrammarSpec, RequestOptions};
+use llgtrt_core::{ErrorKind, GrammarSpec, RequestOptions, TokenId};
 use llgtrt_runtime::{ChoiceFinish, Health, LogprobsForm, OutputFormat, Payload, Prompt};
 use support::{
     collect, error_of, metric, read_all, request, schema, sim, start, submit, wait_readable, wait_until,
@@ -234,6 +234,29 @@ fn prompts_are_checked_against_the_context() {
     assert_eq!(error(Prompt::Text("x".repeat(20)), Some(20)).kind, ErrorKind::ContextLength);
     assert_eq!(error(Prompt::Text(String::new()), None).kind, ErrorKind::InvalidRequest);
     assert_eq!(error(Prompt::Tokens(vec![9_999_999]), None).kind, ErrorKind::InvalidRequest);
+}
+
+#[test]
+fn of_a_longer_prompt_only_the_end_is_used() {
+    let runtime = start(sim(r#"{"max_sequence_tokens":32}"#), 8);
+    let used = |prompt: Prompt, most| {
+        let mut request = request("", OutputFormat::Final);
+        request.prompts = vec![prompt];
+        request.most_prompt_tokens = Some(most);
+        (request.max_tokens, request.echo) = (Some(0), true);
+        let handle = submit(&runtime, request);
+        let (mut texts, last) = collect(read_all(&runtime, &handle));
+        (texts.remove(0), last.usage.expect("usage").prompt_tokens)
+    };
+    let long = format!("{}→ the end", "x".repeat(4_000_000));
+    assert_eq!(used(Prompt::Text(long.clone()), 8), (" the end".to_owned(), 8));
+    assert_eq!(used(Prompt::Text(long.clone()), 12), ("x→ the end".to_owned(), 12));
+    // Half of a character is no character.
+    assert_eq!(used(Prompt::Text(long), 9), ("\u{fffd} the end".to_owned(), 9));
+    assert_eq!(used(Prompt::Tokens(b"the end".map(TokenId::from).to_vec()), 3), ("end".to_owned(), 3));
+    // What is short enough is as it was, with the token that begins a text.
+    assert_eq!(used(Prompt::Text("a".to_owned()), 2), ("a".to_owned(), 2));
+    assert_eq!(used(Prompt::Text("ab".to_owned()), 2), ("ab".to_owned(), 2));
 }
 
 #[test]

@@ -10,8 +10,7 @@ import pytest
 from llgtrt.dynamo.constraint import guided_constraint
 from llgtrt.dynamo.request import read_request
 from llgtrt.serving.errors import RequestError
-from llgtrt.serving.protocol.structural_tag import structural_tag
-from llgtrt.tools import Markup
+from llgtrt.tools import ControlTokens
 
 STOPPING = {
     "max_tokens": 30,
@@ -185,7 +184,7 @@ def test_an_annotation_that_says_less_is_refused(changes: dict[str, Any]) -> Non
     ],
 )
 def test_guided_decoding_is_a_constraint(guided: dict[str, Any], kind: str, path: str) -> None:
-    constraint = guided_constraint(guided, "g", Markup({}))
+    constraint = guided_constraint(guided, "g", ControlTokens())
     assert constraint is not None
     assert (constraint.grammar.kind, constraint.param) == (kind, path)
 
@@ -206,34 +205,9 @@ def test_guided_decoding_is_a_constraint(guided: dict[str, Any], kind: str, path
 )
 def test_a_constraint_that_is_none_is_refused_with_its_path(guided: dict[str, Any], param: str) -> None:
     with pytest.raises(RequestError) as caught:
-        guided_constraint(guided, "g", Markup({}))
+        guided_constraint(guided, "g", ControlTokens())
     assert caught.value.param == param
 
 
 def test_nothing_guided_is_free_text() -> None:
-    assert guided_constraint({"backend": "xgrammar"}, "g", Markup({})) is None
-
-
-@pytest.mark.parametrize(
-    ("value", "param"),
-    [
-        (5, "t"),
-        ({}, "t"),
-        ({"format": {"type": "sequence", "elements": []}}, "t.format.elements"),
-        (
-            {"format": {"type": "tag", "begin": "", "content": {"type": "any_text"}, "end": "b"}},
-            "t.format.begin",
-        ),
-        ({"format": {"type": "json_schema", "json_schema": 5}}, "t.format.json_schema"),
-        ({"structures": [{"begin": "<a>", "end": "b"}], "triggers": ["<b"]}, "t.tags[0].begin"),
-        ({"structures": [{"begin": "<a>", "end": "b"}], "triggers": []}, "t.triggers"),
-        (
-            {"format": {"type": "sequence", "elements": [{"type": "any_text"}, {"type": "any_text"}]}},
-            "t.format.elements[0]",
-        ),
-    ],
-)
-def test_a_structural_tag_that_is_none_is_refused_with_its_path(value: Any, param: str) -> None:
-    with pytest.raises(RequestError) as caught:
-        structural_tag(value, "t", Markup({}))
-    assert caught.value.param == param
+    assert guided_constraint({"backend": "xgrammar"}, "g", ControlTokens()) is None

@@ -11,17 +11,22 @@ import pytest
 from llgtrt.serving import ChatRequest, RequestError, parse_request
 from llgtrt.serving.protocol import Constraint, resolve_constraint
 from llgtrt.serving.protocol.constraint import json_text, with_own_options
+from llgtrt.tools import ControlTokens
 
 SCHEMA = {"type": "object", "properties": {"b": {"type": "string"}, "a": {"type": "integer"}}}
 
 
 GBNF = 'root ::= "a" | "b"'
 LARK = 'start: "a"'
+CONST = {"type": "const_string", "value": "a"}
+STRUCTURES = [{"begin": "<a>", "schema": SCHEMA, "end": "</a>"}]
 
 
 def resolve(text: str | None = None, **fields: Any) -> Constraint | None:
     body = {"messages": [{}], **fields}
-    return resolve_constraint(parse_request(ChatRequest, (text or json.dumps(body)).encode()))
+    return resolve_constraint(
+        parse_request(ChatRequest, (text or json.dumps(body)).encode()), ControlTokens()
+    )
 
 
 CONSTRAINTS: list[tuple[dict[str, Any], str, str]] = [
@@ -95,6 +100,18 @@ CONSTRAINTS: list[tuple[dict[str, Any], str, str]] = [
     ({"ebnf": GBNF}, "lark", "ebnf"),
     ({"grammar": GBNF}, "lark", "grammar"),
     ({"guided_grammar": GBNF}, "lark", "guided_grammar"),
+    ({"response_format": {"type": "structural_tag", "format": CONST}}, "llguidance", "response_format"),
+    (
+        {"response_format": {"type": "structural_tag", "structures": STRUCTURES, "triggers": ["<"]}},
+        "llguidance",
+        "response_format",
+    ),
+    (
+        {"structured_outputs": {"structural_tag": json.dumps({"type": "structural_tag", "format": CONST})}},
+        "llguidance",
+        "structured_outputs.structural_tag",
+    ),
+    ({"structural_tag": {"format": CONST}}, "llguidance", "structural_tag"),
     # As vLLM's own class writes it out.
     (
         {
@@ -206,6 +223,13 @@ def test_p5_conflicts_are_refused(fields: dict[str, Any], param: str) -> None:
         ({"response_format": {"type": "regex", "value": {}}}, "response_format.value"),
         ({"response_format": {"type": "json_schema", "json_schema": "{"}}, "response_format.json_schema"),
         ({"structured_outputs": {"structural_tag": "x"}}, "structured_outputs.structural_tag"),
+        ({"structural_tag": {"format": {"type": "xml"}}}, "structural_tag.format.type"),
+        ({"response_format": {"type": "structural_tag"}}, "response_format"),
+        (
+            {"response_format": {"type": "structural_tag", "format": CONST, "triggers": ["a"]}},
+            "response_format.triggers",
+        ),
+        ({"response_format": {"type": "json_object", "format": CONST}}, "response_format.format"),
     ],
 )
 def test_malformed_constraints_name_their_field(fields: dict[str, Any], param: str) -> None:

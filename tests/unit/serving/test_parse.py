@@ -57,7 +57,7 @@ BAD_VALUES: list[tuple[str, Any]] = [
     ("n", True),
     ("n", "1"),
     ("temperature", -0.1),
-    ("temperature", 2.1),
+    ("temperature", 100.1),
     ("temperature", "nan"),
     ("temperature", True),
     ("top_p", -0.1),
@@ -158,7 +158,7 @@ def test_nested_paths_are_dotted() -> None:
 
 
 def test_several_problems_are_one_error() -> None:
-    error = refused(n=0, temperature=3)
+    error = refused(n=0, temperature=300)
     assert "n:" in error.message
     assert "temperature:" in error.message
 
@@ -181,7 +181,7 @@ def test_p6_unknown_harmless_fields_are_ignored_and_logged_once(caplog: pytest.L
     assert sum("a_field_of_the_future" in record.getMessage() for record in caplog.records) == 1
 
 
-@pytest.mark.parametrize("field", ["guided_something", "structural_tag", "lark_grammar", "choice"])
+@pytest.mark.parametrize("field", ["guided_something", "lark_grammar", "choice"])
 def test_p5_unknown_constraint_fields_are_refused(field: str) -> None:
     error = refused(**{field: "x"})
     assert error.param == field
@@ -198,7 +198,6 @@ UNSUPPORTED: list[tuple[str, Any, Any]] = [
     ("allowed_token_ids", [1], []),
     ("banned_tokens", [1], []),
     ("use_beam_search", True, False),
-    ("truncate_prompt_tokens", 5, None),
     ("detokenize", False, True),
     ("best_of", 2, 1),
     ("echo", True, False),

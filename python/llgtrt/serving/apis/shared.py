@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 from llgtrt.serving.protocol import ChatRequest
-from llgtrt.serving.protocol.constraint import ConstraintFields
+from llgtrt.serving.protocol.constraint_fields import ConstraintFields
 
 
 def chat_request(request: ConstraintFields, fields: dict[str, Any]) -> ChatRequest:

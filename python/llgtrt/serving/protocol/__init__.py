@@ -2,8 +2,10 @@
 
 from llgtrt.serving.protocol.chat import ChatRequest
 from llgtrt.serving.protocol.completion import CompletionRequest
-from llgtrt.serving.protocol.constraint import Constraint, ConstraintFields, resolve_constraint
+from llgtrt.serving.protocol.constraint import Constraint
+from llgtrt.serving.protocol.constraint_fields import ConstraintFields
 from llgtrt.serving.protocol.parse import parse_request
+from llgtrt.serving.protocol.resolve import resolve_constraint
 from llgtrt.serving.protocol.validate import ValidateRequest
 
 __all__ = [

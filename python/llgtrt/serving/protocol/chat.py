@@ -6,7 +6,7 @@ from typing import Any, Literal
 
 from pydantic import Field
 
-from llgtrt.serving.protocol.constraint import ConstraintFields
+from llgtrt.serving.protocol.constraint_fields import ConstraintFields
 from llgtrt.serving.protocol.fields import RequestModel, TokenCount
 from llgtrt.serving.protocol.tools import ChatTool, FunctionDefinition
 

@@ -8,7 +8,7 @@ from pydantic import Field
 from pydantic.config import JsonDict
 
 from llgtrt.serving.errors import RequestError
-from llgtrt.serving.protocol.constraint import ConstraintFields
+from llgtrt.serving.protocol.constraint_fields import ConstraintFields
 
 PROMPT_SCHEMA: JsonDict = {
     "anyOf": [
@@ -46,7 +46,7 @@ class CompletionRequest(ConstraintFields):
 
 
 def prompts_of(
-    prompt: Any, most: int, vocab_size: int, most_tokens: int, *, param: str = "prompt"
+    prompt: Any, most: int, vocab_size: int, most_tokens: int | None, *, param: str = "prompt"
 ) -> list[str | list[int]]:
     """The prompts of a request as a list.
 
@@ -90,12 +90,12 @@ def _text(value: Any, param: str) -> str:
     return value
 
 
-def _tokens(value: Any, param: str, vocab_size: int, most_tokens: int) -> list[int]:
+def _tokens(value: Any, param: str, vocab_size: int, most_tokens: int | None) -> list[int]:
     if not isinstance(value, list):
         raise RequestError(f"{param} must be a string or an array of token ids.", param)
     if not value:
         raise RequestError(f"{param} is empty.", param)
-    if len(value) > most_tokens:
+    if most_tokens is not None and len(value) > most_tokens:
         raise RequestError(
             f"This model's maximum context length is {most_tokens} tokens. However, you requested "
             f"{len(value)} tokens in {param}. Please reduce its length.",

@@ -1,187 +1,21 @@
-"""The fields that constrain an answer, under all the names that clients use for them.
-
-A constraint is enforced or refused, never ignored: names that other servers know and this one does not are
-errors.
-"""
+"""A constraint on an answer: what the core compiles, and the ways to write one."""
 
 from __future__ import annotations
 
 import json
 import threading
-from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from typing import Any, Literal, TypeAlias
 
-from pydantic import ConfigDict, Field, field_validator, model_validator
-from pydantic_core import PydanticCustomError, from_json
+from pydantic_core import from_json
 
 from llgtrt.engine import GrammarSpec
 from llgtrt.serving.errors import RequestError
-from llgtrt.serving.protocol.fields import GenerationFields, RequestModel
 from llgtrt.serving.protocol.gbnf import GbnfError, gbnf_to_lark, is_gbnf
-
-UNKNOWN_CONSTRAINTS = frozenset(
-    {
-        "bnf",
-        "choice",
-        "choices",
-        "grammar_lazy",
-        "grammar_triggers",
-        "grammars",
-        "guidance",
-        "json",
-        "json_object",
-        "lark",
-        "lark_grammar",
-        "llguidance",
-        "structural_tag",
-        "structured_output",
-    }
-)
-"""Top-level names that ask other servers for a constraint; those that begin with ``guided_`` do so too."""
-
-SCHEMA_KEYWORDS = frozenset(
-    {"$ref", "$schema", "allOf", "anyOf", "const", "enum", "oneOf", "properties", "type"}
-)
-"""Where OpenAI's object around a schema is expected, these tell that the schema was put there itself."""
-
-HARMLESS_GUIDED = frozenset({"guided_decoding_backend"})
-"""Begins like a constraint, but only picks an implementation."""
-
+from llgtrt.tools import Part
 
 Residual: TypeAlias = Literal["refuse", "verify"]
 """What to do with a constraint that no grammar can hold."""
-
-
-class ClosedModel(RequestModel):
-    """Inside a constraint an unknown member might be one as well: it is an error, unless it is null."""
-
-    model_config = ConfigDict(extra="forbid")
-
-    @model_validator(mode="before")
-    @classmethod
-    def _drop_nulls(cls, value: Any) -> Any:
-        """Clients that write an object out with all its members write null for those that are not set."""
-        if not isinstance(value, dict) or None not in value.values():
-            return value
-        return {name: member for name, member in value.items() if member is not None}
-
-
-class JsonSchemaFormat(ClosedModel):
-    """Member ``json_schema`` of a response format."""
-
-    name: str | None = None
-    description: str | None = None
-    schema_: dict[str, Any] | bool | None = Field(default=None, alias="schema")
-    strict: bool | None = Field(
-        default=None,
-        description="The schema is enforced whatever this says. true: objects that name properties and say "
-        "nothing of others take no others, even if the server keeps to the letter of the standard.",
-    )
-    residual: Residual | None = Field(
-        default=None,
-        description="What no grammar can hold: check it while the answer grows (the server's default), or "
-        "refuse the schema.",
-    )
-
-
-class ResponseFormat(ClosedModel):
-    """OpenAI's ``response_format`` and this server's further types; each type has one member of its own."""
-
-    type: Literal[
-        "text",
-        "json_object",
-        "json_schema",
-        "regex",
-        "choice",
-        "lark_grammar",
-        "llguidance",
-        "json",
-        "grammar",
-        "ebnf",
-    ]
-    json_schema: JsonSchemaFormat | None = Field(
-        default=None, description="An object that holds the schema in `schema`; or its JSON text."
-    )
-    schema_: dict[str, Any] | bool | None = Field(
-        default=None, alias="schema", description="With json_object, json_schema and json: the schema."
-    )
-    response_schema: dict[str, Any] | bool | str | None = Field(
-        default=None, description="With json_object: LiteLLM's name of the schema."
-    )
-    regex: str | None = None
-    choice: list[str] | None = Field(default=None, fail_fast=True)
-    lark_grammar: str | None = None
-    grammar: dict[str, Any] | str | None = Field(
-        default=None, description="With llguidance: its serialised grammar. With grammar: Lark or GBNF."
-    )
-    ebnf: str | None = Field(default=None, description="With ebnf: GBNF.")
-    value: dict[str, Any] | bool | str | None = Field(
-        default=None, description="With json: the schema; with regex: the expression."
-    )
-
-    @field_validator("json_schema", mode="before")
-    @classmethod
-    def _schema_as_text_or_bare(cls, value: Any) -> Any:
-        """Some servers take JSON texts for the object or the schema in it; a schema without the object around
-        it is a mistake."""
-        if isinstance(value, str):
-            parsed = schema_from_text(value, "response_format.json_schema")
-            is_object = (
-                isinstance(parsed, dict) and "schema" in parsed and not SCHEMA_KEYWORDS & parsed.keys()
-            )
-            value = parsed if is_object else {"schema": parsed}
-        if isinstance(value, dict) and isinstance(text := value.get("schema"), str):
-            value = {**value, "schema": schema_from_text(text, "response_format.json_schema.schema")}
-        if isinstance(value, dict) and "schema" not in value and SCHEMA_KEYWORDS & value.keys():
-            raise PydanticCustomError(
-                "bare_schema", 'holds a schema itself: put it into a member "schema", {"schema": {...}}'
-            )
-        return value
-
-
-class StructuredOutputs(ClosedModel):
-    """vLLM's ``structured_outputs``: one constraint, and how to write JSON."""
-
-    json_: dict[str, Any] | bool | str | None = Field(default=None, alias="json")
-    regex: str | None = None
-    choice: list[str] | None = Field(default=None, fail_fast=True)
-    grammar: str | None = None
-    json_object: bool | None = None
-    whitespace_pattern: str | None = Field(
-        default=None, description="Regular expression of the whitespace in JSON."
-    )
-    disable_any_whitespace: bool | None = Field(default=None, description="JSON without whitespace.")
-    disable_additional_properties: bool | None = Field(
-        default=None,
-        description="Objects that name properties and say nothing of others take no others, even if the "
-        "server keeps to the letter of the standard.",
-    )
-    disable_fallback: bool | None = Field(default=None, description="Accepted: there is nothing to fall to.")
-
-
-class ConstraintFields(GenerationFields):
-    """Every field that may hold a constraint."""
-
-    response_format: ResponseFormat | None = Field(
-        default=None, description="What the answer must look like."
-    )
-    structured_outputs: StructuredOutputs | None = Field(
-        default=None, description="Another name for a constraint."
-    )
-    guided_json: dict[str, Any] | bool | str | None = Field(default=None, description="JSON schema.")
-    guided_regex: str | None = Field(default=None, description="Regular expression.")
-    guided_choice: list[str] | None = Field(default=None, fail_fast=True, description="One of these texts.")
-    guided_grammar: str | None = Field(default=None, description="Grammar in Lark or GBNF.")
-    guided_whitespace_pattern: str | None = Field(
-        default=None, description="Regular expression of the whitespace in JSON."
-    )
-    json_schema: dict[str, Any] | bool | None = Field(default=None, description="JSON schema.")
-    regex: str | None = Field(default=None, description="Regular expression.")
-    grammar: str | None = Field(default=None, description="Grammar in Lark or GBNF.")
-    ebnf: str | None = Field(default=None, description="Grammar in GBNF.")
-    gbnf: str | None = Field(default=None, description="Grammar in GBNF.")
-    response_schema: dict[str, Any] | bool | str | None = Field(default=None, description="JSON schema.")
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -193,13 +27,15 @@ class Constraint:
         param: the field that errors name.
         source: the grammar's own text, by which two are compared.
         json_schema: the schema, where it is one.
-        places: of a grammar that was put together, prefixes of paths in it and the fields that they are.
+        parts: of a grammar that was put together, the further entries of its list.
+        places: of such a one, prefixes of paths in it and the fields that they are.
     """
 
     grammar: GrammarSpec
     param: str
     source: str = ""
     json_schema: Any = None
+    parts: tuple[Part, ...] = ()
     places: tuple[tuple[str, str], ...] = ()
 
     def __eq__(self, other: object) -> bool:
@@ -215,51 +51,6 @@ class Constraint:
             return True
         is_object = isinstance(self.json_schema, dict) and self.json_schema.get("type") == "object"
         return other.grammar.kind == "json_object" and is_object
-
-
-Build: TypeAlias = Callable[[Any, str], Constraint]
-"""Makes a constraint of a value and the name of its field."""
-
-
-def resolve_constraint(request: ConstraintFields) -> Constraint | None:
-    """The request's constraint under whichever name it came. The same one may come under several.
-
-    Raises:
-        RequestError: it is malformed, or there are two that differ.
-    """
-    found: Constraint | None = None
-    for constraint in _constraints(request):
-        if found is None:
-            found = constraint
-        elif found.implies(constraint):
-            continue
-        elif constraint.implies(found):
-            found = constraint
-        else:
-            raise RequestError(
-                f"{constraint.param} conflicts with {found.param}: give one constraint only.",
-                constraint.param,
-            )
-    return found
-
-
-def _constraints(request: ConstraintFields) -> Iterator[Constraint]:
-    """Every constraint of a request, with the whitespace that it asks for."""
-    whitespace: dict[str, Any] = {}
-    param = ""
-    outputs = request.structured_outputs
-    if request.guided_whitespace_pattern is not None:
-        param, whitespace = (
-            "guided_whitespace_pattern",
-            {"whitespace_pattern": request.guided_whitespace_pattern},
-        )
-    if outputs is not None and outputs.whitespace_pattern is not None:
-        param = "structured_outputs.whitespace_pattern"
-        whitespace = {"whitespace_pattern": outputs.whitespace_pattern}
-    if outputs is not None and outputs.disable_any_whitespace:
-        param, whitespace = "structured_outputs.disable_any_whitespace", {"whitespace_flexible": False}
-    for constraint in _plain_constraints(request):
-        yield with_whitespace(constraint, whitespace, param) if whitespace else constraint
 
 
 def with_whitespace(constraint: Constraint, options: dict[str, Any], param: str) -> Constraint:
@@ -279,132 +70,6 @@ def with_whitespace(constraint: Constraint, options: dict[str, Any], param: str)
     guidance = {**options, **own} if isinstance(own, dict) else options if own is None else own
     text = json_text({**({} if schema is True else schema), "x-guidance": guidance}, constraint.param)
     return Constraint(GrammarSpec.json_schema(text), constraint.param, text, constraint.json_schema)
-
-
-def _plain_constraints(request: ConstraintFields) -> Iterator[Constraint]:
-    if request.response_format is not None:
-        constraint = _response_format(request.response_format)
-        if constraint is not None:
-            yield constraint
-    outputs = request.structured_outputs
-    if outputs is not None:
-        named = [] if outputs.json_ is None else [_schema_of(outputs, outputs.json_)]
-        named += _named(
-            "structured_outputs.",
-            regex=outputs.regex,
-            choice=outputs.choice,
-            grammar=outputs.grammar,
-        )
-        yield from named
-        if outputs.json_object:
-            yield json_object("structured_outputs.json_object")
-        elif not named and outputs.json_object is None:
-            raise RequestError("structured_outputs holds no constraint.", "structured_outputs")
-    yield from _named(
-        "guided_",
-        json=request.guided_json,
-        regex=request.guided_regex,
-        choice=request.guided_choice,
-        grammar=request.guided_grammar,
-    )
-    yield from _named(
-        "",
-        json_schema=request.json_schema,
-        response_schema=request.response_schema,
-        regex=request.regex,
-        grammar=request.grammar,
-        ebnf=request.ebnf,
-        gbnf=request.gbnf,
-    )
-
-
-def _schema_of(outputs: StructuredOutputs, schema: Any) -> Constraint:
-    return json_schema(schema, "structured_outputs.json", strict=bool(outputs.disable_additional_properties))
-
-
-def is_unknown_constraint(name: str) -> bool:
-    """Whether an unknown top-level field would constrain the answer on another server."""
-    return name in UNKNOWN_CONSTRAINTS or (name.startswith("guided_") and name not in HARMLESS_GUIDED)
-
-
-def _named(prefix: str, **values: Any) -> list[Constraint]:
-    build: dict[str, Build] = {
-        "json": json_schema,
-        "json_schema": json_schema,
-        "response_schema": json_schema,
-        "regex": regex,
-        "choice": choice,
-        "grammar": grammar,
-        "ebnf": gbnf,
-        "gbnf": gbnf,
-    }
-    return [build[name](value, prefix + name) for name, value in values.items() if value is not None]
-
-
-FORMAT_MEMBERS: dict[str, tuple[str, ...]] = {
-    "text": (),
-    "json_object": ("schema", "response_schema"),
-    "json_schema": ("json_schema", "schema"),
-    "regex": ("regex", "value"),
-    "choice": ("choice",),
-    "lark_grammar": ("lark_grammar",),
-    "llguidance": ("grammar",),
-    "json": ("value", "schema"),
-    "grammar": ("grammar",),
-    "ebnf": ("ebnf",),
-}
-"""The members of ``response_format`` that may hold the constraint, by type; the first is named if none is."""
-
-
-def _response_format(given: ResponseFormat) -> Constraint | None:
-    values = {
-        "json_schema": given.json_schema,
-        "schema": given.schema_,
-        "response_schema": given.response_schema,
-        "regex": given.regex,
-        "choice": given.choice,
-        "lark_grammar": given.lark_grammar,
-        "grammar": given.grammar,
-        "ebnf": given.ebnf,
-        "value": given.value,
-    }
-    members = FORMAT_MEMBERS[given.type]
-    found = [name for name, value in values.items() if value is not None]
-    for name in found:
-        if name not in members:
-            raise RequestError(
-                f"response_format.{name} does not belong to the type '{given.type}'.",
-                f"response_format.{name}",
-            )
-    if len(found) > 1:
-        raise RequestError(
-            f"response_format.{found[1]} conflicts with response_format.{found[0]}: give one of them.",
-            f"response_format.{found[1]}",
-        )
-    if given.type == "text":
-        return None
-    if not found:
-        if given.type == "json_object":
-            return json_object("response_format")
-        param = f"response_format.{members[0]}"
-        raise RequestError(f"The type '{given.type}' needs {param}.", param)
-    value, param = values[found[0]], f"response_format.{found[0]}"
-    if isinstance(value, JsonSchemaFormat):
-        if value.schema_ is None:
-            return json_object(param)
-        return json_schema(value.schema_, f"{param}.schema", value.residual, strict=value.strict is True)
-    build: dict[str, Build] = {
-        "json_object": json_schema,
-        "json_schema": json_schema,
-        "json": json_schema,
-        "regex": regex,
-        "choice": choice,
-        "lark_grammar": lark,
-        "llguidance": llguidance,
-        "grammar": grammar,
-        "ebnf": gbnf,
-    }
-    return build[given.type](value, param)
 
 
 def json_object(param: str) -> Constraint:

@@ -42,6 +42,13 @@ def _count(value: Any) -> Any:
     return int(value) if isinstance(value, float) and value.is_integer() else value
 
 
+def _prompt_limit(value: Any) -> Any:
+    """A number of tokens, or -1. Nothing is no prompt."""
+    if value == 0 and not isinstance(value, bool):
+        raise PydanticCustomError("prompt_limit", "must be at least 1, or -1")
+    return value
+
+
 def _priority(value: Any) -> Any:
     """An integer as vLLM counts (lower goes first), as a fraction of 1 (higher goes first)."""
     if value is None or (isinstance(value, float) and 0 < value < 1):
@@ -79,6 +86,9 @@ LogitBias = Annotated[
     BeforeValidator(_logit_bias, json_schema_input_type=dict[str, float] | None),
 ]
 TokenCount = Annotated[int, Field(ge=-1, le=MAX_COUNT), BeforeValidator(_count, json_schema_input_type=int)]
+PromptLimit = Annotated[
+    int, Field(ge=-1, le=MAX_COUNT), BeforeValidator(_prompt_limit, json_schema_input_type=int)
+]
 Priority = Annotated[float | None, BeforeValidator(_priority, json_schema_input_type=int | float | None)]
 BadWord = Annotated[str, Field(min_length=1, max_length=MAX_BAD_WORD_CHARS)]
 TokenIdField = Annotated[int, Field(ge=0, le=MAX_TOKEN_ID)]
@@ -147,7 +157,9 @@ class GenerationFields(RequestModel):
     )
     n_predict: TokenCount | None = Field(default=None, description="llama.cpp's name of max_tokens.")
     min_tokens: int | None = Field(default=None, ge=0, le=MAX_COUNT, description="Least tokens of an answer.")
-    temperature: float | None = Field(default=None, ge=0, le=2, description="0 takes the most likely token.")
+    temperature: float | None = Field(
+        default=None, ge=0, le=100, description="0 takes the most likely token. OpenAI's API ends at 2."
+    )
     top_p: float | None = Field(default=None, ge=0, le=1, description="Mass of the likely tokens to keep.")
     top_k: int | None = Field(
         default=None, ge=-1, le=MAX_TOKEN_ID, description="Tokens to keep; -1 and 0 keep all."
@@ -258,6 +270,11 @@ class GenerationFields(RequestModel):
         default=None,
         description="Return the ids of the tokens: `prompt_token_ids`, and `token_ids` of each choice, also "
         "in streams. Chat and completions.",
+    )
+    truncate_prompt_tokens: PromptLimit | None = Field(
+        default=None,
+        description="Only the last so many tokens of a longer prompt are used, as vLLM does it; -1: as many "
+        "as fit beside the answer. What stands at the beginning, such as instructions, is lost first.",
     )
     user: str | int | float | None = Field(default=None, description="Accepted; not used.")
     metadata: dict[str, Any] | None = Field(

@@ -10,7 +10,7 @@ from pydantic_core import ErrorDetails
 
 from llgtrt.serving.errors import RequestError, quote
 from llgtrt.serving.protocol.body_json import parse_json
-from llgtrt.serving.protocol.constraint import is_unknown_constraint
+from llgtrt.serving.protocol.constraint_fields import is_unknown_constraint
 from llgtrt.serving.protocol.fields import GenerationFields, RequestModel
 
 logger = logging.getLogger("llgtrt.serving")
@@ -44,7 +44,6 @@ HARMLESS_VALUES: dict[str, tuple[Any, ...]] = {
     "suffix": ("",),
     "tfs_z": (1,),
     "top_a": (0,),
-    "truncate_prompt_tokens": (),
     "typical_p": (1,),
     "use_beam_search": (False,),
     "xtc_probability": (0,),

@@ -1,34 +1,83 @@
 """xgrammar's structural tags: text in which tags begin parts that follow a constraint of their own.
 
 A structural tag is a tree of formats. It becomes one Lark grammar, and each schema in it a grammar of its
-own, so that schemas go through the same checks and rewritings as everywhere.
+own, so that schemas go through the same checks and rewritings as everywhere. Where a format leaves the text
+free, what comes behind it decides where that ends: formats are written with what follows them.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from typing import Any
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from typing import Any, TypeAlias
 
 from llgtrt.engine import GrammarSpec
 from llgtrt.serving.errors import RequestError, quote
 from llgtrt.serving.protocol.constraint import Constraint, gbnf_text, json_text, schema_from_text
-from llgtrt.tools import Markup
+from llgtrt.serving.protocol.structural_members import (
+    json_options,
+    member_list,
+    member_text,
+    member_texts,
+    only_known,
+    times,
+)
+from llgtrt.serving.protocol.tagged_text import TaggedText
+from llgtrt.tools import ControlTokens, Markup
 from llgtrt.tools.arguments import RuleWriter
-from llgtrt.tools.markup import TEXT, pattern, slashed
+from llgtrt.tools.markup import slashed
 
 MOST_FORMATS = 1024
 """Formats in one structural tag."""
 MOST_DEPTH = 32
 
+Follow: TypeAlias = tuple[str, ...] | None
+"""What comes behind a format: one of these texts, which is a part of its expression then. None of them: the
+answer ends there. ``None``: something that does not tell where free text ends."""
 
-def structural_tag(value: Any, param: str, markup: Markup) -> Constraint:
+END: Follow = ()
+
+MEMBERS: dict[str, frozenset[str]] = {
+    "const_string": frozenset({"value"}),
+    "json_schema": frozenset(
+        {
+            "json_schema",
+            "style",
+            "any_order",
+            "strict_mode",
+            "reject_unsupported",
+            "any_whitespace",
+            "indent",
+            "separators",
+            "max_whitespace_cnt",
+        }
+    ),
+    "regex": frozenset({"pattern"}),
+    "grammar": frozenset({"grammar"}),
+    "any_text": frozenset({"excludes"}),
+    "token": frozenset({"token"}),
+    "sequence": frozenset({"elements"}),
+    "or": frozenset({"elements"}),
+    "optional": frozenset({"content"}),
+    "plus": frozenset({"content"}),
+    "star": frozenset({"content"}),
+    "repeat": frozenset({"content", "min", "max"}),
+    "tag": frozenset({"begin", "content", "end"}),
+    "triggered_tags": frozenset({"triggers", "tags", "at_least_one", "stop_after_first", "excludes"}),
+    "tags_with_separator": frozenset({"tags", "separator", "at_least_one", "stop_after_first"}),
+    "dispatch": frozenset({"rules", "loop", "excludes"}),
+}
+"""The formats and their members, beside ``type``."""
+
+
+def structural_tag(value: Any, param: str, control: ControlTokens) -> Constraint:
     """The constraint of a structural tag: an object, or its JSON text.
 
     Args:
         value: ``{"type": "structural_tag", "format": ...}``, or the older form with ``structures`` and
             ``triggers``.
         param: the field that errors name.
-        markup: which texts are control tokens of the model.
+        control: the model's control tokens.
 
     Raises:
         RequestError: it is malformed, or holds a format that cannot be enforced here.
@@ -37,224 +86,294 @@ def structural_tag(value: Any, param: str, markup: Markup) -> Constraint:
         value = schema_from_text(value, param)
     if not isinstance(value, dict):
         raise RequestError(f"{param} must be an object.", param)
-    writer = _Writer(markup)
-    if "format" in value:
-        start = writer.format(value["format"], f"{param}.format", 0)
-    elif "structures" in value:
-        start = writer.triggered(_older(value, param), param, 0)
+    writer = _Writer(control.markup(_texts_in(value)))
+    if value.get("format") is not None:
+        only_known(value, {"type", "format"}, param)
+        start = writer.format(value["format"], f"{param}.format", 0, END)
+    elif value.get("structures") is not None:
+        only_known(value, {"type", "structures", "triggers"}, param)
+        start = writer.older(value, param)
     else:
         raise RequestError(f"{param} needs the member format, or structures and triggers.", param)
-    lark = "\n".join([f"start: {start}", *writer.rules.rules])
-    grammars = [{"name": "answer", "lark_grammar": lark}, *writer.rules.grammars]
+    grammars, places = writer.rules.listed(start, param)
     text = json_text({"grammars": grammars}, param)
-    places = (*writer.rules.places, ("", param))
-    return Constraint(GrammarSpec.llguidance(text), param, text, places=places)
+    parts = tuple(writer.rules.parts)
+    return Constraint(GrammarSpec.llguidance(text), param, text, parts=parts, places=tuple(places))
 
 
-def _older(value: dict[str, Any], param: str) -> dict[str, Any]:
-    """The form of xgrammar before 0.1.22 as a format."""
-    structures, tags = _list(value, "structures", param), []
-    for index, one in enumerate(structures):
-        path = f"{param}.structures[{index}]"
-        if not isinstance(one, dict):
-            raise RequestError(f"{path} must be an object.", path)
-        schema = one.get("schema", {})
-        tags.append(
-            {**one, "content": {"type": "json_schema", "json_schema": schema}, "end": one.get("end", "")}
-        )
-    return {"type": "triggered_tags", "triggers": value.get("triggers"), "tags": tags}
+def _texts_in(value: Any) -> Iterator[str]:
+    """The texts of a value that may name control tokens: all but those in schemas."""
+    waiting = [value]
+    while waiting:
+        one = waiting.pop()
+        if isinstance(one, str):
+            yield one
+        elif isinstance(one, list):
+            waiting += one
+        elif isinstance(one, dict):
+            waiting += [member for name, member in one.items() if name not in ("json_schema", "schema")]
+
+
+@dataclass(frozen=True, slots=True)
+class _Tag:
+    """A tag whose content is written.
+
+    Attributes:
+        begin: what it begins with.
+        body: the rule of what comes behind that, its end included.
+        path: where it is in the request.
+    """
+
+    begin: str
+    body: str
+    path: str
 
 
 class _Writer:
     """Writes the rules of one structural tag."""
 
     def __init__(self, markup: Markup) -> None:
-        self.rules = RuleWriter()
+        self.rules = RuleWriter(prefix="tagged")
         self._markup = markup
+        self._text = TaggedText(self.rules, markup)
         self._count = 0
-
-    def format(self, value: Any, path: str, depth: int) -> str:
-        """The expression that matches a format."""
-        self._count += 1
-        if depth > MOST_DEPTH or self._count > MOST_FORMATS:
-            raise RequestError(f"{path}: the structural tag is too large.", path)
-        kind = value.get("type") if isinstance(value, dict) else None
-        write: dict[str, Callable[[dict[str, Any], str, int], str]] = {
+        self._writers: dict[str, Callable[[dict[str, Any], str, int, Follow], str]] = {
             "const_string": self._const,
             "json_schema": self._schema,
             "regex": self._regex,
             "grammar": self._grammar,
             "any_text": self._any_text,
+            "token": self._token,
             "sequence": self._sequence,
             "or": self._or,
-            "tag": self._tag,
-            "triggered_tags": self.triggered,
+            "optional": self._repeated,
+            "plus": self._repeated,
+            "star": self._repeated,
+            "repeat": self._repeated,
+            "tag": self._single_tag,
+            "triggered_tags": self._triggered,
             "tags_with_separator": self._separated,
+            "dispatch": self._dispatch,
         }
-        if kind not in write:
+
+    def format(self, value: Any, path: str, depth: int, follow: Follow) -> str:
+        """The expression that matches a format and what follows it."""
+        self._count += 1
+        if depth > MOST_DEPTH or self._count > MOST_FORMATS:
+            raise RequestError(f"{path}: the structural tag is too large.", path)
+        kind = value.get("type") if isinstance(value, dict) else None
+        if kind not in self._writers:
             raise RequestError(f"{path}: the format {quote(kind)} is not supported.", f"{path}.type")
-        return write[kind](value, path, depth)
+        only_known(value, MEMBERS[kind] | {"type"}, path)
+        return self._writers[kind](value, path, depth, follow)
 
-    def _const(self, value: dict[str, Any], path: str, _depth: int) -> str:
-        return self._markup.lark(_text(value, "value", path))
+    def older(self, value: dict[str, Any], param: str) -> str:
+        """The form before xgrammar 0.1.22."""
+        tags = []
+        for index, one in enumerate(member_list(value, "structures", param)):
+            path = f"{param}.structures[{index}]"
+            if not isinstance(one, dict):
+                raise RequestError(f"{path} must be an object.", path)
+            only_known(one, {"begin", "schema", "end"}, path)
+            schema = one.get("schema")
+            if isinstance(schema, str):
+                schema = schema_from_text(schema, f"{path}.schema")
+            content = self._schema_part({} if schema is None else schema, f"{path}.schema", {})
+            end = self._markup.lark(member_text({"end": "", **one}, "end", path, empty=True))
+            tags.append(self._tag_of(member_text(one, "begin", path), f"{content} {end}", path))
+        triggers = member_texts(value, "triggers", param)
+        return self._tagged(triggers, tags, param, END)
 
-    def _schema(self, value: dict[str, Any], path: str, _depth: int) -> str:
-        _refuse(value, path, style=("json",))
-        schema = value.get("json_schema")
+    def _then(self, expression: str, follow: Follow) -> str:
+        if not follow:
+            return expression
+        return f"({expression} ({' | '.join(map(self._markup.lark, follow))}))"
+
+    def _const(self, value: dict[str, Any], path: str, _depth: int, follow: Follow) -> str:
+        return self._then(self._markup.lark(member_text(value, "value", path)), follow)
+
+    def _token(self, value: dict[str, Any], path: str, _depth: int, follow: Follow) -> str:
+        return self._then(self._markup.lark(self._control(value, path)), follow)
+
+    def _control(self, value: dict[str, Any], path: str) -> str:
+        """The name of the control token that a format of one token asks for."""
+        name = value.get("token")
+        if not isinstance(name, str) or [one for _part, one in self._markup.segments(name)] in ([], [None]):
+            raise RequestError(
+                f"{path}.token must be the name of a control token of this model.", f"{path}.token"
+            )
+        return name
+
+    def _schema(self, value: dict[str, Any], path: str, _depth: int, follow: Follow) -> str:
+        if value.get("style") not in (None, "json"):
+            raise RequestError(f"{path}.style: only 'json' is supported.", f"{path}.style")
+        return self._then(
+            self._schema_part(value.get("json_schema"), f"{path}.json_schema", json_options(value, path)),
+            follow,
+        )
+
+    def _schema_part(self, schema: Any, path: str, options: dict[str, Any]) -> str:
         if not isinstance(schema, dict | bool):
-            raise RequestError(f"{path}.json_schema must be a JSON schema.", f"{path}.json_schema")
+            raise RequestError(f"{path} must be a JSON schema.", path)
         # Parts of an answer are not checked beside the grammar: what no grammar holds is refused.
-        own = schema.get("x-guidance", {}) if isinstance(schema, dict) else {}
-        guidance = {**own, "residual": "refuse"} if isinstance(own, dict) else own
-        strict = {**schema, "x-guidance": guidance} if isinstance(schema, dict) else schema
-        return self.rules.schema(strict, f"{path}.json_schema")
+        given = schema if isinstance(schema, dict) else {} if schema else {"not": {}}
+        own = given.get("x-guidance", {})
+        guidance = {**options, **own, "residual": "refuse"} if isinstance(own, dict) else own
+        return self.rules.schema({**given, "x-guidance": guidance}, path)
 
-    def _regex(self, value: dict[str, Any], path: str, _depth: int) -> str:
-        _refuse(value, path, excludes=([],))
-        lark = f"start: /{slashed(_text(value, 'pattern', path))}/"
-        return self.rules.grammar({"lark_grammar": lark}, "lark_grammar", f"{path}.pattern")
+    def _regex(self, value: dict[str, Any], path: str, _depth: int, follow: Follow) -> str:
+        lark = f"start: /{slashed(member_text(value, 'pattern', path))}/"
+        part = self.rules.grammar({"lark_grammar": lark}, "lark_grammar", f"{path}.pattern")
+        return self._then(part, follow)
 
-    def _grammar(self, value: dict[str, Any], path: str, _depth: int) -> str:
-        lark = gbnf_text(_text(value, "grammar", path), f"{path}.grammar")
-        return self.rules.grammar({"lark_grammar": lark}, "lark_grammar", f"{path}.grammar")
+    def _grammar(self, value: dict[str, Any], path: str, _depth: int, follow: Follow) -> str:
+        lark = gbnf_text(member_text(value, "grammar", path), f"{path}.grammar")
+        part = self.rules.grammar({"lark_grammar": lark}, "lark_grammar", f"{path}.grammar")
+        return self._then(part, follow)
 
-    def _any_text(self, value: dict[str, Any], path: str, _depth: int) -> str:
-        return self._free(_texts(value, "excludes", path))
+    def _any_text(self, value: dict[str, Any], path: str, _depth: int, follow: Follow) -> str:
+        return self._rest(member_texts(value, "excludes", path), path, follow)
 
-    def _sequence(self, value: dict[str, Any], path: str, depth: int) -> str:
-        elements = _list(value, "elements", path)
-        written = []
-        for index, element in enumerate(elements):
-            at = f"{path}.elements[{index}]"
-            following = elements[index + 1] if index + 1 < len(elements) else None
-            if isinstance(element, dict) and element.get("type") == "any_text" and following is not None:
-                raise RequestError(f"{at}: any_text is only supported at the end, or in a tag.", at)
-            written.append(self.format(element, at, depth + 1))
+    def _rest(self, excludes: list[str], path: str, follow: Follow) -> str:
+        """Free text up to what follows."""
+        if follow is None:
+            raise RequestError(f"{path}: free text must be at the end, or in a tag that has an end.", path)
+        return self._text.until(follow, excludes, path) if follow else self._text.free(excludes)
+
+    def _sequence(self, value: dict[str, Any], path: str, depth: int, follow: Follow) -> str:
+        elements = member_list(value, "elements", path)
+        last = len(elements) - 1
+        written = [
+            self.format(element, f"{path}.elements[{index}]", depth + 1, follow if index == last else None)
+            for index, element in enumerate(elements)
+        ]
         return f"({' '.join(written)})"
 
-    def _or(self, value: dict[str, Any], path: str, depth: int) -> str:
-        elements = _list(value, "elements", path)
+    def _or(self, value: dict[str, Any], path: str, depth: int, follow: Follow) -> str:
         written = [
-            self.format(element, f"{path}.elements[{index}]", depth + 1)
-            for index, element in enumerate(elements)
+            self.format(element, f"{path}.elements[{index}]", depth + 1, follow)
+            for index, element in enumerate(member_list(value, "elements", path))
         ]
         return f"({' | '.join(written)})"
 
-    def _tag(self, value: dict[str, Any], path: str, depth: int, read: str = "") -> str:
-        """A tag, of whose beginning ``read`` has come already."""
-        begin = _text(value, "begin", path)
-        head = self._markup.lark(begin[len(read) :])
-        content, ends = value.get("content"), self._ends(value, path)
-        if isinstance(content, dict) and content.get("type") == "any_text":
-            return f"({head} {self._until(ends, _texts(content, 'excludes', f'{path}.content'), path)})"
-        tails = " | ".join(self._markup.lark(end) for end in ends)
-        return f"({head} {self.format(content, f'{path}.content', depth + 1)} ({tails}))"
+    def _repeated(self, value: dict[str, Any], path: str, depth: int, follow: Follow) -> str:
+        content = self.format(value.get("content"), f"{path}.content", depth + 1, None)
+        signs = {"optional": "?", "plus": "+", "star": "*"}
+        sign = signs.get(value["type"]) or times(value, path)
+        return self._then(f"({content}){sign}", follow)
 
-    @staticmethod
-    def _ends(value: dict[str, Any], path: str) -> list[str]:
-        if isinstance(value.get("end"), list):
-            ends = _texts(value, "end", path)
-            if ends:
-                return ends
-        return [_text(value, "end", path, empty=True)]
+    def _single_tag(self, value: dict[str, Any], path: str, depth: int, follow: Follow) -> str:
+        tag = self._tag(value, path, depth, follow)
+        return f"({self._markup.lark(tag.begin)} {tag.body})"
 
-    def triggered(self, value: dict[str, Any], path: str, depth: int) -> str:
-        """Text with tags in it, each of which begins with one of the triggers."""
-        triggers, tags = _texts(value, "triggers", path), _list(value, "tags", path)
-        if not triggers:
-            raise RequestError(f"{path}.triggers must not be empty.", f"{path}.triggers")
-        excludes = _texts(value, "excludes", path)
-        calls: dict[str, list[str]] = {trigger: [] for trigger in triggers}
-        for index, tag in enumerate(tags):
-            at = f"{path}.tags[{index}]"
-            begin = _text(tag, "begin", at) if isinstance(tag, dict) else None
-            if begin is None:
-                raise RequestError(f"{at} must be a tag.", at)
-            trigger = max((one for one in triggers if begin.startswith(one)), key=len, default=None)
-            if trigger is None:
-                raise RequestError(f"{at}.begin begins with none of the triggers.", f"{at}.begin")
-            calls[trigger].append(self._tag(tag, at, depth + 1, trigger))
-        name = self._name("tagged")
-        parts = []
-        for trigger, written in calls.items():
-            if written:
-                lead = self._until([trigger], excludes, path)
-                parts.append(f"{lead} ({' | '.join(written)})")
-        self.rules.rules.append(f"{name}: {' | '.join(parts)}")
-        rest = self._free([*triggers, *excludes])
+    def _tag(self, value: Any, path: str, depth: int, follow: Follow) -> _Tag:
+        if not isinstance(value, dict) or value.get("type") not in (None, "tag"):
+            raise RequestError(f"{path} must be a tag.", path)
+        only_known(value, MEMBERS["tag"] | {"type"}, path)
+        begin, ends = self._begin(value, path), self._ends(value, path)
+        inner: Follow = follow if ends == [""] else tuple(ends)
+        body = self.format(value.get("content"), f"{path}.content", depth + 1, inner)
+        if ends != [""]:
+            body = self._then(body, follow)
+        return self._tag_of(begin, body, path)
+
+    def _tag_of(self, begin: str, body: str, path: str) -> _Tag:
+        name = self._text.name("body")
+        self.rules.rules.append(f"{name}: {body}")
+        return _Tag(begin, name, path)
+
+    def _begin(self, value: dict[str, Any], path: str) -> str:
+        begin = value.get("begin")
+        if isinstance(begin, dict) and begin.get("type") == "token":
+            return self._control(begin, f"{path}.begin")
+        return member_text(value, "begin", path)
+
+    def _ends(self, value: dict[str, Any], path: str) -> list[str]:
+        end = value.get("end")
+        if isinstance(end, dict) and end.get("type") == "token":
+            return [self._control(end, f"{path}.end")]
+        if isinstance(end, list) and end:
+            return member_texts(value, "end", path)
+        return [member_text(value, "end", path, empty=True)]
+
+    def _triggered(self, value: dict[str, Any], path: str, depth: int, follow: Follow) -> str:
         once, least = value.get("stop_after_first") is True, value.get("at_least_one") is True
-        if once:
-            return name if least else f"({name} | {rest})"
-        return f"({name}+ {rest})" if least else f"({name}* {rest})"
-
-    def _separated(self, value: dict[str, Any], path: str, depth: int) -> str:
+        behind = follow if once else None
         tags = [
-            self._tag(tag, f"{path}.tags[{index}]", depth + 1)
-            for index, tag in enumerate(_list(value, "tags", path))
-            if isinstance(tag, dict)
+            self._tag(tag, f"{path}.tags[{index}]", depth + 1, behind)
+            for index, tag in enumerate(member_list(value, "tags", path))
         ]
-        name = self._name("tag")
-        self.rules.rules.append(f"{name}: {' | '.join(tags)}")
-        separator = self._markup.lark(_text(value, "separator", path, empty=True))
+        triggers, excludes = member_texts(value, "triggers", path), member_texts(value, "excludes", path)
+        return self._tagged(triggers, tags, path, follow, excludes, once=once, least=least)
+
+    def _dispatch(self, value: dict[str, Any], path: str, depth: int, follow: Follow) -> str:
+        once = value.get("loop") is False
+        tags = []
+        for index, rule in enumerate(member_list(value, "rules", path)):
+            at = f"{path}.rules[{index}]"
+            if not isinstance(rule, list) or len(rule) != 2 or not isinstance(rule[0], str) or not rule[0]:
+                raise RequestError(f"{at} must be an array of a text and a format.", at)
+            body = self.format(rule[1], f"{at}[1]", depth + 1, follow if once else None)
+            tags.append(self._tag_of(rule[0], body, at))
+        triggers = [tag.begin for tag in tags]
+        return self._tagged(triggers, tags, path, follow, member_texts(value, "excludes", path), once=once)
+
+    def _tagged(
+        self,
+        triggers: list[str],
+        tags: list[_Tag],
+        path: str,
+        follow: Follow,
+        excludes: list[str] | None = None,
+        *,
+        once: bool = False,
+        least: bool = False,
+    ) -> str:
+        """Text with tags in it, each of which begins with one of the triggers.
+
+        Args:
+            once: nothing comes behind the first tag but what follows.
+            least: a tag comes first, with no text before it.
+        """
+        if not triggers:
+            raise RequestError(f"{path}.triggers must be an array of strings, not empty.", f"{path}.triggers")
+        excludes = excludes or []
+        of_trigger: dict[str, list[str]] = {trigger: [] for trigger in triggers}
+        for tag in tags:
+            fitting = [trigger for trigger in of_trigger if tag.begin.startswith(trigger)]
+            at = f"{tag.path}.begin"
+            if len(fitting) != 1:
+                count = "several" if fitting else "none"
+                raise RequestError(f"{at} begins with {count} of the triggers.", at)
+            rest = tag.begin[len(fitting[0]) :]
+            if self._markup.shown(fitting[0]) + self._markup.shown(rest) != self._markup.shown(tag.begin):
+                raise RequestError(f"{at}: its trigger ends within a control token.", at)
+            of_trigger[fitting[0]].append(f"{self._markup.lark(rest)} {tag.body}")
+        first = " | ".join(f"{self._markup.lark(tag.begin)} {tag.body}" for tag in tags)
+        if once and least:
+            return f"({first})"
+        barred = [*excludes, *(follow or ())]
+        parts = [
+            f"{self._text.until([trigger], [*(one for one in of_trigger if one != trigger), *barred], path)} "
+            f"({' | '.join(bodies)})"
+            for trigger, bodies in of_trigger.items()
+            if bodies
+        ]
+        name = self._text.name("tags")
+        self.rules.rules.append(f"{name}: {' | '.join(parts)}")
+        rest = self._rest([*of_trigger, *excludes], path, follow)
+        if once:
+            return f"({name} | {rest})"
+        return f"(({first}) {name}* {rest})" if least else f"({name}* {rest})"
+
+    def _separated(self, value: dict[str, Any], path: str, depth: int, follow: Follow) -> str:
+        tags = [
+            self._tag(tag, f"{path}.tags[{index}]", depth + 1, None)
+            for index, tag in enumerate(member_list(value, "tags", path))
+        ]
+        name = self._text.name("tag")
+        written = (f"{self._markup.lark(tag.begin)} {tag.body}" for tag in tags)
+        self.rules.rules.append(f"{name}: {' | '.join(written)}")
+        separator = self._markup.lark(member_text(value, "separator", path, empty=True))
         several = name if value.get("stop_after_first") is True else f"{name} ({separator} {name})*"
-        return f"({several})" if value.get("at_least_one") is True else f"({several})?"
-
-    def _until(self, ends: list[str], excludes: list[str], path: str) -> str:
-        """Text up to the first of some ends, and that end."""
-        if all(self._markup.has_control(end) and self._markup.lark(end).count("<[") == 1 for end in ends):
-            # A control token cannot be in text: the text before it is whatever is none.
-            tails = " | ".join(self._markup.lark(end) for end in ends)
-            return f"{self._free(excludes)} ({tails})"
-        if any(self._markup.has_control(end) for end in ends) or "" in ends:
-            raise RequestError(f"{path}: this end of free text is not supported.", path)
-        if excludes:
-            raise RequestError(f"{path}: excludes is not supported before an end.", path)
-        name = self._name("until")
-        self.rules.rules.append(f"{name}[lazy]: /{TEXT}({'|'.join(map(pattern, ends))})/")
-        return name
-
-    def _free(self, excludes: list[str]) -> str:
-        """Any text without these texts in it. Control tokens are never a part of it."""
-        plain = [text for text in excludes if text and not self._markup.has_control(text)]
-        name = self._name("TEXT")
-        if plain:
-            inside = "|".join(map(pattern, plain))
-            self.rules.rules.append(f"{name}: /{TEXT}/ & ~/{TEXT}({inside}){TEXT}/")
-        else:
-            self.rules.rules.append(f"{name}: /{TEXT}/")
-        return name
-
-    def _name(self, kind: str) -> str:
-        return f"{kind}_{len(self.rules.rules)}"
-
-
-def _refuse(value: dict[str, Any], path: str, **neutral: tuple[Any, ...]) -> None:
-    for name, values in neutral.items():
-        given = value.get(name)
-        if given is not None and given not in values:
-            raise RequestError(f"{path}.{name}: this value is not supported.", f"{path}.{name}")
-
-
-def _text(value: dict[str, Any], name: str, path: str, *, empty: bool = False) -> str:
-    text = value.get(name)
-    if not isinstance(text, str) or not (text or empty):
-        raise RequestError(
-            f"{path}.{name} must be a string{'' if empty else ', not empty'}.", f"{path}.{name}"
-        )
-    return text
-
-
-def _texts(value: dict[str, Any], name: str, path: str) -> list[str]:
-    texts = value.get(name)
-    if texts is None:
-        return []
-    if not isinstance(texts, list) or not all(isinstance(text, str) and text for text in texts):
-        raise RequestError(f"{path}.{name} must be an array of strings.", f"{path}.{name}")
-    return texts
-
-
-def _list(value: dict[str, Any], name: str, path: str) -> list[Any]:
-    items = value.get(name)
-    if not isinstance(items, list) or not items:
-        raise RequestError(f"{path}.{name} must be an array, not empty.", f"{path}.{name}")
-    return items
+        return self._then(f"({several})" if value.get("at_least_one") is True else f"({several})?", follow)

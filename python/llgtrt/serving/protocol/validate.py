@@ -10,7 +10,8 @@ from pydantic import Field
 
 from llgtrt.engine import GrammarSpec
 from llgtrt.serving.errors import RequestError
-from llgtrt.serving.protocol.constraint import ClosedModel, Residual, json_text
+from llgtrt.serving.protocol.constraint import Residual, json_text
+from llgtrt.serving.protocol.constraint_fields import ClosedModel
 from llgtrt.serving.protocol.tools import ToolDefinition, tools_grammar
 
 WRAPPER_MEMBERS = frozenset({"name", "description", "schema", "strict", "residual"})

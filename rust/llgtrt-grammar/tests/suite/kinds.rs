@@ -153,6 +153,14 @@ fn refusals_name_the_place() {
             "allows nothing",
         ),
         (list("{\"max_tokens\":3,\"grammars\":[{\"json_schema\":{}}]}"), Some("max_tokens"), ""),
+        (
+            list(
+                r#"{"grammars":[{"lark_grammar":"start: @b @c"},{"name":"b","lark_grammar":"start: /a/"},
+                    {"name":"c","lark_grammar":"start: /(/"}]}"#,
+            ),
+            Some("grammars[2].lark_grammar"),
+            "regex",
+        ),
     ];
     for (spec, param, word) in cases {
         let error = bench.compiler.compile(&spec).map(|_| ()).expect_err(&format!("{spec:?}"));

@@ -46,6 +46,7 @@ pub fn sim(json: &str) -> SimConfig {
 pub fn request(prompt: &str, output: OutputFormat) -> GenerateRequest {
     GenerateRequest {
         prompts: vec![Prompt::Text(prompt.to_owned())],
+        most_prompt_tokens: None,
         add_special: true,
         parse_special: true,
         n: 1,

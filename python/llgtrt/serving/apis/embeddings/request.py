@@ -7,7 +7,7 @@ from typing import Any, Literal
 from pydantic import Field
 
 from llgtrt.serving.protocol.completion import PROMPT_SCHEMA
-from llgtrt.serving.protocol.fields import MAX_COUNT, RequestModel
+from llgtrt.serving.protocol.fields import MAX_COUNT, PromptLimit, RequestModel
 
 MAX_INPUTS = 2048
 """As OpenAI has it."""
@@ -34,6 +34,10 @@ class EmbeddingsRequest(RequestModel):
         "length 1. It means something only for models that were trained for it. More than the vector has "
         "is an error.",
     )
+    truncate_prompt_tokens: PromptLimit | None = Field(
+        default=None,
+        description="A longer input is cut behind so many tokens; -1: behind as many as the model takes.",
+    )
     user: str | int | float | None = Field(default=None, description="Accepted; not used.")
 
 
@@ -47,6 +51,11 @@ class RerankRequest(RequestModel):
         max_length=MAX_INPUTS,
         fail_fast=True,
         description="Texts, or objects with a text in `text`.",
+    )
+    truncate_prompt_tokens: PromptLimit | None = Field(
+        default=None,
+        description="Where query and document have more tokens together, the document is cut; -1: where they "
+        "have more than the model takes.",
     )
     top_n: int | None = Field(
         default=None, ge=1, le=MAX_COUNT, description="Results to return; all if left out."

@@ -49,8 +49,9 @@ class EmbeddingsService:
             raise RequestError(
                 f"dimensions: the model's vectors have {info.dimensions} numbers.", "dimensions"
             )
-        inputs = await in_proportion(request.body_bytes, _inputs, request.input, info)
-        vectors = await engine.embed(inputs, "input", request.dimensions)
+        most = _most_tokens(request.truncate_prompt_tokens, info)
+        inputs = await in_proportion(request.body_bytes, _inputs, request.input, info, most)
+        vectors = await engine.embed(inputs, "input", request.dimensions, most)
         width = request.dimensions or info.dimensions
         base64 = request.encoding_format == "base64"
         return await in_proportion(len(vectors) * width * JSON_BYTES, _written, name, vectors, base64)
@@ -72,7 +73,8 @@ class EmbeddingsService:
                 NOT_SUPPORTED,
             )
         texts = [_document(document, index) for index, document in enumerate(request.documents)]
-        scores = await engine.embed([(request.query, text) for text in texts], "documents")
+        most = _most_tokens(request.truncate_prompt_tokens, info)
+        scores = await engine.embed([(request.query, text) for text in texts], "documents", None, most)
         return await in_proportion(request.body_bytes, _ranked, name, request, texts, scores)
 
     def _find(self, asked: str | None) -> tuple[str, AsyncEngine]:
@@ -80,8 +82,14 @@ class EmbeddingsService:
         return one.model.resolve_embedding(asked), one.engine
 
 
-def _inputs(value: Any, info: EmbedderInfo) -> list[str] | list[list[int]]:
-    inputs: Any = prompts_of(value, MAX_INPUTS, info.vocab_size, info.max_tokens, param="input")
+def _most_tokens(asked: int | None, info: EmbedderInfo) -> int | None:
+    """To how many tokens a longer input is cut."""
+    return info.max_tokens if asked == -1 else asked
+
+
+def _inputs(value: Any, info: EmbedderInfo, most: int | None) -> list[str] | list[list[int]]:
+    longest = info.max_tokens if most is None else None
+    inputs: Any = prompts_of(value, MAX_INPUTS, info.vocab_size, longest, param="input")
     for index, text in enumerate(inputs):
         if text == "":
             at = f"input[{index}]" if isinstance(value, list) else "input"

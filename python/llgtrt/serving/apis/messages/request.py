@@ -7,7 +7,7 @@ from typing import Any, Literal
 from pydantic import Field
 
 from llgtrt.serving.protocol.chat import MAX_MESSAGES
-from llgtrt.serving.protocol.constraint import ConstraintFields
+from llgtrt.serving.protocol.constraint_fields import ConstraintFields
 from llgtrt.serving.protocol.fields import RequestModel, StopStrings
 
 
@@ -21,10 +21,16 @@ class MessagesThinking(RequestModel):
 
 
 class MessagesTool(RequestModel):
-    """A tool of the client's."""
+    """A tool. One of another type than ``custom`` is run by Anthropic's servers, or known to its models."""
 
-    type: str | None = Field(default=None, description="Only 'custom'.")
-    name: str = Field(min_length=1, max_length=256, description="Name that a call gives.")
+    type: str | None = Field(
+        default=None,
+        min_length=1,
+        max_length=256,
+        description="'custom', also if left out. Tools of other types are ignored, and named in the header "
+        "X-Llgtrt-Ignored-Tools.",
+    )
+    name: str | None = Field(default=None, max_length=256, description="Name that a call gives.")
     description: str | None = None
     input_schema: dict[str, Any] | None = Field(default=None, description="JSON schema of the input.")
     strict: bool | None = Field(default=None, description="The schema is enforced whatever this says.")

@@ -10,7 +10,7 @@ from llgtrt.serving.apis.shared import chat_request
 from llgtrt.serving.errors import RequestError, quote
 from llgtrt.serving.protocol import ChatRequest
 from llgtrt.serving.protocol.chat import MAX_BUDGET, ThinkingOptions
-from llgtrt.serving.protocol.constraint import JsonSchemaFormat, ResponseFormat
+from llgtrt.serving.protocol.constraint_fields import JsonSchemaFormat, ResponseFormat
 from llgtrt.serving.protocol.tools import ChatTool, FunctionDefinition
 
 MAX_BLOCKS = 65_536
@@ -43,11 +43,13 @@ def translate(request: CountTokensRequest, can_think: bool) -> tuple[ChatRequest
     if request.stop_sequences is not None:
         fields["stop"] = [*(request.stop or ()), *request.stop_sequences]
         places.add("stop", "stop_sequences")
-    if request.tools:
-        fields["tools"] = [_tool(tool, index, places) for index, tool in enumerate(request.tools)]
+    tools = [_tool(tool, index, places) for index, tool in enumerate(request.tools or ())]
+    if tools:
+        fields["tools"] = tools
     fields |= _tool_choice(request, places)
     fields |= _output(request, places)
-    fields |= _thinking(request, can_think or bool(request.tools) or "response_format" in fields)
+    constrained = "response_format" in fields or any(tool.type == "function" for tool in tools)
+    fields |= _thinking(request, can_think or constrained)
     return chat_request(request, fields), places
 
 
@@ -186,12 +188,9 @@ def _call(block: dict[str, Any], where: str) -> dict[str, Any]:
 def _tool(tool: MessagesTool, index: int, places: Places) -> ChatTool:
     at = f"tools[{index}]"
     if tool.type not in (None, "custom"):
-        kind = quote(tool.type, 40)
-        raise RequestError(
-            f"{at}.type: the tool {quote(tool.name)} of type {kind} is not known here; only tools with an "
-            "input_schema are.",
-            f"{at}.type",
-        )
+        return ChatTool.model_construct(type=tool.type, function=None)
+    if not tool.name:
+        raise RequestError(f"{at}.name: this field is required.", f"{at}.name")
     places.add(f"{at}.function.parameters", f"{at}.input_schema")
     places.add(f"{at}.function", at)
     fields: dict[str, Any] = {"name": tool.name, "parameters": tool.input_schema}

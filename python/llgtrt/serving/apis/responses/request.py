@@ -6,7 +6,7 @@ from typing import Any, Literal
 
 from pydantic import Field
 
-from llgtrt.serving.protocol.constraint import ConstraintFields, ResponseFormat
+from llgtrt.serving.protocol.constraint_fields import ConstraintFields, ResponseFormat
 from llgtrt.serving.protocol.fields import RequestModel, TokenCount
 
 

@@ -19,7 +19,8 @@ from llgtrt.serving.apis.responses.store import ResponseStore, stored_json
 from llgtrt.serving.apis.shared import chat_request
 from llgtrt.serving.errors import NotFoundError, RequestError, quote
 from llgtrt.serving.protocol import ChatRequest
-from llgtrt.serving.protocol.constraint import JsonSchemaFormat, ResponseFormat, json_text
+from llgtrt.serving.protocol.constraint import json_text
+from llgtrt.serving.protocol.constraint_fields import JsonSchemaFormat, ResponseFormat
 from llgtrt.serving.protocol.tools import ChatTool, FunctionDefinition
 
 LOGPROBS = "message.output_text.logprobs"
