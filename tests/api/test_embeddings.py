@@ -223,6 +223,16 @@ def test_a_model_of_its_own(start_server: StartServer, tmp_path: Path) -> None:
             whole = "the " * 46
             [longest] = client.embeddings.create(model=f"tiny-{name}", input=whole).data
             assert longest.embedding == pytest.approx(bert.of_text(whole), abs=2e-3)
+            # What the tokenizer puts around a text counts, and stays.
+            for most, kept in ((6, "the " * 4), (-1, whole)):
+                [cut] = client.embeddings.create(
+                    model=f"tiny-{name}", input="the " * 900, extra_body={"truncate_prompt_tokens": most}
+                ).data
+                assert cut.embedding == pytest.approx(bert.of_text(kept), abs=2e-3)
+            with pytest.raises(BadRequestError, match="no room"):
+                client.embeddings.create(
+                    model=f"tiny-{name}", input="the", extra_body={"truncate_prompt_tokens": 2}
+                )
         with httpx.Client(base_url=server.base_url) as http:
             error = error_of(http.post(RERANK, json={"query": "a", "documents": ["b"]}))
             assert error["code"] == "not_supported"
@@ -243,6 +253,10 @@ def test_a_reranker(start_server: StartServer, tmp_path: Path) -> None:
         assert [one["index"] for one in results] == list(np.argsort(expected)[::-1])
         error = error_of(http.post(EMBEDDINGS, json={"input": "a"}))
         assert error["code"] == "not_supported"
+        # The document loses its end, not the query.
+        long = {**body, "documents": ["dogs run " * 100], "truncate_prompt_tokens": 2 + 3 + 4}
+        [cut] = ok(http.post(RERANK, json=long))["results"]
+        assert cut["relevance_score"] == pytest.approx(bert.of_pair(query, "dogs run dogs run"), abs=2e-2)
 
 
 @pytest.mark.parametrize("content", [b"", b"GGUF", b"not a model at all"])
