@@ -111,6 +111,7 @@ lock: $(REQUIREMENTS_DONE) ## Write requirements/*.txt again, with the newest ve
 	$(UV_LOCK) --upgrade pyproject.toml -o requirements/runtime.txt
 	$(UV_LOCK) --upgrade pyproject.toml --extra dev --extra bench -c requirements/runtime.txt -o requirements/dev.txt
 	$(UV_LOCK) --upgrade pyproject.toml --extra otel -c requirements/dev.txt -o requirements/otel.txt
+	$(UV_LOCK) --upgrade pyproject.toml --extra kv-events -c requirements/dev.txt -o requirements/kv-events.txt
 	$(UV_LOCK) --upgrade pyproject.toml --extra dynamo requirements/dynamo.in -o requirements/dynamo.txt
 	$(UV_LOCK) --upgrade --no-deps requirements/dynamo-frontend.in -o requirements/dynamo-frontend.txt
 	$(UV_LOCK) --upgrade requirements/build.in -c requirements/dev.txt -o requirements/build.txt

@@ -380,6 +380,24 @@ class Permit:
     def sequences(self) -> int: ...
 
 @final
+class KvEvent:
+    """A change of what the prefix cache holds."""
+
+    @property
+    def kind(self) -> Literal["stored", "removed", "cleared"]:
+        """``cleared``: nothing is held any more of what was told before."""
+    @property
+    def hashes(self) -> list[int]:
+        """Identities of the blocks, 63 bits each: of a block's tokens and of all before it. Stored blocks
+        follow each other."""
+    @property
+    def parent(self) -> int | None:
+        """The block before the first stored one; ``None``: there is none."""
+    @property
+    def tokens(self) -> list[int]:
+        """Tokens of stored blocks, the same number for each."""
+
+@final
 class Engine:
     """The running core. Construction loads the model and may take long; it releases the GIL.
 
@@ -466,6 +484,15 @@ class Engine:
             OverloadedError: too many grammars wait.
             ShuttingDownError: the core was shut down.
         """
+    def kv_events(self, timeout_s: float) -> list[KvEvent] | None:
+        """What has changed in the prefix cache since the last call, for one reader.
+
+        Waits for it up to ``timeout_s`` (at most 60) with the GIL released, and gives an empty list
+        after that. A reader that is late by more than the cache holds gets ``cleared`` and everything anew.
+        ``None``: the core was shut down, or the configuration asks for no events.
+        """
+    def kv_cache_usage(self) -> float:
+        """Positions of the KV cache that running sequences use, as a fraction of all, 0 to 1."""
     def metrics(self) -> str:
         """Prometheus text exposition of the core's metrics."""
     def health(self) -> tuple[str, str]:

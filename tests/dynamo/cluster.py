@@ -121,11 +121,11 @@ class Worker(Process):
 
 
 class Cluster:
-    """A frontend and its workers."""
+    """A frontend and its workers; with ``discovery`` another cluster's workers beside its own."""
 
-    def __init__(self, folder: Path, *arguments: str) -> None:
+    def __init__(self, folder: Path, *arguments: str, discovery: str | None = None) -> None:
         self.folder = folder
-        self.environment = {**LOCAL, "DYN_FILE_KV": str(folder / "discovery")}
+        self.environment = {**LOCAL, "DYN_FILE_KV": discovery or str(folder / "discovery")}
         self.port = free_port()
         command = [sys.executable, "-m", "dynamo.frontend", "--http-host", "127.0.0.1"]
         command += ["--http-port", str(self.port), *arguments]

@@ -23,13 +23,15 @@ MAY_IMPORT = {
     "api": {"serving", "engine", "config", "logs"},
     # For users of other engines: no configuration, no server.
     "schema": {"engine"},
+    # Needs an extra.
+    "kv_events": {"engine", "config"},
     # Measures any server from outside.
     "bench": set(),
     "cli": {"app", "bench", "dynamo", "serving", "hooks", "config", "logs"},
     # A composition root of its own: nothing of HTTP.
     "dynamo": {"serving", "chat", "tools", "engine", "config", "logs"},
     "truss": {"api", "serving", "hooks", "engine", "config"},
-    "app": {"truss", "api", "serving", "hooks", "chat", "tools", "engine", "config", "logs"},
+    "app": {"kv_events", "truss", "api", "serving", "hooks", "chat", "tools", "engine", "config", "logs"},
 }
 """Layers of ``llgtrt`` and the layers below them that they use."""
 

@@ -14,9 +14,6 @@ from dataclasses import dataclass, field
 from llgtrt.config import MetricNames
 from llgtrt.engine import AsyncEngine
 
-BLOCK_TOKENS = 16
-"""llama.cpp's cache has no blocks, and routers count in them: so many of its cells are reported as one."""
-
 
 @dataclass(frozen=True, slots=True)
 class Row:
@@ -119,15 +116,20 @@ class CompatMetrics:
         names: whose.
         model: the served model's name.
         engine: whose figures they are.
+        block_tokens: llama.cpp's cache has no blocks, and routers count in them: so many of its cells are
+            one, as in the KV events.
     """
 
-    def __init__(self, names: Sequence[MetricNames], model: str, engine: AsyncEngine) -> None:
+    def __init__(
+        self, names: Sequence[MetricNames], model: str, engine: AsyncEngine, block_tokens: int
+    ) -> None:
         self._names = names
         self._model = model
         self._engine = engine
         info = engine.model_info
         cells = info.max_batch_size * info.max_sequence_tokens if info.backend == "llamacpp" else 0
-        self._blocks = cells // BLOCK_TOKENS
+        self._block_tokens = block_tokens
+        self._blocks = cells // block_tokens
         """Blocks of the KV cache; 0: the engine does not say."""
 
     def text(self, core: str, one_of_several: bool = False) -> str:
@@ -151,7 +153,7 @@ class CompatMetrics:
     def _vllm_infos(self, labels: dict[str, str], one_of_several: bool) -> Iterator[str]:
         if self._blocks:
             config = {
-                "block_size": str(BLOCK_TOKENS),
+                "block_size": str(self._block_tokens),
                 "enable_prefix_caching": "True",
                 "num_gpu_blocks": str(self._blocks),
             }
@@ -188,7 +190,7 @@ class CompatMetrics:
         usage = float(samples["llgtrt_kv_cache_usage_perc"][0][1])
         used = min(math.ceil(usage * self._blocks), self._blocks)
         blocks = {"max": self._blocks, "used": used, "free": self._blocks - used}
-        return {**blocks, "tokens_per": BLOCK_TOKENS}
+        return {**blocks, "tokens_per": self._block_tokens}
 
 
 def _constant(samples: Samples, name: str, figure: float, labels: dict[str, str]) -> Row:

@@ -17,7 +17,7 @@ from llgtrt.app.services import Threads, model_services
 from llgtrt.chat import load_chat_template
 from llgtrt.config import ConfigError, MetricNames, PyConfig, Settings, native_config
 from llgtrt.config.memory import memory_need
-from llgtrt.engine import AsyncEngine, __version__
+from llgtrt.engine import AsyncEngine, KvEventSink, __version__
 from llgtrt.hooks import (
     HookRunner,
     InputProcessor,
@@ -97,7 +97,15 @@ async def load_model(settings: Settings, code: ModelCode, shared: Shared) -> Loa
     Raises:
         ConfigError, LlgtrtError: the model or the configuration is unusable.
     """
-    engine = await AsyncEngine.load(native_config(settings))
+    sink = _kv_event_sink(settings)
+    try:
+        engine = await AsyncEngine.load(native_config(settings))
+    except BaseException:
+        if sink is not None:
+            sink.close()
+        raise
+    if sink is not None:
+        engine.publish_kv_events(sink)
     processor = own_hook = None
     try:
         template = load_chat_template(settings, dataclasses.asdict(engine.model_info))
@@ -123,6 +131,21 @@ async def load_model(settings: Settings, code: ModelCode, shared: Shared) -> Loa
         raise
     _say_what_is_served(settings, services)
     return LoadedModel(services, processor, own_hook)
+
+
+def _kv_event_sink(settings: Settings) -> KvEventSink | None:
+    """What publishes the events of the prefix cache, if anybody asks for them. Made before a model is loaded.
+
+    Raises:
+        ConfigError: an endpoint cannot be used, or the extra is missing.
+    """
+    section = settings.config.kv_events
+    if section.endpoint is None:
+        return None
+    # The extra's packages are loaded only where they are needed.
+    from llgtrt.kv_events import ZmqPublisher
+
+    return ZmqPublisher(section)
 
 
 async def start_model_hook(

@@ -102,7 +102,8 @@ def model_services(
         embedding_name=settings.embedding_model_name,
         embedding_tokens=0 if info.embedder is None else info.embedder.max_tokens,
     )
-    metrics = ModelMetrics(engine, CompatMetrics(compat, model.name, engine))
+    block_tokens = settings.config.kv_events.block_size
+    metrics = ModelMetrics(engine, CompatMetrics(compat, model.name, engine, block_tokens))
     if processor is not None:
         metrics.gauge(
             "llgtrt_input_processor_requests",

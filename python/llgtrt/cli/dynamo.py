@@ -28,7 +28,7 @@ _OPTIONS = tuple(
     for name, flag in FLAGS.items()
     if name == "served_model_name"
     or not (
-        (flag.option or "").startswith(("server.", "py."))
+        (flag.option or "").startswith(("server.", "py.", "kv_events."))
         or name in ("engine", "model_py", "test_py", "print_config", "print_complete_config")
         or name == "print_chat_template"
     )
@@ -105,6 +105,12 @@ def _own_options() -> list[click.Parameter]:
             type=click.IntRange(1, 4096),
             default=16,
             help="Tokens of a block, by which the frontend's router compares prompts.",
+            **shown,
+        ),
+        click.Option(
+            ["--publish-kv-events/--no-publish-kv-events", "kv_events"],
+            default=True,
+            help="Tell the frontend's router what the prefix cache holds, where the engine has one.",
             **shown,
         ),
         click.Option(

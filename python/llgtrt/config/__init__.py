@@ -8,6 +8,7 @@ from .engine import Backend, BackendChoice, ModelLocation, locate_model
 from .errors import ConfigError
 from .gguf import read_values as gguf_values
 from .keys import ApiKey
+from .kv_events import KvEventsConfig
 from .llamacpp import LlamaCppConfig
 from .llguidance import LimitsConfig, LlguidanceConfig
 from .metrics import MetricNames, MetricsConfig
@@ -36,6 +37,7 @@ __all__ = [
     "Config",
     "ConfigError",
     "Flag",
+    "KvEventsConfig",
     "LimitsConfig",
     "LlamaCppConfig",
     "LlguidanceConfig",

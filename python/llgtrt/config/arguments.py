@@ -232,6 +232,16 @@ class Arguments:
             help="Threads of a forward pass over prompts; as many as --threads.",
         ),
     )
+    kv_events: str | None = field(
+        default=None,
+        metadata=_flag(
+            "--kv-events",
+            kind="text",
+            option="kv_events.endpoint",
+            help="Publish what the prefix cache holds, for routers: zmq://*:5557 listens, zmq://HOST:5557 "
+            "connects.",
+        ),
+    )
     set: tuple[str, ...] = field(
         default=(),
         metadata=_flag(

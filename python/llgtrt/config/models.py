@@ -5,6 +5,7 @@ from typing import Annotated, Any
 from pydantic import Field, field_validator
 
 from .engine import BackendChoice
+from .kv_events import KvEventsConfig
 from .llamacpp import LlamaCppConfig
 from .llguidance import LlguidanceConfig
 from .py import PyConfig
@@ -16,7 +17,18 @@ from .tokenizer import TokenizerConfig
 from .tools import ToolsConfig
 from .trtllm import TrtllmConfig
 
-SECTIONS = ("runtime", "tokenizer", "llguidance", "llamacpp", "trtllm", "sim", "tools", "py", "server")
+SECTIONS = (
+    "runtime",
+    "tokenizer",
+    "llguidance",
+    "llamacpp",
+    "trtllm",
+    "sim",
+    "tools",
+    "py",
+    "kv_events",
+    "server",
+)
 """Sections that a model may have of its own."""
 
 OF_A_MODEL = frozenset(
@@ -66,6 +78,7 @@ class ModelEntry(Section):
     sim: SimConfig = Field(default_factory=SimConfig)
     tools: ToolsConfig = Field(default_factory=ToolsConfig)
     py: PyConfig = Field(default_factory=PyConfig)
+    kv_events: KvEventsConfig = Field(default_factory=KvEventsConfig)
     server: ServerConfig = Field(default_factory=ServerConfig)
 
     @field_validator("name")

@@ -10,8 +10,12 @@ TOKENIZER_OPTIONS = ("n_vocab_override", "bos_token", "eos_token", "add_bos_toke
 """Options of the ``tokenizer`` section that the core uses; the others concern the chat template."""
 
 
-def native_config(settings: Settings) -> str:
-    """The JSON text that crosses to Rust once, at start-up."""
+def native_config(settings: Settings, kv_block_size: int | None = None) -> str:
+    """The JSON text that crosses to Rust once, at start-up.
+
+    Args:
+        kv_block_size: tokens of a block of the KV events; None: as the ``kv_events`` section says.
+    """
     config = settings.config
     tokenizer = config.tokenizer.model_dump(include=set(TOKENIZER_OPTIONS))
     # A bos_token that was set to null means "none", but null also stands for "not set".
@@ -34,6 +38,10 @@ def native_config(settings: Settings) -> str:
         "trtllm": trtllm,
         "lora_root": None if settings.lora_root is None else str(settings.lora_root),
     }
+    if kv_block_size is None and config.kv_events.endpoint is not None:
+        kv_block_size = config.kv_events.block_size
+    if kv_block_size is not None:
+        sections["kv_events"] = {"block_size": kv_block_size}
     if settings.backend == "trtllm":
         sections["library_folders"] = [str(folder) for folder in library_folders()]
     return json.dumps(sections, ensure_ascii=False)

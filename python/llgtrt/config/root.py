@@ -3,6 +3,7 @@
 from pydantic import Field
 
 from .embedding import EmbeddingConfig
+from .kv_events import KvEventsConfig
 from .llamacpp import LlamaCppConfig
 from .llguidance import LlguidanceConfig
 from .metrics import MetricsConfig
@@ -35,6 +36,7 @@ class Config(Section):
     tools: ToolsConfig = Field(default_factory=ToolsConfig)
     py: PyConfig = Field(default_factory=PyConfig)
     metrics: MetricsConfig = Field(default_factory=MetricsConfig)
+    kv_events: KvEventsConfig = Field(default_factory=KvEventsConfig)
     server: ServerConfig = Field(default_factory=ServerConfig)
     models: list[ModelEntry] = Field(
         default_factory=list,

@@ -33,6 +33,11 @@ class SimConfig(Section):
     prefill_chunk_tokens: int = Field(
         default=512, ge=1, description="Prompt tokens evaluated in one step, over all sequences."
     )
+    prefix_cache_tokens: int = Field(
+        default=0,
+        ge=0,
+        description="Tokens of a pretended prefix cache; 0: prompts are evaluated whole.",
+    )
     prefill_us_per_token: int = Field(
         default=0, ge=0, description="Time added to a step for each prompt token, in microseconds."
     )

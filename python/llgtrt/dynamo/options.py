@@ -18,6 +18,7 @@ class DynamoOptions:
         model_folder: a folder with the model's tokenizer and template; None: it is written.
         tool_call_parser, reasoning_parser: names of the frontend's parsers.
         block_size: tokens of a block, by which routers compare prompts.
+        kv_events: whether routers are told what the prefix cache holds.
         grace_s: how long requests that are on their way are accepted after a signal, in seconds.
     """
 
@@ -31,6 +32,7 @@ class DynamoOptions:
     tool_call_parser: str | None
     reasoning_parser: str | None
     block_size: int
+    kv_events: bool
     grace_s: float
 
     @property

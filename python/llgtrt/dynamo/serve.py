@@ -17,6 +17,7 @@ import uvloop
 
 from llgtrt.chat import load_chat_template
 from llgtrt.config import ConfigError, Settings, native_config
+from llgtrt.dynamo.kv_events import RouterEvents, blocks_in_use
 from llgtrt.dynamo.model_folder import model_end_tokens, write_model_folder
 from llgtrt.dynamo.options import DynamoOptions
 from llgtrt.dynamo.request import PROBE
@@ -33,7 +34,15 @@ from llgtrt.logs import Levels
 from llgtrt.serving import AnswerFormats, ServedModel, TokenLimits, started_threads
 
 try:
-    from dynamo.llm import ModelInput, ModelRuntimeConfig, ModelType, WorkerType, register_model
+    from dynamo.llm import (
+        KvEventPublisher,
+        ModelInput,
+        ModelRuntimeConfig,
+        ModelType,
+        WorkerMetricsPublisher,
+        WorkerType,
+        register_model,
+    )
     from dynamo.llm.exceptions import EngineShutdown, HttpError, InvalidArgument, Unknown
     from dynamo.runtime import DistributedRuntime
 except ModuleNotFoundError as error:
@@ -65,7 +74,8 @@ def run(settings: Settings, options: DynamoOptions) -> int:
 async def _serve(settings: Settings, options: DynamoOptions) -> int:
     asyncio.get_running_loop().set_default_executor(started_threads("llgtrt-work"))
     stop = _stop_signal()
-    engine = await AsyncEngine.load(native_config(settings))
+    block_size = options.block_size if caches_prefixes(settings) and options.kv_events else None
+    engine = await AsyncEngine.load(native_config(settings, block_size))
     try:
         template = load_chat_template(settings, dataclasses.asdict(engine.model_info))
         if options.model_folder is None:
@@ -83,9 +93,19 @@ async def _serve(settings: Settings, options: DynamoOptions) -> int:
             end_tokens=ends,
             raised=raised,
         )
-        return await _Registered(settings, options, engine, worker, folder).serve(stop)
+        return await _Registered(settings, options, engine, worker, folder, block_size is not None).serve(
+            stop
+        )
     finally:
         await engine.shutdown()
+
+
+def caches_prefixes(settings: Settings) -> bool:
+    """Whether the engine keeps prefixes and tells of them."""
+    config = settings.config
+    if settings.backend == "sim":
+        return config.sim.prefix_cache_tokens > 0
+    return settings.backend == "llamacpp" and config.runtime.enable_kv_cache_reuse
 
 
 def token_limits(settings: Settings) -> TokenLimits:
@@ -123,13 +143,22 @@ class _Registered:
     """One worker as an instance of an endpoint."""
 
     def __init__(
-        self, settings: Settings, options: DynamoOptions, engine: AsyncEngine, worker: Worker, folder: Path
+        self,
+        settings: Settings,
+        options: DynamoOptions,
+        engine: AsyncEngine,
+        worker: Worker,
+        folder: Path,
+        kv_events: bool,
     ) -> None:
         self._settings = settings
         self._options = options
         self._engine = engine
         self._worker = worker
         self._folder = folder
+        self._kv_events = kv_events
+        info = engine.model_info
+        self._total_blocks = info.max_batch_size * -(-info.max_sequence_tokens // options.block_size)
         try:
             self._runtime = DistributedRuntime(
                 asyncio.get_running_loop(),
@@ -143,6 +172,7 @@ class _Registered:
 
     async def serve(self, stop: asyncio.Event) -> int:
         """Serves, and gives the exit code: 0 after a signal, another if the engine failed."""
+        await self._publish_cache()
         await self._register()
         metrics = self._endpoint.metrics
         metrics.register_prometheus_expfmt_callback(self._engine.metrics)
@@ -174,7 +204,10 @@ class _Registered:
         config = ModelRuntimeConfig()
         config.context_length = info.max_sequence_tokens
         config.max_num_seqs = info.max_batch_size
-        config.total_kv_blocks = info.max_batch_size * -(-info.max_sequence_tokens // options.block_size)
+        config.total_kv_blocks = self._total_blocks
+        config.kv_event_publishing_enabled = self._kv_events
+        # Routers that start later, or missed something, ask the worker for all that its cache holds.
+        config.enable_local_indexer = self._kv_events
         optional = {
             "max_num_batched_tokens": self._settings.config.runtime.max_num_tokens,
             "tool_call_parser": options.tool_call_parser,
@@ -227,6 +260,25 @@ class _Registered:
                 }
             },
         )
+
+    async def _publish_cache(self) -> None:
+        """Tells routers what the prefix cache holds, and how much of it is in use."""
+        load = WorkerMetricsPublisher()
+        await load.create_endpoint(self._endpoint)
+        load.publish(0, kv_used_blocks=0)
+        if not self._kv_events:
+            return
+        publisher = KvEventPublisher(
+            self._endpoint, kv_block_size=self._options.block_size, enable_local_indexer=True
+        )
+
+        def used() -> int:
+            return blocks_in_use(self._engine.kv_cache_usage(), self._total_blocks)
+
+        def publish_used(blocks: int) -> None:
+            load.publish(0, kv_used_blocks=blocks)
+
+        self._engine.publish_kv_events(RouterEvents(publisher, self._options.block_size, used, publish_used))
 
     def _probe(self) -> dict[str, Any]:
         tokens = self._engine.encode("Hello", True)

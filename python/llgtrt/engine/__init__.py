@@ -7,6 +7,7 @@ from llgtrt._native import (
     GenerateRequest,
     GrammarChecker,
     GrammarSpec,
+    KvEvent,
     Permit,
     Summary,
     Usage,
@@ -29,6 +30,7 @@ from llgtrt.engine.errors import (
     ShuttingDownError,
     new_error,
 )
+from llgtrt.engine.kv_events import KvEventSink
 from llgtrt.engine.stream import Payload, Sink, Stream, StreamCancelledError
 from llgtrt.engine.trtllm import plugin_sources, process_rank, work_for_leader
 
@@ -48,6 +50,8 @@ __all__ = [
     "GrammarSpec",
     "InternalError",
     "InvalidRequestError",
+    "KvEvent",
+    "KvEventSink",
     "LlgtrtError",
     "ModelInfo",
     "NotFiniteError",

@@ -10,8 +10,9 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
 from llgtrt import _native
-from llgtrt._native import Embeddings, GenerateRequest, GrammarSpec, Permit
+from llgtrt._native import Embeddings, GenerateRequest, GrammarSpec, KvEvent, Permit
 from llgtrt.engine.errors import EngineFailedError, LlgtrtError, new_error
+from llgtrt.engine.kv_events import KvEventReader, KvEventSink
 from llgtrt.engine.stream import Stream
 
 if TYPE_CHECKING:
@@ -19,6 +20,8 @@ if TYPE_CHECKING:
 
 logger = logging.getLogger("llgtrt.engine")
 
+READER_STOP_S = 2.0
+"""How long what publishes events may take to come to its end."""
 UNREADABLE = "The engine's output could not be read."
 
 
@@ -93,6 +96,7 @@ class AsyncEngine:
         self.model_info = ModelInfo.parse(native.model_info)
         self._event_fd = native.event_fd
         self._unreadable = False
+        self._reader: KvEventReader | None = None
         self.last_submit_ms = 0
         """When the last request was submitted, in milliseconds since the epoch; 0: none was."""
         self._loop.add_reader(self._event_fd, self._drain)
@@ -200,6 +204,18 @@ class AsyncEngine:
         """
         return self._native.report(grammar, instances=instances, residual=residual, places=places)
 
+    def publish_kv_events(self, sink: KvEventSink) -> None:
+        """Lets a thread publish what changes in the prefix cache, until the engine is shut down. Once."""
+        self._reader = KvEventReader(self, sink)
+
+    def kv_events(self, timeout_s: float) -> list[KvEvent] | None:
+        """What has changed in the prefix cache since the last call; see ``Engine.kv_events``. Blocks."""
+        return self._native.kv_events(timeout_s)
+
+    def kv_cache_usage(self) -> float:
+        """Positions of the KV cache that running sequences use, as a fraction of all, 0 to 1."""
+        return self._native.kv_cache_usage()
+
     def metrics(self) -> str:
         """The core's metrics in Prometheus text format."""
         return self._native.metrics()
@@ -232,6 +248,8 @@ class AsyncEngine:
         for answer in self._embeddings.values():
             answer.cancel()
         await asyncio.to_thread(self._native.shutdown)
+        if self._reader is not None and not await asyncio.to_thread(self._reader.join, READER_STOP_S):
+            logger.warning("what publishes KV events does not return; leaving it behind")
 
     def _forget(self, request_id: int) -> None:
         self._streams.pop(request_id, None)

@@ -7,6 +7,7 @@ pub mod embedder;
 pub mod engine;
 pub mod error;
 pub mod grammar;
+pub mod kv_events;
 pub mod mask;
 pub mod options;
 pub mod receipt;
@@ -20,6 +21,7 @@ pub use embedder::{EmbedText, Embedder, EmbedderTraits, room_for_text};
 pub use engine::{Capabilities, Engine, EngineStats};
 pub use error::{Error, ErrorKind, Result};
 pub use grammar::GrammarSpec;
+pub use kv_events::{BlockHash, KvBlocks, KvEvent, KvEventQueue, block_hash};
 pub use mask::{AdvanceBatch, AdvanceState, MaskBatch, MaskSlot, MaskSource, MaskVerdict};
 pub use options::{
     Adapter, ElementType, EncoderInput, ExtraSampling, HostTensor, LoadWeights, Mrope, PromptTable,

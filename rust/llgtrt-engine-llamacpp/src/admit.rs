@@ -84,7 +84,7 @@ impl LlamaCppEngine {
             let mut tokens = std::mem::take(&mut self.slots[slot].tokens);
             tokens.clear();
             if self.context.copy(source, slot) {
-                tokens.extend_from_slice(&self.slots[source].tokens);
+                tokens.extend(&self.slots[source].tokens);
             }
             self.slots[slot].tokens = tokens;
         }

@@ -12,6 +12,7 @@ use llama_cpp_2::model::LlamaModel;
 use llama_cpp_sys_2 as sys;
 use llgtrt_core::{Error, Result, TokenId};
 
+use crate::cells::Cells;
 use crate::config::{FlashAttention, KvCacheType, LlamaCppConfig};
 use crate::{log, memory, model, repack};
 
@@ -270,7 +271,7 @@ impl Context {
 
     /// Leaves `slot` the first `kept` of the tokens whose cells it holds; none where the model cannot forget a
     /// part.
-    pub(crate) fn keep(&mut self, slot: usize, cells: &mut Vec<TokenId>, kept: usize) {
+    pub(crate) fn keep(&mut self, slot: usize, cells: &mut Cells, kept: usize) {
         if kept >= cells.len() {
             return;
         }

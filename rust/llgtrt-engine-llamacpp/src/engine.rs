@@ -9,10 +9,11 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use llgtrt_core::{
-    AdvanceBatch, Capabilities, Engine, EngineStats, Error, ErrorKind, Finish, MaskBatch, MaskSource, Result,
-    SequenceId, SequenceSpec, StepBatch, TokenId,
+    AdvanceBatch, Capabilities, Engine, EngineStats, Error, ErrorKind, Finish, KvEventQueue, MaskBatch,
+    MaskSource, Result, SequenceId, SequenceSpec, StepBatch, TokenId,
 };
 
+use crate::cells::SlotBlocks;
 use crate::config::Speculation;
 use crate::context::Context;
 use crate::draft::PassCost;
@@ -38,6 +39,8 @@ pub struct LlamaCppEngine {
     pub(crate) pass_cost: Option<PassCost>,
     max_waiting: usize,
     pub(crate) slots: Vec<Slot>,
+    /// What routers are told of `slots`; `None`: nobody asks.
+    blocks: Option<SlotBlocks>,
     /// The sequence in each slot.
     pub(crate) running: Vec<Option<Box<Sequence>>>,
     pub(crate) waiting: VecDeque<SequenceSpec>,
@@ -97,6 +100,7 @@ impl LlamaCppEngine {
             prefill_chunk: config.prefill_chunk_tokens as usize,
             max_waiting: config.max_waiting as usize,
             slots: (0..slots).map(|_| Slot::default()).collect(),
+            blocks: None,
             running: (0..slots).map(|_| None).collect(),
             waiting: VecDeque::new(),
             ended: Vec::new(),
@@ -111,6 +115,21 @@ impl LlamaCppEngine {
             advances: AdvanceBatch::default(),
             mask_rows: MaskBatch::default(),
         })
+    }
+
+    /// Tells `queue` from now on what the slots hold. Without reuse of prefixes there is nothing to tell.
+    #[must_use]
+    pub fn with_kv_events(mut self, queue: Arc<KvEventQueue>) -> Self {
+        self.blocks = self.reuse_prefix.then(|| SlotBlocks::new(self.slots.len(), queue));
+        self
+    }
+
+    fn tell_blocks(&mut self) {
+        let Some(blocks) = &mut self.blocks else { return };
+        for (index, slot) in self.slots.iter_mut().enumerate() {
+            blocks.update(index, &mut slot.tokens);
+        }
+        blocks.publish();
     }
 
     /// The next tick of the engine's own clock.
@@ -235,6 +254,7 @@ impl Engine for LlamaCppEngine {
             self.advance();
         }
         self.report(batch);
+        self.tell_blocks();
         self.turns.set_generating(self.has_work());
         Ok(())
     }

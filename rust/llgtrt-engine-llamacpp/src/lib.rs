@@ -13,6 +13,7 @@
 //! ```
 
 mod admit;
+mod cells;
 mod config;
 mod context;
 mod draft;

@@ -2,6 +2,8 @@
 
 use llgtrt_core::TokenId;
 
+use crate::cells::Cells;
+
 /// Prompt tokens that one more group of slots in a forward pass is worth avoiding. llama.cpp evaluates slots
 /// with consecutive numbers in one pass over the weights, and each further group in a pass of its own.
 const GROUP_COST: usize = 64;
@@ -16,7 +18,7 @@ const MIN_COPY_GAIN: usize = 8;
 #[derive(Debug, Default)]
 pub(crate) struct Slot {
     /// The tokens whose cells it holds, from position 0.
-    pub(crate) tokens: Vec<TokenId>,
+    pub(crate) tokens: Cells,
     /// Whether a sequence runs in it.
     pub(crate) busy: bool,
     /// When it was last given up; larger is later.
@@ -73,7 +75,7 @@ mod tests {
     use super::*;
 
     fn slots(states: &[(usize, bool, u64)]) -> Vec<Slot> {
-        let slot = |&(cells, busy, released)| Slot { tokens: vec![7; cells], busy, released };
+        let slot = |&(cells, busy, released)| Slot { tokens: vec![7; cells].into(), busy, released };
         states.iter().map(slot).collect()
     }
 

@@ -2,10 +2,12 @@
 
 mod common;
 
+use std::collections::BTreeSet;
 use std::sync::Arc;
+use std::time::Duration;
 
 use common::*;
-use llgtrt_core::{Engine, SamplingParams, TokenId};
+use llgtrt_core::{BlockHash, Engine, KvEvent, KvEventQueue, SamplingParams, TokenId, block_hash};
 
 const STORY: &str = "It was a bright cold day in April, and the clocks were striking. A man in a grey coat \
 walked slowly along the river, counting the boats. He had lost his umbrella the week before, and now the \
@@ -169,4 +171,85 @@ fn slots_hold_different_conversations() {
         let answer = run(&mut engine, vec![spec(2, prompt.clone(), 4)]);
         assert_eq!(answer[&2].cached, Some(prompt.len() as u32 - 1), "{word}");
     }
+}
+
+/// What somebody who reads the events believes to be cached.
+struct Router {
+    queue: Arc<KvEventQueue>,
+    blocks: BTreeSet<BlockHash>,
+}
+
+impl Router {
+    fn read(&mut self) -> Vec<KvEvent> {
+        let events = self.queue.take(Duration::ZERO).unwrap();
+        for event in &events {
+            match event {
+                KvEvent::Stored { parent, hashes, .. } => {
+                    assert!(parent.is_none_or(|parent| self.blocks.contains(&parent)));
+                    for hash in hashes {
+                        assert!(self.blocks.insert(*hash), "stored twice");
+                    }
+                }
+                KvEvent::Removed { hashes } => {
+                    for hash in hashes {
+                        assert!(self.blocks.remove(hash), "removed what was not there");
+                    }
+                }
+                KvEvent::Cleared => self.blocks.clear(),
+            }
+        }
+        events
+    }
+
+    /// Tokens of the prompt that it believes to be cached.
+    fn believes(&self, prompt: &[TokenId]) -> usize {
+        let size = self.queue.block_tokens();
+        let mut parent = None;
+        let known = prompt.chunks_exact(size).take_while(|block| {
+            let hash = block_hash(parent, block);
+            parent = Some(hash);
+            self.blocks.contains(&hash)
+        });
+        known.count() * size
+    }
+}
+
+#[test]
+fn what_routers_are_told_is_what_a_prompt_finds() {
+    let Some(model) = model_with(|config| config.max_batch_size = 2) else { return };
+    let queue = KvEventQueue::new(4);
+    let mut engine = engine(&model).with_kv_events(Arc::clone(&queue));
+    let mut router = Router { queue, blocks: BTreeSet::new() };
+    let tellers = ["It was a dark night. ", "Once there was a king. ", "The machine began to hum. "];
+    let mut removed = 0;
+    let mut found = 0;
+    // Three stories in two slots: each beginning is overwritten again and again.
+    for round in 0..12 {
+        let text = format!("{0}{0}{0}And then {round}", tellers[[0, 0, 1, 2, 1][round % 5]]);
+        let prompt = encode(&model, &text);
+        let believed = router.believes(&prompt).min(prompt.len() - 1);
+        let id = round as u64;
+        let answer = run(&mut engine, vec![spec(id, prompt.clone(), 9)]).remove(&id).unwrap();
+        let cached = answer.cached.unwrap() as usize;
+        assert_eq!(cached / 4, believed / 4, "{text}");
+        found += cached;
+        let events = router.read();
+        removed += events.iter().filter(|event| matches!(event, KvEvent::Removed { .. })).count();
+        let mut whole = prompt;
+        whole.extend(answer.ids());
+        // All but the last sampled token was evaluated.
+        let evaluated = whole.len() - 1;
+        assert_eq!(router.believes(&whole[..evaluated]), evaluated / 4 * 4);
+    }
+    assert!(removed > 3 && found > 50, "{removed} {found}");
+}
+
+#[test]
+fn without_reuse_routers_are_told_nothing() {
+    let Some(model) = model_with(|config| config.reuse_prefix = false) else { return };
+    let queue = KvEventQueue::new(4);
+    let mut engine = engine(&model).with_kv_events(Arc::clone(&queue));
+    let prompt = encode(&model, STORY);
+    run(&mut engine, vec![spec(1, prompt, 4)]);
+    assert_eq!(queue.take(Duration::ZERO), Some(Vec::new()));
 }

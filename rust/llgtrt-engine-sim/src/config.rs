@@ -17,6 +17,8 @@ pub struct SimConfig {
     pub max_waiting: u32,
     /// Prompt tokens evaluated in one step, over all sequences.
     pub prefill_chunk_tokens: u32,
+    /// Tokens of the pretended prefix cache; fewer than a block: there is none.
+    pub prefix_cache_tokens: u32,
     /// Added to a step for each prompt token that it evaluates, in microseconds.
     pub prefill_us_per_token: u64,
     /// Time of a step, in microseconds; 0 runs as fast as possible.
@@ -48,6 +50,7 @@ impl Default for SimConfig {
             max_sequence_tokens: 4096,
             max_waiting: 1024,
             prefill_chunk_tokens: 512,
+            prefix_cache_tokens: 0,
             prefill_us_per_token: 0,
             step_us: 0,
             step_us_per_sequence: 0,

@@ -10,12 +10,13 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use llgtrt_core::{
-    AdvanceBatch, Capabilities, Engine, EngineStats, Error, ErrorKind, Finish, MaskBatch, MaskSource,
-    MaskVerdict, Result, SequenceId, SequenceSpec, StepBatch, StopCause, Tokenizer,
+    AdvanceBatch, Capabilities, Engine, EngineStats, Error, ErrorKind, Finish, KvEventQueue, MaskBatch,
+    MaskSource, MaskVerdict, Result, SequenceId, SequenceSpec, StepBatch, StopCause, Tokenizer,
 };
 
 use crate::config::SimConfig;
 use crate::fault::Faults;
+use crate::prefix::PrefixCache;
 use crate::sequence::Sequence;
 use crate::voice::Voice;
 
@@ -34,6 +35,7 @@ pub struct SimEngine {
     faults: Faults,
     waiting: VecDeque<Sequence>,
     running: Vec<Sequence>,
+    prefixes: Option<PrefixCache>,
     /// Cancelled since the last poll.
     cancelled: Vec<SequenceId>,
     /// End of the step in flight.
@@ -74,6 +76,7 @@ impl SimEngine {
             masks,
             waiting: VecDeque::new(),
             running: Vec::new(),
+            prefixes: PrefixCache::new(config.prefix_cache_tokens, None),
             cancelled: Vec::new(),
             deadline: None,
             last_deadline: None,
@@ -84,6 +87,13 @@ impl SimEngine {
             mask_batch: MaskBatch::default(),
             config,
         })
+    }
+
+    /// Tells `queue` from now on what the prefix cache holds.
+    #[must_use]
+    pub fn with_kv_events(mut self, queue: Arc<KvEventQueue>) -> Self {
+        self.prefixes = PrefixCache::new(self.config.prefix_cache_tokens, Some(queue));
+        self
     }
 
     fn check(&self, spec: &SequenceSpec) -> Result<()> {
@@ -122,6 +132,10 @@ impl SimEngine {
             let same = |other: &&Sequence| Arc::ptr_eq(&other.spec.prompt, &sequence.spec.prompt);
             if let Some(other) = self.running.iter().find(same) {
                 sequence.join(other);
+            } else if let Some(prefixes) = &mut self.prefixes
+                && !sequence.spec.prompt_logprobs
+            {
+                sequence.reuse(prefixes.find(&sequence.spec.prompt));
             }
             batch.start(sequence.spec.id);
             self.stats.prefix_cache_queries += sequence.spec.prompt.len() as u64;
@@ -173,9 +187,18 @@ impl SimEngine {
         }
         self.sample();
         self.advance();
+        self.store_prefixes();
         let vocabulary = self.tokenizer.vocabulary();
         self.running.retain_mut(|sequence| sequence.report(batch, vocabulary));
         Ok(())
+    }
+
+    fn store_prefixes(&mut self) {
+        let Some(prefixes) = &mut self.prefixes else { return };
+        for sequence in self.running.iter_mut().filter_map(|s| s.must_store().then_some(s)) {
+            prefixes.store(sequence.spec.prompt.iter().chain(&sequence.tokens));
+        }
+        prefixes.publish();
     }
 
     fn sample(&mut self) {

@@ -11,6 +11,7 @@ mod fault;
 mod hash;
 mod lexicon;
 mod logprobs;
+mod prefix;
 mod sequence;
 mod voice;
 

@@ -35,6 +35,8 @@ pub(crate) struct Sequence {
     /// Tokens that stay of those that were reported, where others were withdrawn since.
     retract_to: Option<usize>,
     limit: usize,
+    /// Whether the prompt is in the prefix cache.
+    stored: bool,
 }
 
 impl Sequence {
@@ -58,6 +60,7 @@ impl Sequence {
             certain: None,
             retract_to: None,
             limit: limit as usize,
+            stored: false,
             spec,
         }
     }
@@ -69,7 +72,21 @@ impl Sequence {
         self.cached = self.spec.prompt.len() as u32 - 1;
     }
 
-    /// Prompt tokens that a choice before it had evaluated.
+    /// Takes the first `cached` prompt tokens from the prefix cache.
+    pub(crate) fn reuse(&mut self, cached: u32) {
+        self.cached = cached;
+        self.remaining.store(self.spec.prompt.len() as u32 - cached, Ordering::Relaxed);
+    }
+
+    /// Whether something of it belongs into the prefix cache: its prompt as soon as that is evaluated, and all at
+    /// its end.
+    pub(crate) fn must_store(&mut self) -> bool {
+        let due = self.is_ready() && (!self.stored || self.finish.is_some());
+        self.stored |= due;
+        due
+    }
+
+    /// Prompt tokens that a choice before it had evaluated, or that were in the prefix cache.
     pub(crate) fn cached(&self) -> u32 {
         self.cached
     }

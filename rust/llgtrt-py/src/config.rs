@@ -54,6 +54,9 @@ pub(crate) struct NativeConfig {
     pub trtllm: TrtllmConfig,
     #[serde(default)]
     pub lora_root: Option<PathBuf>,
+    /// Whether routers are told what the prefix cache holds.
+    #[serde(default)]
+    pub kv_events: Option<KvEventsSection>,
     /// Where shared libraries of Python packages are.
     #[serde(default)]
     pub library_folders: Vec<PathBuf>,
@@ -80,6 +83,14 @@ pub(crate) struct RuntimeSection {
     pub enable_batch_size_tuning: bool,
     pub enable_max_num_tokens_tuning: bool,
     pub stall_timeout_ms: u64,
+}
+
+/// How the prefix cache is told of. Who is told is Python's business.
+#[derive(Debug, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub(crate) struct KvEventsSection {
+    /// Tokens of a block.
+    pub block_size: usize,
 }
 
 /// The `embedding` section.

@@ -1,8 +1,9 @@
 //! The running core as a Python object. Calls that may be slow release the GIL.
 
 use std::os::fd::RawFd;
+use std::sync::Arc;
 
-use llgtrt_core::{EncodeOptions, Error};
+use llgtrt_core::{EncodeOptions, Error, KvEventQueue};
 use llgtrt_runtime::{Health, Runtime};
 use llgtrt_text::decode_lossy;
 use parking_lot::Mutex;
@@ -13,6 +14,7 @@ use crate::config::NativeConfig;
 use crate::embed::{self, EmbedHandle};
 use crate::errors::{OrRaise, to_py};
 use crate::grammar::report;
+use crate::kv_events::{self, KvEvent};
 use crate::output::{RequestHandle, payload};
 use crate::request::{GenerateRequest, GrammarSpec};
 use crate::start;
@@ -37,6 +39,7 @@ impl Permit {
 pub(crate) struct Engine {
     runtime: Runtime,
     model_info: String,
+    kv_events: Option<Arc<KvEventQueue>>,
 }
 
 #[pymethods]
@@ -46,8 +49,9 @@ impl Engine {
         let config: NativeConfig = serde_json::from_str(config)
             .map_err(|e| Error::configuration(format!("the configuration is not understood: {e}")))
             .or_raise(py)?;
-        let (runtime, model_info) = py.detach(|| start::start(config)).or_raise(py)?;
-        Ok(Self { runtime, model_info })
+        let kv_events = config.kv_events.as_ref().map(|section| KvEventQueue::new(section.block_size));
+        let (runtime, model_info) = py.detach(|| start::start(config, kv_events.as_ref())).or_raise(py)?;
+        Ok(Self { runtime, model_info, kv_events })
     }
 
     #[getter]
@@ -129,6 +133,14 @@ impl Engine {
         report(py, &compiler, grammar, instances, residual, places)
     }
 
+    fn kv_events(&self, py: Python<'_>, timeout_s: f64) -> Option<Vec<KvEvent>> {
+        kv_events::take(py, self.kv_events.as_deref()?, timeout_s)
+    }
+
+    fn kv_cache_usage(&self) -> f64 {
+        self.runtime.kv_cache_usage()
+    }
+
     fn metrics(&self, py: Python<'_>) -> PyResult<String> {
         py.detach(|| self.runtime.metrics()).or_raise(py)
     }
@@ -154,5 +166,8 @@ impl Engine {
 
     fn shutdown(&self, py: Python<'_>) {
         py.detach(|| self.runtime.shutdown());
+        if let Some(queue) = &self.kv_events {
+            queue.close();
+        }
     }
 }

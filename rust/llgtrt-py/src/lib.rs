@@ -7,6 +7,7 @@ mod embed;
 mod engine;
 mod errors;
 mod grammar;
+mod kv_events;
 mod log;
 mod options;
 mod output;
@@ -40,6 +41,7 @@ fn _native(module: &Bound<'_, PyModule>) -> PyResult<()> {
     module.add_class::<output::RequestHandle>()?;
     module.add_class::<embed::EmbedHandle>()?;
     module.add_class::<embed::Embeddings>()?;
+    module.add_class::<kv_events::KvEvent>()?;
     module.add_class::<engine::Permit>()?;
     module.add_class::<engine::Engine>()?;
     module.add_class::<grammar::GrammarChecker>()?;

@@ -3,7 +3,7 @@
 use std::path::Path;
 use std::sync::Arc;
 
-use llgtrt_core::{Embedder, Error, Result, Tokenizer};
+use llgtrt_core::{Embedder, Error, KvEventQueue, Result, Tokenizer};
 use llgtrt_engine_llamacpp::{
     EmbedderConfig, LlamaCppConfig, LlamaCppEmbedder, LlamaCppEngine, LlamaCppModel,
 };
@@ -15,8 +15,14 @@ use serde_json::{Value, json};
 
 use crate::config::{Backend, NativeConfig};
 
-/// The core and the JSON that describes its model.
-pub(crate) fn start(config: NativeConfig) -> Result<(Runtime, String)> {
+/// The core and the JSON that describes its model. `kv_events` is told what the prefix cache holds.
+pub(crate) fn start(
+    config: NativeConfig,
+    kv_events: Option<&Arc<KvEventQueue>>,
+) -> Result<(Runtime, String)> {
+    if kv_events.is_some() {
+        check_kv_events(&config)?;
+    }
     let runtime_config = config.runtime();
     let backend = config.backend;
     let embedding = config.embedding.clone();
@@ -24,8 +30,8 @@ pub(crate) fn start(config: NativeConfig) -> Result<(Runtime, String)> {
     // Before the engine, which takes minutes: what is wrong with it shows at once.
     let own = embedding.model.as_deref().map(|path| own_model(&config.llamacpp, path)).transpose()?;
     let Parts { tokenizer, vocab_size, mut info, engine, embedder } = match backend {
-        Backend::LlamaCpp => llamacpp(config, own.as_ref(), &settings)?,
-        Backend::Sim => sim(config)?,
+        Backend::LlamaCpp => llamacpp(config, own.as_ref(), &settings, kv_events)?,
+        Backend::Sim => sim(config, kv_events)?,
         Backend::Trtllm => trtllm(&config)?,
     };
     let embedder = match own {
@@ -65,6 +71,21 @@ pub(crate) fn start(config: NativeConfig) -> Result<(Runtime, String)> {
     Ok((runtime, info.to_string()))
 }
 
+/// Events are refused where there would never be any.
+fn check_kv_events(config: &NativeConfig) -> Result<()> {
+    let problem = match config.backend {
+        Backend::Trtllm => "the events of TensorRT-LLM's cache are not read",
+        Backend::LlamaCpp if !config.runtime.enable_kv_cache_reuse => {
+            "runtime.enable_kv_cache_reuse is false, so that no prefix is cached"
+        }
+        Backend::Sim if config.sim.prefix_cache_tokens == 0 => {
+            "sim.prefix_cache_tokens is 0, so that no prefix is cached"
+        }
+        Backend::LlamaCpp | Backend::Sim => return Ok(()),
+    };
+    Err(Error::configuration(format!("there are no KV events to publish: {problem}")).with_param("kv_events"))
+}
+
 /// What a backend brings.
 struct Parts {
     tokenizer: Arc<dyn Tokenizer>,
@@ -91,7 +112,7 @@ fn over_own(
     Ok(Box::new(embedder))
 }
 
-fn sim(config: NativeConfig) -> Result<Parts> {
+fn sim(config: NativeConfig, kv_events: Option<&Arc<KvEventQueue>>) -> Result<Parts> {
     let tokenizer: Arc<dyn Tokenizer> = match &config.tokenizer_path {
         Some(path) => Arc::new(HfTokenizer::from_path(path, &config.tokenizer)?),
         None => Arc::new(ByteTokenizer::new()),
@@ -107,8 +128,14 @@ fn sim(config: NativeConfig) -> Result<Parts> {
     let info = json!({"chat_template": null, "metadata": {}});
     let shared = Arc::clone(&tokenizer);
     let embedder: Box<dyn Embedder> = Box::new(SimEmbedder::new(&sim, Arc::clone(&tokenizer)));
-    let engine: EngineFactory =
-        Box::new(move |masks| Ok(Box::new(SimEngine::new(sim, shared, masks)?) as Box<_>));
+    let kv_events = kv_events.cloned();
+    let engine: EngineFactory = Box::new(move |masks| {
+        let engine = SimEngine::new(sim, shared, masks)?;
+        Ok(match kv_events {
+            Some(queue) => Box::new(engine.with_kv_events(queue)) as Box<_>,
+            None => Box::new(engine),
+        })
+    });
     Ok(Parts { tokenizer, vocab_size, info, engine, embedder: Some(embedder) })
 }
 
@@ -135,7 +162,12 @@ fn trtllm(config: &NativeConfig) -> Result<Parts> {
     Ok(Parts { tokenizer, vocab_size, info, engine, embedder: None })
 }
 
-fn llamacpp(config: NativeConfig, own: Option<&LlamaCppModel>, settings: &EmbedderConfig) -> Result<Parts> {
+fn llamacpp(
+    config: NativeConfig,
+    own: Option<&LlamaCppModel>,
+    settings: &EmbedderConfig,
+    kv_events: Option<&Arc<KvEventQueue>>,
+) -> Result<Parts> {
     let runtime = config.runtime;
     let mut llamacpp = config.llamacpp;
     llamacpp.model_path =
@@ -173,7 +205,13 @@ fn llamacpp(config: NativeConfig, own: Option<&LlamaCppModel>, settings: &Embedd
         "metadata": info.metadata,
         "fill_in": info.fill_in,
     });
-    let engine: EngineFactory =
-        Box::new(move |masks| Ok(Box::new(LlamaCppEngine::new(&model, masks)?) as Box<_>));
+    let kv_events = kv_events.cloned();
+    let engine: EngineFactory = Box::new(move |masks| {
+        let engine = LlamaCppEngine::new(&model, masks)?;
+        Ok(match kv_events {
+            Some(queue) => Box::new(engine.with_kv_events(queue)) as Box<_>,
+            None => Box::new(engine),
+        })
+    });
     Ok(Parts { tokenizer, vocab_size, info, engine, embedder })
 }

@@ -23,7 +23,7 @@ pub(crate) struct Metrics {
     registry: Registry,
     running: IntGauge,
     waiting: IntGauge,
-    kv_cache_usage: Gauge,
+    pub(crate) kv_cache_usage: Gauge,
     prefix_queries: IntCounter,
     prefix_hits: IntCounter,
     forward_passes: IntCounter,

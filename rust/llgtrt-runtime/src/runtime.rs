@@ -285,6 +285,11 @@ impl Runtime {
         self.shared.metrics.render()
     }
 
+    /// Token positions of the KV cache that running sequences use, as a fraction of all, 0 to 1.
+    pub fn kv_cache_usage(&self) -> f64 {
+        self.shared.metrics.kv_cache_usage.get()
+    }
+
     /// Whether the core can serve.
     pub fn health(&self) -> Health {
         self.shared.health()

@@ -10,7 +10,7 @@ import pytest
 from prometheus_client import Metric
 from prometheus_client.parser import text_string_to_metric_families
 
-from llgtrt.api.compat_metrics import BLOCK_TOKENS, TRITON, TRTLLM, VLLM, CompatMetrics
+from llgtrt.api.compat_metrics import TRITON, TRTLLM, VLLM, CompatMetrics
 from support.fake_engine import FakeNativeEngine, fake_engine
 
 CORE = """# HELP llgtrt_num_requests_running x
@@ -51,7 +51,7 @@ async def make() -> AsyncIterator[Make]:
 
     def build(*names: Any, model: str = "m", **info: Any) -> CompatMetrics:
         natives.append(FakeNativeEngine(**info))
-        return CompatMetrics(names, model, fake_engine(natives[-1]))
+        return CompatMetrics(names, model, fake_engine(natives[-1]), 16)
 
     yield build
     for native in natives:
@@ -117,7 +117,7 @@ async def test_blocks_of_llama_cpps_cache(make: Make) -> None:
     text = make("vllm", "triton", backend="llamacpp", max_batch_size=4, max_sequence_tokens=100).text(CORE)
     families = parse(text)
     blocks = values(families["nv_trt_llm_kv_cache_block_metrics"], "kv_cache_block_type")
-    assert blocks == {"fraction": 0.25, "max": 25, "used": 7, "free": 18, "tokens_per": BLOCK_TOKENS}
+    assert blocks == {"fraction": 0.25, "max": 25, "used": 7, "free": 18, "tokens_per": 16}
     (info,) = families["vllm:cache_config_info"].samples
     assert (info.labels["block_size"], info.labels["num_gpu_blocks"], info.value) == ("16", "25", 1)
 
@@ -132,7 +132,7 @@ async def test_trtllm_serve(make: Make) -> None:
         "trtllm_kv_cache_max_blocks": 25,
         "trtllm_kv_cache_used_blocks": 7,
         "trtllm_kv_cache_free_blocks": 18,
-        "trtllm_kv_cache_tokens_per_block": BLOCK_TOKENS,
+        "trtllm_kv_cache_tokens_per_block": 16,
         "trtllm_prompt_tokens": 12345678901,
     }
     labels = whole["trtllm_kv_cache_utilization"].samples[0].labels
@@ -149,7 +149,7 @@ async def test_adapters(make: Make) -> None:
 
     native = FakeNativeEngine(adapters=["red", "blue"])
     engine = fake_engine(native)
-    metrics = CompatMetrics(["vllm"], "m", engine)
+    metrics = CompatMetrics(["vllm"], "m", engine, 16)
     nothing = {"max_lora": "2", "running_lora_adapters": "", "waiting_lora_adapters": ""}
     assert lora(metrics.text(CORE)) == nothing
     request: Any = object()

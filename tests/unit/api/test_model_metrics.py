@@ -23,7 +23,7 @@ async def test_samples_get_the_models_name_once_and_families_stand_together() ->
     engine = fake_engine(native)
     texts = []
     for name in ("a", 'b"\\'):
-        metrics = ModelMetrics(engine, CompatMetrics(["vllm", "triton"], name, engine))
+        metrics = ModelMetrics(engine, CompatMetrics(["vllm", "triton"], name, engine, 16))
         metrics.gauge("llgtrt_own", "Of Python.", lambda: 7)
         plain = metrics.text(None)
         assert plain.startswith(CORE)

@@ -40,6 +40,7 @@ def test_defaults_are_comments() -> None:
         "tools": {},
         "py": {},
         "metrics": {},
+        "kv_events": {},
         "server": {},
     }
 
