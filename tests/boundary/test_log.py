@@ -12,7 +12,7 @@ from pathlib import Path
 import pytest
 
 from support.core import engine_config
-from support.tiny_bert import write_gguf
+from support.gguf import write_model
 
 TESTS = Path(__file__).parents[1]
 UNSAFE = "\x1b\x7f\x85\u2028\u202e\u2069"
@@ -23,7 +23,7 @@ UNSAFE = "\x1b\x7f\x85\u2028\u202e\u2069"
 def test_a_line_holds_nothing_that_acts_on_its_reader(tmp_path: Path, form: str) -> None:
     # llama.cpp writes this name into its log.
     model = tmp_path / "model.gguf"
-    write_gguf(model, {"general.architecture": f"a{UNSAFE}b"}, {})
+    write_model(model, {"general.architecture": f"a{UNSAFE}b"}, {})
     config = {**json.loads(engine_config()), "backend": "llamacpp", "model_path": str(model)}
     program = f"""
         from llgtrt import _native
