@@ -25,3 +25,10 @@ def test_every_answer_is_whole_from_the_shortest_up(server: ServerProcess) -> No
     print(f"simulated engine, {tally}")
     tally.check()
     assert tally.pairs > (3000 if limits.FULL else 300)
+
+
+def test_the_judge_divides_exactly() -> None:
+    judge = limits.validator_of({"type": "number", "multipleOf": 0.01})
+    assert [judge.is_valid(number) for number in (1.14, 1e300, 7, 1.145, float("inf"))] == [True] * 3 + [
+        False
+    ] * 2

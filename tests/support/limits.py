@@ -4,18 +4,20 @@ from __future__ import annotations
 
 import http.client
 import json
+import math
 import os
 import re
 from collections import Counter
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field
+from fractions import Fraction
 from functools import cache
 from pathlib import Path
 from typing import Any
 
 from jsonschema.exceptions import SchemaError, ValidationError
-from jsonschema.validators import validator_for
+from jsonschema.validators import extend, validator_for
 
 from support.api import CHAT
 from support.server import ServerProcess
@@ -207,6 +209,19 @@ def _no_json(constant: str) -> Iterator[str]:
 
 @cache
 def _validator(name: str) -> Any:
-    schema = schemas()[name]
+    return validator_of(schemas()[name])
+
+
+def validator_of(schema: Any) -> Any:
+    """jsonschema's validator of the schema's draft, with formats, and numbers as they are written."""
     kind = validator_for(schema)
-    return kind(schema, format_checker=kind.FORMAT_CHECKER)
+    exact: Any = extend(kind, {"multipleOf": _multiple_of})  # type: ignore[no-untyped-call]
+    return exact(schema, format_checker=kind.FORMAT_CHECKER)
+
+
+def _multiple_of(validator: Any, divisor: float, instance: Any, _: Any) -> Iterator[ValidationError]:
+    """By exact division: jsonschema's own, of doubles, says that 1.14 is no multiple of 0.01."""
+    if not validator.is_type(instance, "number"):
+        return
+    if not math.isfinite(instance) or Fraction(repr(instance)) % Fraction(repr(divisor)):
+        yield ValidationError(f"{instance!r} is not a multiple of {divisor!r}")
