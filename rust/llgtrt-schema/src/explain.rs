@@ -32,6 +32,7 @@ pub fn explain(schema: &Value, limits: &NormalizeLimits) -> Result<String, Schem
     let (index, root) = Index::new(schema, &budget);
     let mut normalizer = Normalizer::new(index, &limits, &budget);
     normalizer.compose = found.lark.is_some();
+    normalizer.narrow = found.rules.iter().any(|used| used.rule == "narrowed");
     let f = normalizer.read(&root)?;
     let document = normalizer.write_root(f)?;
     let mut out = String::new();

@@ -401,7 +401,11 @@ fn real_inward(num: Num, open: bool, direction: i128) -> Option<(Num, bool)> {
     if size.abs() >= WIDE as f64 {
         return ((size < 0.0) == (direction > 0)).then_some((Num::Int(-direction * WIDE), false));
     }
-    let whole = if direction > 0 { size.ceil() } else { size.floor() } as i128;
+    let whole = match num {
+        // A double may be nearer to zero.
+        Num::Int(n) => n,
+        Num::Float(n) => (if direction > 0 { n.ceil() } else { n.floor() }) as i128,
+    };
     (0..18).map(|digits| 10_i128.pow(digits)).find_map(|unit| {
         let count = whole.div_euclid(unit) + i128::from(direction > 0 && whole.rem_euclid(unit) != 0);
         Some((Num::Int(count * unit), false)).filter(|(num, _)| is_native_bound(*num))
