@@ -131,6 +131,8 @@ impl Number {
         self.single().is_none()
             && (is_whole || !self.integer)
             && self.within_float_limits().is_none()
+            // What is written in place of a bound that is left out may be exact where the bound itself is not.
+            && [self.least, self.most].into_iter().flatten().all(|(num, excluded)| !excluded || num.is_double())
             && self.native().is_some_and(|options| match options.as_slice() {
                 [one] => one.get("enum").is_none() && (self.multiple.is_none() || self.is_inclusive()),
                 _ => false,
@@ -283,10 +285,13 @@ impl Number {
                 return list.map(|list| vec![json!({ "enum": list })]);
             }
         }
-        let has_long_bound = [self.least, self.most]
+        // The bounds as they are written below: 0.2 that is left out becomes 0.19.
+        let (first, last) = self.multiples();
+        let has_long_bound = [first, last]
             .into_iter()
             .flatten()
-            .any(|(num, _)| Ratio::of(num).and_then(Ratio::digits).is_none_or(|digits| digits > 1));
+            .map(|count| step.times(count).and_then(Ratio::of).and_then(Ratio::digits))
+            .any(|digits| digits.is_none_or(|digits| digits > 1));
         let is_power = step.top == 1 && 10_u64.pow(digits) == step.bottom;
         let from = if digits == 0 || (is_power && !has_long_bound) { digits } else { 1 };
         let mut options: Vec<Value> = Vec::new();
