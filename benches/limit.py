@@ -1,8 +1,9 @@
 """What it costs that answers end valid at their limit: `at_limit: close` beside `cut`.
 
-One server; close and cut take turns within every round, with the same prompts at temperature 0, whose answers
-end before their limit: the same texts, so that the two differ by nothing but the search for ways out. Far is
-a limit of 3000 tokens, where nothing is looked for; near, every token is compared with the way out.
+One server; close and cut take turns within every round, with the same prompts at temperature 0. The schema
+bounds its texts, so that nearly all answers end before their limit: where they are equal, the two differ by
+nothing but the search for ways out. Far is a limit of 3000 tokens, where nothing is looked for; near, every
+token is compared with the way out.
 """
 
 from __future__ import annotations
@@ -18,7 +19,7 @@ from pathlib import Path
 from typing import Any
 
 from load import ask, percentile, print_table
-from serve import body, llgtrt_side, wall_s
+from serve import SCHEMA, body, llgtrt_side, wall_s
 
 from llgtrt.bench.client import Answer
 from llgtrt.config.engine import demo_model
@@ -27,8 +28,18 @@ LIMITS = {"far": 3000, "near": 250}
 CONTEXT_TOKENS = 4096
 
 
+def bounded(schema: Any) -> Any:
+    """The schema with an end to its texts: a model may go on with one until the limit."""
+    if not isinstance(schema, dict):
+        return schema
+    end = {"maxLength": 40} if schema.get("type") == "string" else {}
+    return {name: bounded(value) for name, value in schema.items()} | end
+
+
 def request(number: int, limit: int, at_limit: str) -> dict[str, Any]:
-    return {**body("schema", number), "max_tokens": limit, "at_limit": at_limit}
+    schema = {"name": "book", "schema": bounded(SCHEMA)}
+    form = {"type": "json_schema", "json_schema": schema}
+    return {**body("schema", number), "response_format": form, "max_tokens": limit, "at_limit": at_limit}
 
 
 def rate(answers: list[Answer]) -> float:

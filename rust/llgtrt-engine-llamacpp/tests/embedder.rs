@@ -103,11 +103,18 @@ fn vectors_are_llama_cpps_own_in_any_parts() {
         assert_eq!(few, 1);
         assert!(many > 5, "{many}");
         for (text, expected) in expected.iter().enumerate() {
-            // Parts are summed in another order than the whole, which llama.cpp's own vectors show as well.
-            for (computed, least) in [(&together[text], 0.9999), (&in_parts[text], 0.999)] {
-                let close = cosine(expected, computed);
-                assert!(close > least, "{pooling:?} of text {text}: {close}");
+            let alone = |part| vectors(&mut embedder(model, pooling, part), &texts[text..=text]).0.remove(0);
+            let close = cosine(expected, &alone(256));
+            assert!(close > 0.9999, "{pooling:?} of text {text} alone: {close}");
+            for part in [1, 3, 5, 17] {
+                assert_eq!(alone(part), alone(256), "{pooling:?} of text {text} alone in parts of {part}");
             }
+            let close = cosine(expected, &together[text]);
+            assert!(close > 0.9999, "{pooling:?} of text {text}: {close}");
+            // Cells of texts that ended are taken by others, whose sums then come in another order; the activations
+            // of a quantised model are rounded so coarsely that this shows.
+            let close = cosine(expected, &in_parts[text]);
+            assert!(close > 0.999, "{pooling:?} of text {text} in parts beside others: {close}");
         }
     }
 }
