@@ -56,6 +56,8 @@ VLLM = (
     Row("vllm:request_queue_time_seconds", "histogram", "llgtrt_request_queue_time_seconds"),
     Row("vllm:request_prefill_time_seconds", "histogram", "llgtrt_request_prefill_time_seconds"),
     Row("vllm:request_decode_time_seconds", "histogram", "llgtrt_request_decode_time_seconds"),
+    Row("vllm:request_prompt_tokens", "histogram", "llgtrt_request_prompt_tokens"),
+    Row("vllm:request_generation_tokens", "histogram", "llgtrt_request_generation_tokens"),
 )
 
 TRTLLM = (
@@ -78,6 +80,8 @@ US = 1_000_000
 _REQUESTS = "nv_trt_llm_request_metrics"
 _BLOCKS = "nv_trt_llm_kv_cache_block_metrics"
 _GENERAL = "nv_trt_llm_general_metrics"
+_MEMORY = "nv_trt_llm_runtime_memory_metrics"
+_BATCHER = "nv_trt_llm_inflight_batcher_metrics"
 _ENDED = "llgtrt_request_success_total"
 _STOP, _LENGTH, _ERROR = (f'{{finished_reason="{reason}"}}' for reason in ("stop", "length", "error"))
 
@@ -93,6 +97,18 @@ TRITON = (
     Row(_REQUESTS, "gauge", "llgtrt_num_requests_waiting", {"request_type": "waiting"}),
     Row(_BLOCKS, "gauge", "llgtrt_kv_cache_usage_perc", {"kv_cache_block_type": "fraction"}),
     Row(_GENERAL, "gauge", "llgtrt_forward_passes_total", {"general_type": "iteration_counter"}),
+    *(
+        Row(_MEMORY, "gauge", "llgtrt_runtime_memory_bytes", {"memory_type": kind}, part=f'{{kind="{kind}"}}')
+        for kind in ("gpu", "cpu", "pinned")
+    ),
+    Row(
+        _BATCHER,
+        "gauge",
+        "llgtrt_context_tokens",
+        {"inflight_batcher_specific_metric": "total_context_tokens"},
+    ),
+    Row("nv_llm_input_token_len", "histogram", "llgtrt_request_prompt_tokens"),
+    Row("nv_llm_output_token_len", "histogram", "llgtrt_request_generation_tokens"),
     Row("nv_inference_pending_request_count", "gauge", "llgtrt_num_requests_waiting"),
     Row("nv_inference_request_success", "counter", _ENDED, part=_STOP),
     Row("nv_inference_request_success", "counter", _ENDED, part=_LENGTH),
@@ -104,6 +120,10 @@ TRITON = (
     _micros("nv_inference_compute_infer_duration_us", "llgtrt_request_decode_time_seconds"),
 )
 """Rows of one name and the same labels are added up."""
+
+OWN_BLOCKS = "llgtrt_kv_cache_blocks"
+OWN_BLOCK_TOKENS = "llgtrt_kv_cache_block_tokens"
+"""What an engine says whose cache has blocks."""
 
 Samples = dict[str, list[tuple[str, str]]]
 """By family: what follows its name in a sample, and the value."""
@@ -130,7 +150,7 @@ class CompatMetrics:
         cells = info.max_batch_size * info.max_sequence_tokens if info.backend == "llamacpp" else 0
         self._block_tokens = block_tokens
         self._blocks = cells // block_tokens
-        """Blocks of the KV cache; 0: the engine does not say."""
+        """Blocks of llama.cpp's cache; 0 with another engine."""
 
     def text(self, core: str, one_of_several: bool = False) -> str:
         """The families for the core's text exposition; of several models each sample says which it is of."""
@@ -141,7 +161,7 @@ class CompatMetrics:
         if "vllm" in self._names:
             labels = {"engine": "0", "model_name": self._model}
             lines += _write(VLLM, samples, labels)
-            lines += self._vllm_infos(labels, one_of_several)
+            lines += self._vllm_infos(samples, labels, one_of_several)
         if "triton" in self._names:
             labels = {"model": self._model, "version": "1"}
             lines += _write([*TRITON, *self._triton_constants(samples)], samples, labels)
@@ -150,12 +170,12 @@ class CompatMetrics:
             lines += _write([*TRTLLM, *self._trtllm_constants(samples)], samples, labels)
         return "\n".join(lines) + "\n"
 
-    def _vllm_infos(self, labels: dict[str, str], one_of_several: bool) -> Iterator[str]:
-        if self._blocks:
+    def _vllm_infos(self, samples: Samples, labels: dict[str, str], one_of_several: bool) -> Iterator[str]:
+        if blocks := self._cache_blocks(samples):
             config = {
-                "block_size": str(self._block_tokens),
+                "block_size": str(blocks["tokens_per"]),
                 "enable_prefix_caching": "True",
-                "num_gpu_blocks": str(self._blocks),
+                "num_gpu_blocks": str(blocks["max"]),
             }
             yield "# HELP vllm:cache_config_info The KV cache."
             yield "# TYPE vllm:cache_config_info gauge"
@@ -185,6 +205,9 @@ class CompatMetrics:
 
     def _cache_blocks(self, samples: Samples) -> dict[str, int]:
         """Blocks of the KV cache as Triton calls them; empty if the engine does not say."""
+        if reported := dict(samples.get(OWN_BLOCKS, ())):
+            counts = {kind: int(reported[f'{{kind="{kind}"}}']) for kind in ("max", "used", "free")}
+            return {**counts, "tokens_per": int(samples[OWN_BLOCK_TOKENS][0][1])}
         if not self._blocks or "llgtrt_kv_cache_usage_perc" not in samples:
             return {}
         usage = float(samples["llgtrt_kv_cache_usage_perc"][0][1])

@@ -45,6 +45,36 @@ pub struct EngineStats {
     pub draft_tokens: u64,
     /// Guesses that came true.
     pub accepted_draft_tokens: u64,
+    /// The KV cache in blocks, where the engine says.
+    pub cache_blocks: Option<CacheBlocks>,
+    /// What the engine's runtime holds, where it says.
+    pub memory: Option<RuntimeMemory>,
+    /// Prompt tokens that took part in the last forward pass, where the engine says.
+    pub context_tokens: Option<u32>,
+}
+
+/// The KV cache, counted in blocks.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub struct CacheBlocks {
+    /// All of them.
+    pub max: u32,
+    /// Those that hold tokens of a sequence that runs.
+    pub used: u32,
+    /// Those that a new sequence may take.
+    pub free: u32,
+    /// Tokens of one block.
+    pub tokens: u32,
+}
+
+/// Memory of an engine's runtime, in bytes.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub struct RuntimeMemory {
+    /// Of the device.
+    pub gpu: u64,
+    /// Of the host, pageable.
+    pub cpu: u64,
+    /// Of the host, pinned.
+    pub pinned: u64,
 }
 
 /// An inference engine. One thread owns it and makes every call.

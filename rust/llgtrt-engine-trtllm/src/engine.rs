@@ -9,8 +9,8 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use llgtrt_core::{
-    AdvanceBatch, AdvanceState, Capabilities, Engine, EngineStats, Error, ErrorKind, Finish, MaskBatch,
-    MaskSlot, MaskSource, RequestOptions, Result, SequenceId, SequenceSpec, StepBatch, Tokenizer,
+    AdvanceBatch, AdvanceState, CacheBlocks, Capabilities, Engine, EngineStats, Error, ErrorKind, Finish,
+    MaskBatch, MaskSlot, MaskSource, RequestOptions, Result, SequenceId, SequenceSpec, StepBatch, Tokenizer,
 };
 
 use crate::admission::Admission;
@@ -224,11 +224,20 @@ impl TrtllmEngine {
         self.stats.running = started.min(self.capabilities.max_batch_size);
         self.stats.waiting = self.live.len() as u32 - self.stats.running;
         self.stats.forward_passes = native.iterations;
-        self.stats.kv_cache_usage = if native.kv_blocks_max > 0 {
-            f64::from(native.kv_blocks_used.clamp(0, native.kv_blocks_max)) / f64::from(native.kv_blocks_max)
-        } else {
-            0.0
+        let count = |count: i32| count.max(0).unsigned_abs();
+        let blocks = CacheBlocks {
+            max: count(native.kv_blocks_max),
+            used: count(native.kv_blocks_used).min(count(native.kv_blocks_max)),
+            free: count(native.kv_blocks_free),
+            tokens: count(native.kv_tokens_per_block),
         };
+        // A model without attention has none.
+        self.stats.cache_blocks = (blocks.max > 0).then_some(blocks);
+        self.stats.kv_cache_usage =
+            if blocks.max > 0 { f64::from(blocks.used) / f64::from(blocks.max) } else { 0.0 };
+        self.stats.memory =
+            Some(RuntimeMemory { gpu: native.gpu_bytes, cpu: native.cpu_bytes, pinned: native.pinned_bytes });
+        self.stats.context_tokens = Some(count(native.context_tokens));
         Ok(())
     }
 }

@@ -111,6 +111,10 @@ fn prefixes_are_found_in_the_cache_unless_salted() {
     assert_eq!(cached(4, Some(7)), Some(48));
     let stats = engine.stats();
     assert_eq!((stats.prefix_cache_queries, stats.prefix_cache_hits), (4 * prompt.len() as u64, 96));
+    let blocks = stats.cache_blocks.unwrap();
+    assert!(blocks.max > 0 && blocks.free <= blocks.max && blocks.used <= blocks.max, "{blocks:?}");
+    assert_eq!(blocks.tokens, 16);
+    assert!(stats.memory.is_some() && stats.context_tokens.is_some());
     assert!(engine.native_stats_json().starts_with("{\"iter\":"));
 }
 

@@ -3,8 +3,8 @@
 //! Written by the output and engine threads, read by whoever renders the registry. Never blocks.
 
 use prometheus::{
-    Encoder, Gauge, Histogram, HistogramOpts, IntCounter, IntCounterVec, IntGauge, Opts, Registry,
-    TextEncoder,
+    Encoder, Gauge, Histogram, HistogramOpts, IntCounter, IntCounterVec, IntGauge, IntGaugeVec, Opts,
+    Registry, TextEncoder,
 };
 
 use llgtrt_core::{EngineStats, Error, Result};
@@ -16,6 +16,9 @@ const LATENCY_SECONDS: &[f64] = &[
 const TOKEN_GAP_SECONDS: &[f64] = &[
     0.0005, 0.001, 0.002, 0.004, 0.006, 0.008, 0.01, 0.015, 0.02, 0.03, 0.05, 0.075, 0.1, 0.2, 0.5, 1.0, 2.5,
 ];
+/// Buckets of counts of tokens.
+const TOKENS: &[f64] =
+    &[1.0, 2.0, 5.0, 10.0, 20.0, 50.0, 100.0, 200.0, 500.0, 1e3, 2e3, 5e3, 1e4, 2e4, 5e4, 1e5, 2e5, 5e5, 1e6];
 
 /// Handles to every metric of the runtime.
 #[derive(Debug)]
@@ -24,6 +27,11 @@ pub(crate) struct Metrics {
     running: IntGauge,
     waiting: IntGauge,
     pub(crate) kv_cache_usage: Gauge,
+    /// This and the next three have no sample before the engine says something.
+    cache_blocks: IntGaugeVec,
+    cache_block_tokens: IntGaugeVec,
+    memory: IntGaugeVec,
+    context_tokens: IntGaugeVec,
     prefix_queries: IntCounter,
     prefix_hits: IntCounter,
     forward_passes: IntCounter,
@@ -53,6 +61,10 @@ pub(crate) struct Metrics {
     pub(crate) prefill_time: Histogram,
     /// First to last token of each sequence.
     pub(crate) decode_time: Histogram,
+    /// Prompt tokens of each finished sequence.
+    pub(crate) prompt_lengths: Histogram,
+    /// Generated tokens of each finished sequence.
+    pub(crate) generation_lengths: Histogram,
     /// Finished sequences by `finished_reason`: stop, length, abort, error.
     pub(crate) finished: IntCounterVec,
     /// Requests with a grammar by kind.
@@ -88,6 +100,11 @@ impl Metrics {
             registry.register(Box::new(metric.clone()))?;
             Ok(metric)
         };
+        let reported = |name: &str, help: &str, labels: &[&str]| -> prometheus::Result<IntGaugeVec> {
+            let metric = IntGaugeVec::new(Opts::new(name, help), labels)?;
+            registry.register(Box::new(metric.clone()))?;
+            Ok(metric)
+        };
         let kv_cache_usage = Gauge::new("llgtrt_kv_cache_usage_perc", "KV cache in use, 0 to 1")?;
         registry.register(Box::new(kv_cache_usage.clone()))?;
         let seconds = LATENCY_SECONDS;
@@ -95,6 +112,26 @@ impl Metrics {
             running: gauge("llgtrt_num_requests_running", "Sequences that hold a slot of the engine")?,
             waiting: gauge("llgtrt_num_requests_waiting", "Sequences admitted and waiting for a slot")?,
             kv_cache_usage,
+            cache_blocks: reported(
+                "llgtrt_kv_cache_blocks",
+                "Blocks of the KV cache: max, used, free",
+                &["kind"],
+            )?,
+            cache_block_tokens: reported(
+                "llgtrt_kv_cache_block_tokens",
+                "Tokens of a block of the KV cache",
+                &[],
+            )?,
+            memory: reported(
+                "llgtrt_runtime_memory_bytes",
+                "Memory of the engine's runtime: gpu, cpu, pinned",
+                &["kind"],
+            )?,
+            context_tokens: reported(
+                "llgtrt_context_tokens",
+                "Prompt tokens that took part in the last forward pass",
+                &[],
+            )?,
             prefix_queries: counter(
                 "llgtrt_prefix_cache_queries",
                 "Prompt tokens looked up in the prefix cache",
@@ -133,6 +170,16 @@ impl Metrics {
                 seconds,
             )?,
             decode_time: histogram("llgtrt_request_decode_time_seconds", "First to last token", seconds)?,
+            prompt_lengths: histogram(
+                "llgtrt_request_prompt_tokens",
+                "Prompt tokens of a finished sequence",
+                TOKENS,
+            )?,
+            generation_lengths: histogram(
+                "llgtrt_request_generation_tokens",
+                "Generated tokens of a finished sequence",
+                TOKENS,
+            )?,
             finished: labelled("llgtrt_request_success_total", "Finished sequences", "finished_reason")?,
             constrained: labelled("llgtrt_constrained_requests_total", "Requests with a grammar", "kind")?,
             rejected: counter(
@@ -148,6 +195,20 @@ impl Metrics {
         self.running.set(i64::from(stats.running));
         self.waiting.set(i64::from(stats.waiting));
         self.kv_cache_usage.set(stats.kv_cache_usage);
+        if let Some(blocks) = stats.cache_blocks {
+            for (kind, count) in [("max", blocks.max), ("used", blocks.used), ("free", blocks.free)] {
+                self.cache_blocks.with_label_values(&[kind]).set(i64::from(count));
+            }
+            self.cache_block_tokens.with_label_values::<&str>(&[]).set(i64::from(blocks.tokens));
+        }
+        if let Some(memory) = stats.memory {
+            for (kind, bytes) in [("gpu", memory.gpu), ("cpu", memory.cpu), ("pinned", memory.pinned)] {
+                self.memory.with_label_values(&[kind]).set(i64::try_from(bytes).unwrap_or(i64::MAX));
+            }
+        }
+        if let Some(tokens) = stats.context_tokens {
+            self.context_tokens.with_label_values::<&str>(&[]).set(i64::from(tokens));
+        }
         let raise = |counter: &IntCounter, total: u64| counter.inc_by(total.saturating_sub(counter.get()));
         raise(&self.prefix_queries, stats.prefix_cache_queries);
         raise(&self.prefix_hits, stats.prefix_cache_hits);
@@ -169,6 +230,7 @@ impl Metrics {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use llgtrt_core::{CacheBlocks, RuntimeMemory};
 
     #[test]
     fn counters_follow_the_engine_and_never_fall() {
@@ -181,5 +243,40 @@ mod tests {
         assert!(text.contains("llgtrt_num_requests_running 2\n"));
         assert!(text.contains("llgtrt_prefix_cache_hits 7\n"));
         assert!(text.contains("llgtrt_time_to_first_token_seconds_bucket"));
+    }
+
+    #[test]
+    fn what_the_engine_does_not_say_has_no_sample() {
+        let metrics = Metrics::new(&Registry::new()).expect("metrics");
+        let samples = |metrics: &Metrics| {
+            let text = metrics.render().expect("text");
+            let lines = text.lines().filter(|line| !line.starts_with('#'));
+            let names = ["kv_cache_block", "runtime_memory", "context_tokens"];
+            lines
+                .filter(|line| names.iter().any(|name| line.contains(name)))
+                .map(str::to_owned)
+                .collect::<Vec<_>>()
+        };
+        metrics.update(&EngineStats::default());
+        assert_eq!(samples(&metrics), [""; 0]);
+        metrics.update(&EngineStats {
+            cache_blocks: Some(CacheBlocks { max: 9, used: 4, free: 5, tokens: 16 }),
+            memory: Some(RuntimeMemory { gpu: 3, cpu: 2, pinned: 1 }),
+            context_tokens: Some(0),
+            ..EngineStats::default()
+        });
+        assert_eq!(
+            samples(&metrics),
+            [
+                "llgtrt_context_tokens 0",
+                "llgtrt_kv_cache_block_tokens 16",
+                "llgtrt_kv_cache_blocks{kind=\"free\"} 5",
+                "llgtrt_kv_cache_blocks{kind=\"max\"} 9",
+                "llgtrt_kv_cache_blocks{kind=\"used\"} 4",
+                "llgtrt_runtime_memory_bytes{kind=\"cpu\"} 2",
+                "llgtrt_runtime_memory_bytes{kind=\"gpu\"} 3",
+                "llgtrt_runtime_memory_bytes{kind=\"pinned\"} 1",
+            ]
+        );
     }
 }

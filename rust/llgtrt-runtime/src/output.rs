@@ -350,6 +350,8 @@ impl OutputLoop {
         };
         metrics.finished.with_label_values(&[reason]).inc();
         let tokens = live.counted.completion_tokens;
+        metrics.prompt_lengths.observe(live.prompt_len() as f64);
+        metrics.generation_lengths.observe(tokens as f64);
         live.request.span.in_scope(|| tracing::debug!(sequence = id.0, reason, tokens, "ended"));
         if let Some(first) = live.first_output {
             metrics.decode_time.observe((now - first).as_secs_f64());

@@ -38,6 +38,11 @@ llgtrt_request_prefill_time_seconds_count 4
 llgtrt_request_decode_time_seconds_bucket{le="+Inf"} 4
 llgtrt_request_decode_time_seconds_sum 0.25
 llgtrt_request_decode_time_seconds_count 4
+# TYPE llgtrt_request_prompt_tokens histogram
+llgtrt_request_prompt_tokens_bucket{le="10"} 3
+llgtrt_request_prompt_tokens_bucket{le="+Inf"} 4
+llgtrt_request_prompt_tokens_sum 77
+llgtrt_request_prompt_tokens_count 4
 """
 MODEL = 'a "model"\\with\nlines'
 
@@ -110,6 +115,9 @@ async def test_triton(make: Make) -> None:
     assert [one.value for one in families["nv_inference_request_success"].samples] == [30]
     assert [one.value for one in families["nv_inference_request_failure"].samples] == [2]
     assert [one.value for one in families["nv_inference_compute_infer_duration_us"].samples] == [1_750_000]
+    lengths = families["nv_llm_input_token_len"]
+    assert lengths.type == "histogram"
+    assert {sample.name: sample.value for sample in lengths.samples}["nv_llm_input_token_len_sum"] == 77
     assert not any(name.startswith("vllm:") for name in families)
 
 
@@ -120,6 +128,32 @@ async def test_blocks_of_llama_cpps_cache(make: Make) -> None:
     assert blocks == {"fraction": 0.25, "max": 25, "used": 7, "free": 18, "tokens_per": 16}
     (info,) = families["vllm:cache_config_info"].samples
     assert (info.labels["block_size"], info.labels["num_gpu_blocks"], info.value) == ("16", "25", 1)
+
+
+async def test_what_tensorrt_llm_says_of_its_cache_and_memory(make: Make) -> None:
+    said = """# TYPE llgtrt_kv_cache_blocks gauge
+llgtrt_kv_cache_blocks{kind="free"} 60
+llgtrt_kv_cache_blocks{kind="max"} 100
+llgtrt_kv_cache_blocks{kind="used"} 40
+# TYPE llgtrt_kv_cache_block_tokens gauge
+llgtrt_kv_cache_block_tokens 64
+# TYPE llgtrt_runtime_memory_bytes gauge
+llgtrt_runtime_memory_bytes{kind="cpu"} 2
+llgtrt_runtime_memory_bytes{kind="gpu"} 3000000000
+llgtrt_runtime_memory_bytes{kind="pinned"} 1
+# TYPE llgtrt_context_tokens gauge
+llgtrt_context_tokens 512
+"""
+    families = parse(make("vllm", "triton", "trtllm", backend="trtllm").text(CORE + said))
+    blocks = values(families["nv_trt_llm_kv_cache_block_metrics"], "kv_cache_block_type")
+    assert blocks == {"fraction": 0.25, "max": 100, "used": 40, "free": 60, "tokens_per": 64}
+    memory = values(families["nv_trt_llm_runtime_memory_metrics"], "memory_type")
+    assert memory == {"gpu": 3e9, "cpu": 2, "pinned": 1}
+    batcher = families["nv_trt_llm_inflight_batcher_metrics"]
+    assert values(batcher, "inflight_batcher_specific_metric") == {"total_context_tokens": 512}
+    (info,) = families["vllm:cache_config_info"].samples
+    assert (info.labels["block_size"], info.labels["num_gpu_blocks"]) == ("64", "100")
+    assert families["trtllm_kv_cache_used_blocks"].samples[0].value == 40
 
 
 async def test_trtllm_serve(make: Make) -> None:
