@@ -53,11 +53,14 @@ def run(*command: str) -> None:
 
 
 @pytest.fixture(scope="module")
-def metrics(server: ServerProcess) -> dict[str, Metric]:
-    """The families of a server that has done a bit of everything, by the names of their samples."""
-    with httpx.Client(base_url=server.base_url, timeout=60) as http:
-        ok(http.post(CHAT, json=chat(response_format={"type": "json_object"}, max_tokens=40)))
-        http.post(COMPLETIONS, json={"prompt": "a", "guided_grammar": "start ="})
+def metrics(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Metric]:
+    """The families of a server of two models that has done a bit of everything, by their samples' names."""
+    file = tmp_path_factory.mktemp("deploy") / "two.json5"
+    file.write_text(json.dumps({"models": [{"name": name, "backend": "sim"} for name in ("red", "blue")]}))
+    json_object = chat(model="red", response_format={"type": "json_object"}, max_tokens=40)
+    with ServerProcess("-C", str(file)) as server, httpx.Client(base_url=server.base_url, timeout=60) as http:
+        ok(http.post(CHAT, json=json_object))
+        http.post(COMPLETIONS, json={"model": "red", "prompt": "a", "guided_grammar": "start ="})
         text = http.get("/metrics").text
     return {
         name: family

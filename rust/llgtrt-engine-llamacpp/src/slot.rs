@@ -14,6 +14,10 @@ const CELLS_PER_COPY_COST: usize = 64;
 /// Prompt tokens a copy must save.
 const MIN_COPY_GAIN: usize = 8;
 
+/// Prompt tokens that it is worth to keep the cells of the sequence that ended last, if it has as many: its
+/// conversation may go on. Of those that ended before it less, in equal steps.
+const KEEP_LAST: usize = 128;
+
 /// One sequence of the KV cache.
 #[derive(Debug, Default)]
 pub(crate) struct Slot {
@@ -41,7 +45,8 @@ pub(crate) fn common_prefix(a: &[TokenId], b: &[TokenId]) -> usize {
     a.iter().zip(b).take_while(|(a, b)| a == b).count()
 }
 
-/// The cheapest free slot for a prompt of `length` tokens, of which the first `usable[i]` are in slot `i`.
+/// The cheapest free slot for a prompt of `length` tokens, of which the first `usable[i]` are in slot `i`: costs
+/// are tokens to evaluate, now and when a conversation goes on whose cells were overwritten.
 /// Among equals the one given up longest ago.
 pub(crate) fn place(slots: &[Slot], usable: &[usize], length: usize) -> Option<Placement> {
     let (best, best_reuse) =
@@ -49,10 +54,13 @@ pub(crate) fn place(slots: &[Slot], usable: &[usize], length: usize) -> Option<P
     let copy_cost = 1 + slots[best].tokens.len() / CELLS_PER_COPY_COST;
     let busy = |index: Option<usize>| index.and_then(|i| slots.get(i)).is_some_and(|slot| slot.busy);
     let free = slots.iter().enumerate().filter(|(_, slot)| !slot.busy);
+    let ended: Vec<u64> =
+        free.clone().filter(|(_, slot)| !slot.tokens.is_empty()).map(|(_, slot)| slot.released).collect();
     let cost = |index: usize, slot: &Slot| {
         let own = usable[index];
-        // Cells of another sequence that would be lost.
-        let lost = (slot.tokens.len() - own.min(slot.tokens.len())) / CELLS_PER_COPY_COST;
+        let overwritten = slot.tokens.len() - own.min(slot.tokens.len());
+        let age_rank = ended.iter().filter(|&&released| released <= slot.released).count();
+        let lost = overwritten.min(KEEP_LAST) * age_rank / ended.len().max(1);
         // Joining two groups saves one, standing alone adds one.
         let neighbours = usize::from(busy(index.checked_sub(1))) + usize::from(busy(Some(index + 1)));
         let groups = (2 - neighbours) * GROUP_COST;
@@ -81,7 +89,7 @@ mod tests {
 
     #[test]
     fn the_longest_start_wins_and_stays_in_place() {
-        let slots = slots(&[(300, false, 2), (500, false, 3), (0, false, 0)]);
+        let slots = slots(&[(300, false, 2), (405, false, 3), (0, false, 0)]);
         let placed = place(&slots, &[100, 400, 0], 450).unwrap();
         assert_eq!(placed, Placement { slot: 1, source: 1, reused: 400 });
     }
@@ -110,6 +118,21 @@ mod tests {
         let slots = slots(&[(100, true, 0), (0, false, 0)]);
         assert_eq!(place(&slots, &[90, 0], 91).unwrap(), Placement { slot: 1, source: 0, reused: 90 });
         assert_eq!(place(&slots, &[5, 0], 91).unwrap(), Placement { slot: 1, source: 1, reused: 0 });
+    }
+
+    #[test]
+    fn conversations_that_share_a_beginning_keep_their_own_slots() {
+        // Of the first conversation's 500 tokens only a system prompt of 60 is shared: it is copied, not cut.
+        let one = slots(&[(500, false, 1), (0, false, 0)]);
+        assert_eq!(place(&one, &[60, 0], 100).unwrap(), Placement { slot: 1, source: 0, reused: 60 });
+        // A long shared beginning is no reason to lose an answer either.
+        let one = slots(&[(2300, false, 1), (0, false, 0)]);
+        assert_eq!(place(&one, &[2000, 0], 2100).unwrap(), Placement { slot: 1, source: 0, reused: 2000 });
+        // Where no slot is empty, the one given up longest ago is overwritten, even if it holds more.
+        let full = slots(&[(100, false, 6), (500, false, 1), (100, false, 4), (100, false, 5)]);
+        assert_eq!(place(&full, &[0; 4], 80).unwrap().slot, 1);
+        // A conversation that goes on stays where it is.
+        assert_eq!(place(&full, &[100, 0, 0, 0], 140).unwrap(), Placement { slot: 0, source: 0, reused: 100 });
     }
 
     #[test]
