@@ -129,6 +129,7 @@ clean: ## Remove what the commands above made
 
 $(BIN)/python:
 	@command -v cargo >/dev/null || { echo "Rust is missing: install it with rustup or your distribution's packages."; exit 1; }
+	@set -- $${CXX:-c++}; command -v "$$1" >/dev/null || { echo "A C++ compiler is missing ($$1). On Debian: apt-get install g++"; exit 1; }
 	@$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 10))' || { echo "Python 3.10 or newer is needed."; exit 1; }
 	@$(PYTHON) -m venv $(VENV) || { echo "Could not make $(VENV). On Debian: apt-get install python3-venv"; exit 1; }
 

@@ -7,6 +7,7 @@ set -euo pipefail
 source "$(dirname "${BASH_SOURCE[0]}")/common.sh"
 
 container_options
+gpu_options
 # As the caller, who owns what is made in the mounted folders. The image does not know that user; what asks for a name
 # (PyTorch does, for its cache) finds it in the environment.
 name="$(id -un 2>/dev/null || echo user)"

@@ -17,19 +17,28 @@ run_docker() {
     exec docker "$@"
 }
 
-# Options of every container. --ipc=host and the limits are what NVIDIA asks for; --init passes signals on.
+# Options of every container. --init passes signals on.
 container_options() {
-    options=(--rm --init --interactive --gpus "${GPUS:-all}" --ipc=host --ulimit memlock=-1 --ulimit stack=67108864)
+    options=(--rm --init --interactive)
     # A terminal would mix standard error into what is printed to a file.
     if [[ -t 0 && -t 1 ]]; then
         options+=(--tty)
     fi
 }
 
-# A --mount of the folder $1 at $2; further fields may follow. Its form is CSV, so a comma has to be in quotes.
+# --ipc=host and the limits are what NVIDIA asks for.
+gpu_options() {
+    options+=(--gpus "${GPUS:-all}" --ipc=host --ulimit memlock=-1 --ulimit stack=67108864)
+}
+
+# A --mount of the file or folder $1 at $2; further fields may follow. Its form is CSV, so a comma has to be in quotes.
 mount_of() {
     local source
-    source="source=$(cd "$1" && pwd)"
+    if [[ -d "$1" ]]; then
+        source="source=$(cd "$1" && pwd)"
+    else
+        source="source=$(realpath "$1")"
+    fi
     shift
     if [[ "$source" == *[,\"]* ]]; then
         source="\"${source//\"/\"\"}\""

@@ -1,10 +1,12 @@
 #!/usr/bin/env bash
-# Serves an engine folder; the server's flags come last.
+# Serves an engine folder, or a GGUF file or a folder with one; the server's flags come last.
 #
 #   PORT=3001 docker/run.sh ENGINE_DIR [LORA_DIR] [flags of llgtrt]
 #   docker/run.sh ENGINE_DIR --print-config > llgtrt.json5
+#   docker/run.sh MODEL.gguf [LORA_DIR] [flags of llgtrt]
 #
-# PORT (3000) is the port, inside and outside; GPUS (all) is docker's --gpus; IMAGE (llgtrt/llgtrt:latest) the image.
+# PORT (3000) is the port, inside and outside; GPUS is docker's --gpus (all for an engine, none for a GGUF file); IMAGE the
+# image: llgtrt/llgtrt:latest of docker/build.sh, for a GGUF file llgtrt/llgtrt:cpu of deploy/Dockerfile.
 # LLGTRT_API_KEY is handed on. The docker line goes to standard error, without the key.
 set -euo pipefail
 # shellcheck source=docker/common.sh
@@ -13,7 +15,7 @@ source "$(dirname "${BASH_SOURCE[0]}")/common.sh"
 port="${PORT:-3000}"
 
 if (($# == 0)) || [[ "$1" == -h || "$1" == --help ]]; then
-    echo "Usage: PORT=3000 docker/run.sh ENGINE_DIR [LORA_DIR] [flags of llgtrt]" >&2
+    echo "Usage: PORT=3000 docker/run.sh ENGINE_DIR|MODEL.gguf [LORA_DIR] [flags of llgtrt]" >&2
     exit $(($# == 0))
 fi
 if [[ ! "$port" =~ ^[0-9]+$ ]] || ((10#$port < 1 || 10#$port > 65535)); then
@@ -22,13 +24,35 @@ fi
 
 engine="$1"
 shift
-[[ -d "$engine" ]] || fail "$engine: no such folder"
-for file in config.json rank0.engine; do
-    [[ -f "$engine/$file" ]] || fail "$engine/$file not found: this is not an engine folder of trtllm-build"
-done
-
 container_options
-mount_of "$engine" /engine readonly
+shopt -s nullglob
+gguf_files=("$engine"/*.gguf)
+if [[ "$engine" == *.gguf || ${#gguf_files[@]} -gt 0 ]]; then
+    [[ -e "$engine" ]] || fail "$engine: no such file"
+    image="${IMAGE:-llgtrt/llgtrt:cpu}"
+    served="/models/$(basename "$engine")"
+    if [[ -d "$engine" ]]; then
+        served=/models
+        mount_of "$engine" /models readonly
+    elif [[ -L "$engine" ]]; then
+        # As in the cache of Hugging Face: what it points to is in another folder.
+        mount_of "$engine" "$served" readonly
+    else
+        # The whole folder: a model may be split, and have a projector beside it.
+        mount_of "$(dirname "$engine")" /models readonly
+    fi
+    if [[ -n "${GPUS:-}" ]]; then
+        gpu_options
+    fi
+else
+    [[ -d "$engine" ]] || fail "$engine: no such folder"
+    for file in config.json rank0.engine; do
+        [[ -f "$engine/$file" ]] || fail "$engine/$file not found: this is not an engine folder of trtllm-build"
+    done
+    gpu_options
+    mount_of "$engine" /engine readonly
+    served=/engine
+fi
 options+=(--mount "$mount" --publish "$port:$port")
 flags=(--port "$port")
 
@@ -43,4 +67,4 @@ if [[ -n "${LLGTRT_API_KEY:-}" ]]; then
     options+=(--env LLGTRT_API_KEY)
 fi
 
-run_docker run "${options[@]}" "$image" /engine "${flags[@]}" "$@"
+run_docker run "${options[@]}" "$image" "$served" "${flags[@]}" "$@"

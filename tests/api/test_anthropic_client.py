@@ -102,7 +102,7 @@ def test_its_events_come_in_order_and_fit_the_clients_types(http: httpx.Client) 
         assert parsed.type == name
     names = [name for name, _data in events]
     deltas = names.count("content_block_delta")
-    assert deltas > 1
+    assert deltas > 0
     assert names == [
         "message_start",
         "content_block_start",

@@ -379,7 +379,7 @@ def test_stop_words_and_end_id(http: httpx.Client) -> None:
 
 
 def test_a_stream_adds_up_to_the_whole(slow_server: ServerProcess) -> None:
-    body = {"text_input": "Go", "max_tokens": 8, "return_log_probs": True, "id": "abc"}
+    body = {"text_input": "Go", "max_tokens": 24, "return_log_probs": True, "id": "abc"}
     with httpx.Client(base_url=slow_server.base_url, timeout=60) as http:
         whole = ok(http.post(GENERATE, json=body))
         parts = events(http.post(STREAM, json=body))

@@ -16,8 +16,9 @@ import yaml
 from support.server import wait_until
 
 DOCKER = Path(__file__).parents[2] / "docker"
-COMMON = ["--rm", "--init", "--interactive", "--gpus", "all", "--ipc=host"]
-COMMON += ["--ulimit", "memlock=-1", "--ulimit", "stack=67108864"]
+OPTIONS = ["--rm", "--init", "--interactive"]
+GPUS = ["--gpus", "all", "--ipc=host", "--ulimit", "memlock=-1", "--ulimit", "stack=67108864"]
+COMMON = [*OPTIONS, *GPUS]
 IMAGE = "llgtrt/llgtrt:latest"
 
 RunScript = Callable[..., subprocess.CompletedProcess[str]]
@@ -123,9 +124,36 @@ def test_the_key_is_handed_on_unseen(run: RunScript, called: Callable[[], list[s
     assert "mine:1" in arguments
 
 
+def test_a_gguf_file_is_served_without_a_gpu(
+    run: RunScript, called: Callable[[], list[str]], tmp_path: Path
+) -> None:
+    folder = tmp_path / "models, [all]"
+    folder.mkdir()
+    (folder / "a.gguf").write_text("")
+    (tmp_path / "link.gguf").symlink_to(folder / "a.gguf")
+    source = f'"source={folder}"'
+    for argument, mount, served in (
+        ("models, [all]/a.gguf", f"type=bind,{source},target=/models,readonly", "/models/a.gguf"),
+        ("models, [all]", f"type=bind,{source},target=/models,readonly", "/models"),
+        (
+            "link.gguf",
+            f'type=bind,"source={folder}/a.gguf",target=/models/link.gguf,readonly',
+            "/models/link.gguf",
+        ),
+    ):
+        process = run("run.sh", argument, "--debug", PORT="3001")
+        assert process.returncode == 0, process.stderr
+        ends = ["--publish", "3001:3001", "llgtrt/llgtrt:cpu", served, "--port", "3001", "--debug"]
+        assert called() == ["docker", "run", *OPTIONS, "--mount", mount, *ends]
+    assert run("run.sh", "link.gguf", GPUS="all", IMAGE="llgtrt/llgtrt:cuda").returncode == 0
+    assert called()[: 2 + len(COMMON)] == ["docker", "run", *COMMON]
+    assert "llgtrt/llgtrt:cuda" in called()
+
+
 @pytest.mark.parametrize(
     ("arguments", "variables", "message"),
     [
+        (("gone.gguf",), {}, "Error: gone.gguf: no such file"),
         ((), {}, "Usage: "),
         (("nowhere",), {}, "Error: nowhere: no such folder"),
         (("empty",), {}, "Error: empty/config.json not found"),
