@@ -132,7 +132,10 @@ mod tests {
         let full = slots(&[(100, false, 6), (500, false, 1), (100, false, 4), (100, false, 5)]);
         assert_eq!(place(&full, &[0; 4], 80).unwrap().slot, 1);
         // A conversation that goes on stays where it is.
-        assert_eq!(place(&full, &[100, 0, 0, 0], 140).unwrap(), Placement { slot: 0, source: 0, reused: 100 });
+        assert_eq!(
+            place(&full, &[100, 0, 0, 0], 140).unwrap(),
+            Placement { slot: 0, source: 0, reused: 100 }
+        );
     }
 
     #[test]

@@ -65,6 +65,25 @@ fn another_ending_reuses_the_common_part_only() {
 }
 
 #[test]
+fn conversations_with_one_beginning_keep_their_own_cells() {
+    let Some(model) = model() else { return };
+    let mut engine = engine(model);
+    let mut talks = ["He sang", "She ran"].map(|end| encode(model, &format!("{STORY}{end}")));
+    for turn in 0..2 {
+        for (index, talk) in talks.iter_mut().enumerate() {
+            let id = 1 + 2 * turn + index as u64;
+            let answer = run(&mut engine, vec![spec(id, talk.clone(), 40)]).remove(&id).unwrap();
+            if turn == 1 {
+                // All but the last sampled token, which was not evaluated, and " And".
+                assert_eq!(answer.cached, Some(talk.len() as u32 - 2), "conversation {index}");
+            }
+            talk.extend(answer.ids());
+            talk.extend(encode(model, " And"));
+        }
+    }
+}
+
+#[test]
 fn an_idle_slot_between_busy_ones_keeps_its_cells() {
     let Some(model) = model() else { return };
     let mut engine = engine(model);

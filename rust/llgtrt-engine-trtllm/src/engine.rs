@@ -10,8 +10,8 @@ use std::time::{Duration, Instant};
 
 use llgtrt_core::{
     AdvanceBatch, AdvanceState, CacheBlocks, Capabilities, Engine, EngineStats, Error, ErrorKind, Finish,
-    MaskBatch, MaskSlot, MaskSource, RequestOptions, Result, RuntimeMemory, SequenceId, SequenceSpec, StepBatch,
-    Tokenizer,
+    MaskBatch, MaskSlot, MaskSource, RequestOptions, Result, RuntimeMemory, SequenceId, SequenceSpec,
+    StepBatch, Tokenizer,
 };
 
 use crate::admission::Admission;
