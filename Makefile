@@ -31,7 +31,7 @@ PEERS := target/peers
 PEERS_DONE := $(PEERS)/venv/.done
 NODE_CLIENTS_DONE := $(CLIENTS)/node/node_modules/.done
 
-.PHONY: help setup demo test hostile soak clients dynamo limits lint format bench bench-peers truth truth-fuzz lock wheel clean
+.PHONY: help setup demo test hostile soak clients dynamo ray limits lint format bench bench-peers truth truth-fuzz lock wheel clean
 
 help: ## List the commands
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-10s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
@@ -76,6 +76,16 @@ $(DYNAMO_VENV)/.done: requirements/dynamo.txt requirements/dynamo-frontend.txt r
 dynamo: setup $(DYNAMO_VENV)/.done ## Judge `llgtrt dynamo` behind NVIDIA Dynamo's own frontend (about 3 minutes)
 	PYTHONPATH="$(CURDIR)/python" $(DYNAMO_VENV)/bin/python -m pytest -c tests/dynamo/pytest.ini tests/dynamo
 
+RAY_VENV := .venv-ray
+$(RAY_VENV)/.done: requirements/ray.txt $(REQUIREMENTS_DONE)
+	@echo "Installing Ray Serve (about 400 MB)"
+	@$(BIN)/python -m venv --clear $(RAY_VENV)
+	@$(BIN)/uv pip install --quiet --python $(RAY_VENV)/bin/python --require-hashes -r requirements/ray.txt
+	@touch $@
+
+ray: setup $(RAY_VENV)/.done ## Judge examples/ray_serve.py under Ray Serve itself (about 2 minutes)
+	$(RAY_VENV)/bin/python -m pytest -c tests/ray_serve/pytest.ini tests/ray_serve
+
 MINUTES ?= 30
 soak: setup ## Mixed load for MINUTES=30: what the server holds must not grow
 	LLGTRT_HOSTILE=full LLGTRT_SOAK_MINUTES=$(MINUTES) $(BIN)/python -m pytest tests/hostile/test_soak.py
@@ -114,6 +124,7 @@ lock: $(REQUIREMENTS_DONE) ## Write requirements/*.txt again, with the newest ve
 	$(UV_LOCK) --upgrade pyproject.toml --extra kv-events -c requirements/dev.txt -o requirements/kv-events.txt
 	$(UV_LOCK) --upgrade pyproject.toml --extra dynamo requirements/dynamo.in -o requirements/dynamo.txt
 	$(UV_LOCK) --upgrade --no-deps requirements/dynamo-frontend.in -o requirements/dynamo-frontend.txt
+	$(UV_LOCK) --upgrade requirements/ray.in -o requirements/ray.txt
 	$(UV_LOCK) --upgrade requirements/build.in -c requirements/dev.txt -o requirements/build.txt
 	$(UV_LOCK) --upgrade requirements/clients.in -o requirements/clients.txt
 	$(UV_LOCK) --upgrade requirements/hostile.in -o requirements/hostile.txt
@@ -125,7 +136,7 @@ wheel: $(REQUIREMENTS_DONE) ## Build a wheel and an sdist into dist/
 		$(if $(FEATURES),--features $(FEATURES))
 
 clean: ## Remove what the commands above made
-	rm -rf $(VENV) $(CLIENTS)/.venv $(CLIENTS)/node/node_modules $(HOSTILE_VENV) $(DYNAMO_VENV) target dist python/llgtrt/*.so .pytest_cache .mypy_cache .ruff_cache .hypothesis
+	rm -rf $(VENV) $(CLIENTS)/.venv $(CLIENTS)/node/node_modules $(HOSTILE_VENV) $(DYNAMO_VENV) $(RAY_VENV) target dist python/llgtrt/*.so .pytest_cache .mypy_cache .ruff_cache .hypothesis
 
 $(BIN)/python:
 	@command -v cargo >/dev/null || { echo "Rust is missing: install it with rustup or your distribution's packages."; exit 1; }
