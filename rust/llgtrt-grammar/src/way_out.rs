@@ -7,6 +7,7 @@
 
 mod closers;
 mod hints;
+mod quoting;
 
 use std::collections::{HashMap, HashSet};
 use std::hash::{DefaultHasher, Hash, Hasher};
@@ -17,6 +18,7 @@ use toktrie::SimpleVob;
 
 pub(crate) use self::closers::Closers;
 pub(crate) use self::hints::Hints;
+pub(crate) use self::quoting::Quoting;
 
 use crate::TokenEnv;
 
@@ -54,27 +56,6 @@ const MAX_RETURNS: usize = 2;
 
 /// Length of the first runs among which the search goes back; it doubles.
 const FIRST_DEPTH: usize = 16;
-
-/// Whether a text stands inside a JSON string at its end. For grammars of something else it only decides what is
-/// tried first.
-#[derive(Debug, Clone, Copy, Default)]
-pub(crate) struct Quoting {
-    inside: bool,
-    escaped: bool,
-}
-
-impl Quoting {
-    pub(crate) fn push(&mut self, text: &[u8]) {
-        for &byte in text {
-            match byte {
-                _ if self.escaped => self.escaped = false,
-                b'\\' if self.inside => self.escaped = true,
-                b'"' => self.inside = !self.inside,
-                _ => {}
-            }
-        }
-    }
-}
 
 /// Whether `run` completes the answer from where the matcher is.
 pub(crate) fn completes(matcher: &mut Matcher, env: &TokenEnv, run: &[TokenId]) -> bool {
@@ -432,15 +413,20 @@ impl<'a> Search<'a> {
         None
     }
 
-    /// A token after which `end` may follow at once.
+    /// A token after which `end` may follow at once. A quote behind a backslash ends nothing.
     fn one_before(&mut self, end: Option<TokenId>, mask: &SimpleVob) -> Option<TokenId> {
         let end = end?;
-        let allowed = |token: &TokenId| (*token as usize) < mask.len() && mask.is_allowed(*token);
+        let escapes = |token: TokenId| !self.env.is_eos(end) && self.env.bytes(token).ends_with(b"\\");
+        let allowed =
+            |token: &TokenId| (*token as usize) < mask.len() && mask.is_allowed(*token) && !escapes(*token);
         let bytes = self.closers.bytes.iter().copied().filter(allowed).take(MAX_BYTES_AHEAD);
-        let mut tried: Vec<TokenId> = bytes.collect();
+        // The shortest word that is long enough.
+        let words = self.closers.words.iter().rev().copied().filter(allowed);
+        let mut tried: Vec<TokenId> = bytes.chain(words).collect();
         if self.positions_ahead > 0 {
             self.positions_ahead -= 1;
-            tried.extend(mask.iter().filter(|&token| !self.env.is_eos(token)).take(MAX_TOKENS_AHEAD));
+            let others = mask.iter().filter(|&token| !self.env.is_eos(token) && !escapes(token));
+            tried.extend(others.take(MAX_TOKENS_AHEAD));
         }
         self.cost_left = self.cost_left.saturating_sub(tried.len() as u64);
         tried

@@ -115,6 +115,24 @@ fn endless_answers_end_valid_at_every_limit_from_the_shortest_up() {
     }
 }
 
+/// What fills a text up to its shortest length is letters and few tokens, not escapes.
+#[test]
+fn short_texts_are_filled_with_words() {
+    let value = json!({"type": "object", "properties": {"name": {"type": "string", "minLength": 9, "maxLength": 24},
+        "tags": {"type": "array", "items": {"type": "string", "minLength": 4, "maxLength": 12}, "minItems": 3}},
+        "required": ["name", "tags"], "additionalProperties": false});
+    for bench in [Bench::bytes(), Bench::words()] {
+        let grammar = bench.compile(&schema(&value.to_string()));
+        let shortest = grammar.way_out().expect("a way out");
+        let text = String::from_utf8(bench.decode(&shortest)).unwrap();
+        let instance: Value = serde_json::from_str(&text).unwrap();
+        assert!(jsonschema::is_valid(&value, &instance), "{text}");
+        assert!(!text.contains('\\'), "{text}");
+        assert_eq!(text.len(), instance.to_string().len(), "{text}");
+        assert!(text.len() < r#"{"name":"","tags":["","",""]}"#.len() + 24 + 3 * 12, "{text}");
+    }
+}
+
 #[test]
 fn other_kinds_of_grammar_end_complete_as_well() {
     let bench = Bench::words();
