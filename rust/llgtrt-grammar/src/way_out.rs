@@ -358,6 +358,7 @@ impl<'a> Search<'a> {
                     ways.extend(self.novel(mask));
                 }
             }
+            take(&mut ways, mask, &closers.ellipses, 1);
             take(&mut ways, mask, &closers.words, 2);
         } else if !quoting.inside {
             take(&mut ways, mask, &closers.brackets, 2);
@@ -420,9 +421,10 @@ impl<'a> Search<'a> {
         let allowed =
             |token: &TokenId| (*token as usize) < mask.len() && mask.is_allowed(*token) && !escapes(*token);
         let bytes = self.closers.bytes.iter().copied().filter(allowed).take(MAX_BYTES_AHEAD);
-        // The shortest word that is long enough.
-        let words = self.closers.words.iter().rev().copied().filter(allowed);
-        let mut tried: Vec<TokenId> = bytes.chain(words).collect();
+        // The shortest that is long enough.
+        let [dots, words] =
+            [&self.closers.dots, &self.closers.words].map(|list| list.iter().rev().copied().filter(allowed));
+        let mut tried: Vec<TokenId> = dots.chain(bytes).chain(words).collect();
         if self.positions_ahead > 0 {
             self.positions_ahead -= 1;
             let others = mask.iter().filter(|&token| !self.env.is_eos(token) && !escapes(token));

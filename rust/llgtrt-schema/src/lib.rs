@@ -128,11 +128,19 @@ pub fn completions<'a>(
     let mut texts = Vec::new();
     for (pattern, whole) in patterns {
         let anchored = if whole { format!("^(?:{pattern})$") } else { pattern.to_owned() };
-        if let Ok(pattern) = languages.pattern(&anchored) {
+        let known = languages::formats::ends_of_pattern(&anchored);
+        if !known.is_empty() {
+            texts.extend(known.iter().map(|&text| text.to_owned()));
+        } else if let Ok(pattern) = languages.pattern(&anchored) {
             texts.extend(languages.completions(pattern.language));
         }
     }
     texts
+}
+
+/// The same for a `format` that no pattern takes the place of. Empty for most.
+pub fn format_completions(name: &str) -> &'static [&'static str] {
+    languages::formats::ends(name)
 }
 
 /// A rule that was used, and where first.

@@ -16,8 +16,12 @@ pub(crate) struct Closers {
     pub(super) values: Vec<TokenId>,
     /// What a longer value begins with.
     pub(super) openers: Vec<TokenId>,
-    /// Text without quotes and backslashes: one token for each length, longest first.
+    /// Lower-case letters: one token for each length, longest first.
     pub(super) words: Vec<TokenId>,
+    /// The same of dots alone: whoever reads them sees that the text was cut.
+    pub(super) dots: Vec<TokenId>,
+    /// Those of them of at least three.
+    pub(super) ellipses: Vec<TokenId>,
     /// One byte each.
     pub(super) bytes: Vec<TokenId>,
 }
@@ -30,6 +34,7 @@ impl Closers {
         let mut values: [Option<TokenId>; VALUES.len()] = [None; VALUES.len()];
         let mut openers = Vec::new();
         let mut words: [Option<TokenId>; MAX_WORD + 1] = [None; MAX_WORD + 1];
+        let mut dots = words;
         let mut bytes = Vec::new();
         let closes = |text: &[u8]| text.iter().all(|byte| matches!(byte, b'}' | b']'));
         for token in (0..vocabulary.len() as TokenId).filter(|&token| !vocabulary.is_special(token)) {
@@ -53,6 +58,8 @@ impl Closers {
             }
             if text.len() <= MAX_WORD && text.iter().all(u8::is_ascii_lowercase) {
                 words[text.len()].get_or_insert(token);
+            } else if text.len() <= MAX_WORD && text.iter().all(|&byte| byte == b'.') {
+                dots[text.len()].get_or_insert(token);
             }
         }
         let longest_first = |mut list: Vec<(usize, TokenId)>| {
@@ -67,6 +74,8 @@ impl Closers {
             values: values.into_iter().flatten().collect(),
             openers,
             words: words.into_iter().rev().flatten().collect(),
+            dots: dots.into_iter().rev().flatten().collect(),
+            ellipses: dots.into_iter().skip(3).rev().flatten().collect(),
             bytes: bytes.into_iter().map(|(_, token)| token).collect(),
         }
     }

@@ -29,6 +29,8 @@ const MAX_STEPS: u64 = 1_500_000;
 pub(crate) struct Hints {
     /// Patterns of JSON strings.
     patterns: Vec<String>,
+    /// What completes strings of formats that no pattern takes the place of.
+    ends: Vec<&'static str>,
     /// Regular expressions of terminals.
     terminals: Vec<String>,
     literals: Vec<String>,
@@ -81,7 +83,8 @@ impl Hints {
                 texts.truncate(MAX_TEXTS);
                 texts
             };
-            let strings = of(&self.patterns, false).into_iter().map(|text| Value::String(text).to_string());
+            let ends = self.ends.iter().map(|&text| text.to_owned());
+            let strings = ends.chain(of(&self.patterns, false)).map(|text| Value::String(text).to_string());
             let lexemes = self.literals.iter().cloned().chain(of(&self.terminals, true));
             Runs {
                 strings: strings.map(|text| env.tokenize_bytes(&text.as_bytes()[1..])).collect(),
@@ -113,6 +116,11 @@ impl Hints {
                         ("patternProperties", Value::Object(patterns)) => {
                             patterns.keys().for_each(|pattern| self.keep(pattern, |own| &mut own.patterns));
                             patterns.values().for_each(|schema| self.read_schema(schema));
+                        }
+                        ("format", Value::String(format)) => {
+                            let known = llgtrt_schema::format_completions(format);
+                            let new = known.iter().filter(|text| !self.ends.contains(text)).copied();
+                            self.ends.append(&mut new.collect());
                         }
                         ("x-guidance", _) => {}
                         _ => self.read_schema(value),
@@ -182,6 +190,9 @@ mod tests {
             json!({"properties": {"a": {"pattern": "x$"}}, "patternProperties": {"^k": {"pattern": "y"}}});
         let hints = Hints::of(&TopLevelGrammar::from_json_schema(schema.clone()), true);
         assert_eq!(hints.patterns, ["x$", "^k", "y"]);
+        let formats = json!([{"format": "uri"}, {"format": "iri"}, {"format": "nothing"}]);
+        let hints = Hints::of(&TopLevelGrammar::from_json_schema(formats), true);
+        assert_eq!(hints.ends, ["://a.co", "https://a.co"]);
         let lark = format!("start: A \"q\\\"\" /[a]\\/b/ // \"no\"\nA: \"é\" | %json {schema} \"z\"");
         let hints = Hints::of(&TopLevelGrammar::from_lark(lark), false);
         assert_eq!(hints.patterns, ["x$", "^k", "y"]);

@@ -115,9 +115,9 @@ fn endless_answers_end_valid_at_every_limit_from_the_shortest_up() {
     }
 }
 
-/// What fills a text up to its shortest length is letters and few tokens, not escapes.
+/// What fills a text up to its shortest length is dots or letters and few tokens, not escapes.
 #[test]
-fn short_texts_are_filled_with_words() {
+fn short_texts_are_filled_readably() {
     let value = json!({"type": "object", "properties": {"name": {"type": "string", "minLength": 9, "maxLength": 24},
         "tags": {"type": "array", "items": {"type": "string", "minLength": 4, "maxLength": 12}, "minItems": 3}},
         "required": ["name", "tags"], "additionalProperties": false});
@@ -130,6 +130,18 @@ fn short_texts_are_filled_with_words() {
         assert!(!text.contains('\\'), "{text}");
         assert_eq!(text.len(), instance.to_string().len(), "{text}");
         assert!(text.len() < r#"{"name":"","tags":["","",""]}"#.len() + 24 + 3 * 12, "{text}");
+    }
+}
+
+#[test]
+fn addresses_are_completed_shortly() {
+    let value = json!({"type": "object", "properties": {"mail": {"type": "string", "format": "email"},
+        "site": {"type": "string", "format": "uri"}}, "required": ["mail", "site"], "additionalProperties": false});
+    for bench in [Bench::bytes(), Bench::words()] {
+        let grammar = bench.compile(&schema(&value.to_string()));
+        let shortest = grammar.way_out().expect("a way out");
+        let instance: Value = serde_json::from_slice(&bench.decode(&shortest)).unwrap();
+        assert_eq!(instance, json!({"mail": "a@a.co", "site": "https://a.co"}));
     }
 }
 

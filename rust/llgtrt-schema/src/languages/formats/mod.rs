@@ -133,6 +133,24 @@ pub(crate) fn lookup(name: &str) -> Option<Format> {
     standard(name).or_else(|| identifiers::lookup(name)).or_else(|| networks::lookup(name))
 }
 
+/// What completes strings of a format for which [`completions`](crate::completions) finds nothing: llguidance holds
+/// it, or its automaton is too large. From within, then from the start.
+pub(crate) fn ends(name: &str) -> &'static [&'static str] {
+    match name {
+        "email" | "idn-email" => &["@a.co", "a@a.co", "a.co"],
+        "uri" | "iri" => &["://a.co", "https://a.co"],
+        _ => &[],
+    }
+}
+
+/// The same for what a format is written as.
+pub(crate) fn ends_of_pattern(pattern: &str) -> &'static [&'static str] {
+    let is_meant = |format: Format| format.pattern == pattern || format.common == Some(pattern);
+    let name =
+        ["email", "idn-email", "uri", "iri"].into_iter().find(|name| lookup(name).is_some_and(is_meant));
+    name.map_or(&[], ends)
+}
+
 fn standard(name: &str) -> Option<Format> {
     Some(match name {
         "date-time" => Format::standard(concat!("^(?:", full_date!(), ")[tT](?:", full_time!(), ")$"))
