@@ -27,11 +27,7 @@ pub(crate) struct Metrics {
     running: IntGauge,
     waiting: IntGauge,
     pub(crate) kv_cache_usage: Gauge,
-    /// This and the next three have no sample before the engine says something.
-    cache_blocks: IntGaugeVec,
-    cache_block_tokens: IntGaugeVec,
-    memory: IntGaugeVec,
-    context_tokens: IntGaugeVec,
+    reported: Reported,
     prefix_queries: IntCounter,
     prefix_hits: IntCounter,
     forward_passes: IntCounter,
@@ -73,6 +69,64 @@ pub(crate) struct Metrics {
     pub(crate) rejected: IntCounter,
 }
 
+/// What only some engines say. Without a sample before one does.
+#[derive(Debug)]
+struct Reported {
+    cache_blocks: IntGaugeVec,
+    cache_block_tokens: IntGaugeVec,
+    memory: IntGaugeVec,
+    context_tokens: IntGaugeVec,
+}
+
+impl Reported {
+    fn register(registry: &Registry) -> prometheus::Result<Self> {
+        let gauge = |name: &str, help: &str, labels: &[&str]| -> prometheus::Result<IntGaugeVec> {
+            let metric = IntGaugeVec::new(Opts::new(name, help), labels)?;
+            registry.register(Box::new(metric.clone()))?;
+            Ok(metric)
+        };
+        Ok(Self {
+            cache_blocks: gauge(
+                "llgtrt_kv_cache_blocks",
+                "Blocks of the KV cache: max, used, free",
+                &["kind"],
+            )?,
+            cache_block_tokens: gauge(
+                "llgtrt_kv_cache_block_tokens",
+                "Tokens of a block of the KV cache",
+                &[],
+            )?,
+            memory: gauge(
+                "llgtrt_runtime_memory_bytes",
+                "Memory of the engine's runtime: gpu, cpu, pinned",
+                &["kind"],
+            )?,
+            context_tokens: gauge(
+                "llgtrt_context_tokens",
+                "Prompt tokens that took part in the last forward pass",
+                &[],
+            )?,
+        })
+    }
+
+    fn update(&self, stats: &EngineStats) {
+        if let Some(blocks) = stats.cache_blocks {
+            for (kind, count) in [("max", blocks.max), ("used", blocks.used), ("free", blocks.free)] {
+                self.cache_blocks.with_label_values(&[kind]).set(i64::from(count));
+            }
+            self.cache_block_tokens.with_label_values::<&str>(&[]).set(i64::from(blocks.tokens));
+        }
+        if let Some(memory) = stats.memory {
+            for (kind, bytes) in [("gpu", memory.gpu), ("cpu", memory.cpu), ("pinned", memory.pinned)] {
+                self.memory.with_label_values(&[kind]).set(i64::try_from(bytes).unwrap_or(i64::MAX));
+            }
+        }
+        if let Some(tokens) = stats.context_tokens {
+            self.context_tokens.with_label_values::<&str>(&[]).set(i64::from(tokens));
+        }
+    }
+}
+
 impl Metrics {
     /// Registers everything in `registry`.
     pub(crate) fn new(registry: &Registry) -> Result<Self> {
@@ -100,11 +154,6 @@ impl Metrics {
             registry.register(Box::new(metric.clone()))?;
             Ok(metric)
         };
-        let reported = |name: &str, help: &str, labels: &[&str]| -> prometheus::Result<IntGaugeVec> {
-            let metric = IntGaugeVec::new(Opts::new(name, help), labels)?;
-            registry.register(Box::new(metric.clone()))?;
-            Ok(metric)
-        };
         let kv_cache_usage = Gauge::new("llgtrt_kv_cache_usage_perc", "KV cache in use, 0 to 1")?;
         registry.register(Box::new(kv_cache_usage.clone()))?;
         let seconds = LATENCY_SECONDS;
@@ -112,26 +161,7 @@ impl Metrics {
             running: gauge("llgtrt_num_requests_running", "Sequences that hold a slot of the engine")?,
             waiting: gauge("llgtrt_num_requests_waiting", "Sequences admitted and waiting for a slot")?,
             kv_cache_usage,
-            cache_blocks: reported(
-                "llgtrt_kv_cache_blocks",
-                "Blocks of the KV cache: max, used, free",
-                &["kind"],
-            )?,
-            cache_block_tokens: reported(
-                "llgtrt_kv_cache_block_tokens",
-                "Tokens of a block of the KV cache",
-                &[],
-            )?,
-            memory: reported(
-                "llgtrt_runtime_memory_bytes",
-                "Memory of the engine's runtime: gpu, cpu, pinned",
-                &["kind"],
-            )?,
-            context_tokens: reported(
-                "llgtrt_context_tokens",
-                "Prompt tokens that took part in the last forward pass",
-                &[],
-            )?,
+            reported: Reported::register(registry)?,
             prefix_queries: counter(
                 "llgtrt_prefix_cache_queries",
                 "Prompt tokens looked up in the prefix cache",
@@ -195,20 +225,7 @@ impl Metrics {
         self.running.set(i64::from(stats.running));
         self.waiting.set(i64::from(stats.waiting));
         self.kv_cache_usage.set(stats.kv_cache_usage);
-        if let Some(blocks) = stats.cache_blocks {
-            for (kind, count) in [("max", blocks.max), ("used", blocks.used), ("free", blocks.free)] {
-                self.cache_blocks.with_label_values(&[kind]).set(i64::from(count));
-            }
-            self.cache_block_tokens.with_label_values::<&str>(&[]).set(i64::from(blocks.tokens));
-        }
-        if let Some(memory) = stats.memory {
-            for (kind, bytes) in [("gpu", memory.gpu), ("cpu", memory.cpu), ("pinned", memory.pinned)] {
-                self.memory.with_label_values(&[kind]).set(i64::try_from(bytes).unwrap_or(i64::MAX));
-            }
-        }
-        if let Some(tokens) = stats.context_tokens {
-            self.context_tokens.with_label_values::<&str>(&[]).set(i64::from(tokens));
-        }
+        self.reported.update(stats);
         let raise = |counter: &IntCounter, total: u64| counter.inc_by(total.saturating_sub(counter.get()));
         raise(&self.prefix_queries, stats.prefix_cache_queries);
         raise(&self.prefix_hits, stats.prefix_cache_hits);
