@@ -124,7 +124,7 @@ fn short_texts_are_filled_readably() {
     for bench in [Bench::bytes(), Bench::words()] {
         let grammar = bench.compile(&schema(&value.to_string()));
         let shortest = grammar.way_out().expect("a way out");
-        let text = String::from_utf8(bench.decode(&shortest)).unwrap();
+        let text = String::from_utf8(bench.decode(shortest)).unwrap();
         let instance: Value = serde_json::from_str(&text).unwrap();
         assert!(jsonschema::is_valid(&value, &instance), "{text}");
         assert!(!text.contains('\\'), "{text}");
@@ -140,7 +140,7 @@ fn addresses_are_completed_shortly() {
     for bench in [Bench::bytes(), Bench::words()] {
         let grammar = bench.compile(&schema(&value.to_string()));
         let shortest = grammar.way_out().expect("a way out");
-        let instance: Value = serde_json::from_slice(&bench.decode(&shortest)).unwrap();
+        let instance: Value = serde_json::from_slice(&bench.decode(shortest)).unwrap();
         assert_eq!(instance, json!({"mail": "a@a.co", "site": "https://a.co"}));
     }
 }
