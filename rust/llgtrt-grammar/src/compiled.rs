@@ -23,7 +23,7 @@ use crate::cache::Account;
 use crate::lexer_guard::create_parser;
 use crate::text::first_line;
 use crate::verify::Plan;
-use crate::way_out::{self, Found, Hints, Quoting};
+use crate::way_out::{self, Found, Hints, Quoting, Strings};
 
 /// Lexer fuel that a sequence has to spend before what it learned is kept.
 const MIN_LEARNED_FUEL: u64 = 500;
@@ -272,7 +272,9 @@ impl CompiledGrammar {
     fn shortest(&self) -> &Found {
         self.inner.way_out.get_or_init(|| {
             let start = self.inner.start.lock().matcher.clone();
-            way_out::find(&start, &self.inner.env, &self.inner.hints, Quoting::default(), MAX_SHORTEST)
+            let Inner { env, hints, .. } = &*self.inner;
+            let strings = self.inner.verification.as_ref().map(|_| Strings::default());
+            way_out::find(&start, env, hints, Quoting::default(), strings, MAX_SHORTEST)
         })
     }
 

@@ -11,6 +11,7 @@ mod quoting;
 
 use std::collections::{HashMap, HashSet};
 use std::hash::{DefaultHasher, Hash, Hasher};
+use std::sync::Arc;
 
 use llgtrt_core::TokenId;
 use llguidance::Matcher;
@@ -18,7 +19,8 @@ use toktrie::SimpleVob;
 
 pub(crate) use self::closers::Closers;
 pub(crate) use self::hints::Hints;
-pub(crate) use self::quoting::Quoting;
+use self::quoting::Behind;
+pub(crate) use self::quoting::{Quoting, Strings};
 
 use crate::TokenEnv;
 
@@ -91,13 +93,22 @@ impl Found {
     }
 }
 
-/// A run of at most `most` tokens that completes the answer.
-pub(crate) fn find(matcher: &Matcher, env: &TokenEnv, hints: &Hints, quoting: Quoting, most: usize) -> Found {
+/// A run of at most `most` tokens that completes the answer. With `strings`, those of the answer so far, it adds none that
+/// has been there: a check beside the grammar may want them to differ.
+pub(crate) fn find(
+    matcher: &Matcher,
+    env: &TokenEnv,
+    hints: &Hints,
+    quoting: Quoting,
+    strings: Option<Strings>,
+    most: usize,
+) -> Found {
     let mut search = Search {
         matcher: matcher.clone(),
         env,
         closers: env.closers(),
         hints,
+        strings: strings.map(Arc::new),
         path: Vec::new(),
         masks_left: MAX_MASKS,
         cost_left: MAX_COST,
@@ -167,6 +178,7 @@ struct Search<'a> {
     env: &'a TokenEnv,
     closers: &'a Closers,
     hints: &'a Hints,
+    strings: Option<Arc<Strings>>,
     path: Vec<TokenId>,
     masks_left: usize,
     cost_left: u64,
@@ -270,6 +282,13 @@ impl<'a> Search<'a> {
         }
     }
 
+    /// The strings up to here, if new ones have to differ from them.
+    fn behind(&self) -> Option<Behind> {
+        let mut behind = self.strings.as_ref()?.behind();
+        self.path.iter().for_each(|&token| behind.push(self.env.bytes(token)));
+        Some(behind)
+    }
+
     /// What the grammar forces, as far as it fits.
     fn forced(&mut self, depth: usize) -> Vec<TokenId> {
         let mut run = self.matcher.compute_ff_tokens();
@@ -285,8 +304,14 @@ impl<'a> Search<'a> {
         if strings.is_empty() || !quoting.inside || quoting.escaped || self.takes(&quote) {
             return None;
         }
-        let room = depth - self.path.len();
-        strings.iter().map(Vec::as_slice).find(|run| run.len() <= room && self.takes(run))
+        let (room, behind, env) = (depth - self.path.len(), self.behind(), self.env);
+        let is_new = |run: &[TokenId]| {
+            behind.as_ref().is_none_or(|behind| {
+                let text: Vec<u8> = run.iter().flat_map(|&token| env.bytes(token).to_vec()).collect();
+                !behind.has_string(text.strip_suffix(b"\"").unwrap_or(&text))
+            })
+        };
+        strings.iter().map(Vec::as_slice).find(|run| run.len() <= room && is_new(run) && self.takes(run))
     }
 
     /// Whether the whole run is allowed here.
@@ -346,14 +371,18 @@ impl<'a> Search<'a> {
     fn tokens(&mut self, quoting: Quoting, style: Style, mask: &SimpleVob) -> Vec<TokenId> {
         let mut ways = Vec::with_capacity(MAX_BRANCHES);
         let closers = self.closers;
+        let behind = self.behind();
+        let repeats = behind.as_ref().is_some_and(|behind| behind.has_string(b""));
         if style == Style::Back && self.positions_ahead > 0 {
-            ways.extend(self.one_before(self.env.first_eos(), mask));
+            ways.extend(self.one_before(self.env.first_eos(), mask, None));
         }
         if quoting.inside && !quoting.escaped {
-            take(&mut ways, mask, &closers.quotes, 3);
+            if !repeats {
+                take(&mut ways, mask, &closers.quotes, 3);
+            }
             if ways.is_empty() {
                 let quote = closers.quotes.last().copied();
-                ways.extend(self.one_before(quote, mask));
+                ways.extend(self.one_before(quote, mask, behind.as_ref()));
                 if ways.is_empty() && style != Style::Plain {
                     ways.extend(self.novel(mask));
                 }
@@ -364,6 +393,7 @@ impl<'a> Search<'a> {
             take(&mut ways, mask, &closers.brackets, 2);
             take(&mut ways, mask, &closers.separators, 2);
             take(&mut ways, mask, &closers.values, 3);
+            ways.retain(|&token| !repeats || self.env.bytes(token) != b"\"\"");
             take(&mut ways, mask, &closers.quotes[closers.quotes.len().saturating_sub(1)..], 1);
             take(&mut ways, mask, &closers.openers, 2);
         }
@@ -414,8 +444,14 @@ impl<'a> Search<'a> {
         None
     }
 
-    /// A token after which `end` may follow at once. A quote behind a backslash ends nothing.
-    fn one_before(&mut self, end: Option<TokenId>, mask: &SimpleVob) -> Option<TokenId> {
+    /// A token after which `end` may follow at once. A quote behind a backslash ends nothing, and one that ends a string
+    /// which has been there is not wanted.
+    fn one_before(
+        &mut self,
+        end: Option<TokenId>,
+        mask: &SimpleVob,
+        behind: Option<&Behind>,
+    ) -> Option<TokenId> {
         let end = end?;
         let escapes = |token: TokenId| !self.env.is_eos(end) && self.env.bytes(token).ends_with(b"\\");
         let allowed =
@@ -431,8 +467,10 @@ impl<'a> Search<'a> {
             tried.extend(others.take(MAX_TOKENS_AHEAD));
         }
         self.cost_left = self.cost_left.saturating_sub(tried.len() as u64);
+        let env = self.env;
         tried
             .into_iter()
+            .filter(|&token| behind.is_none_or(|behind| !behind.has_string(env.bytes(token))))
             .find(|&token| self.matcher.validate_tokens(&[token, end]).is_ok_and(|valid| valid == 2))
     }
 }

@@ -12,7 +12,7 @@ use toktrie::SimpleVob;
 use super::{MAX_FORCED, Mask, Slot, State};
 use crate::compiled::mask_error;
 use crate::text::grammar_error;
-use crate::way_out::{self, Quoting};
+use crate::way_out::{self, Quoting, Strings};
 
 /// Tokens to spare from which on every token is compared with the way out.
 const NEAR: usize = 512;
@@ -57,9 +57,14 @@ impl Limit {
     }
 
     /// Tokens that have to be left besides the way out.
-    fn margin(&self, way_out: usize) -> usize {
-        // Without withdrawing, a token may lead to where the way out is longer.
-        if self.bound.retract { 1 } else { 16 + way_out / 2 }
+    fn margin(&self, way_out: usize, checked: bool) -> usize {
+        // Without withdrawing, a token may lead to where the way out is longer. A check beside the grammar may withdraw some
+        // of the way out itself, and another one is longer.
+        match (self.bound.retract, checked) {
+            (true, false) => 1,
+            (true, true) => 4 + way_out / 4,
+            (false, _) => 16 + way_out / 2,
+        }
     }
 }
 
@@ -105,14 +110,21 @@ impl Slot {
             known.filter(|run| run.len() <= left && way_out::completes(&mut self.matcher, &self.env, run));
         let found = known.or_else(|| {
             let mut quoting = Quoting::default();
-            tokens.iter().chain(&self.forced).for_each(|&token| quoting.push(self.env.bytes(token)));
-            way_out::find(&self.matcher, &self.env, self.grammar.hints(), quoting, left).way()
+            let mut strings = self.verifier.as_ref().map(|_| Strings::default());
+            for &token in tokens.iter().chain(&self.forced) {
+                let text = self.env.bytes(token);
+                quoting.push(text);
+                if let Some(strings) = &mut strings {
+                    strings.push(text);
+                }
+            }
+            way_out::find(&self.matcher, &self.env, self.grammar.hints(), quoting, strings, left).way()
         });
         let Some(run) = found else { return self.without_way_out(limit, before, len, left) };
         let spare = left - run.len();
         limit.at = len;
         limit.next = if spare < NEAR + 2 * run.len() { 0 } else { len + spare / 8 };
-        limit.following |= spare <= limit.margin(run.len());
+        limit.following |= spare <= limit.margin(run.len(), self.verifier.is_some());
         limit.way_out = Some(run);
         if limit.following { self.follow_way_out(limit) } else { Ok(()) }
     }

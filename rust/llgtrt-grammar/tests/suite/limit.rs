@@ -48,7 +48,7 @@ fn generate(
             }
             AdvanceState::Sample => {}
         }
-        assert!(tokens.len() < most, "cut: {:?}", String::from_utf8_lossy(&bench.decode(&tokens)));
+        assert!(tokens.len() < most, "cut at {most}: {:?}", String::from_utf8_lossy(&bench.decode(&tokens)));
         let allowed = bench.fill(7, &tokens).unwrap();
         let token = pick(&allowed);
         if token == bench.eos() {
@@ -130,6 +130,29 @@ fn short_texts_are_filled_readably() {
         assert!(!text.contains('\\'), "{text}");
         assert_eq!(text.len(), instance.to_string().len(), "{text}");
         assert!(text.len() < r#"{"name":"","tags":["","",""]}"#.len() + 24 + 3 * 12, "{text}");
+    }
+}
+
+/// What a check beside the grammar asks for, that strings differ, the end keeps to.
+#[test]
+fn ends_repeat_no_key_and_no_item_that_has_to_differ() {
+    let schemas = [
+        json!({"type": "object", "minProperties": 4, "additionalProperties": {"type": "string", "minLength": 2}}),
+        json!({"type": "array", "items": {"type": "string"}, "uniqueItems": true, "minItems": 4}),
+        json!({"type": "object", "properties": {"tags": {"type": "array", "items": {"type": "string", "minLength": 3},
+            "uniqueItems": true, "minItems": 3}}, "required": ["tags"], "additionalProperties": false}),
+    ];
+    for bench in [Bench::bytes(), Bench::words()] {
+        for value in &schemas {
+            let grammar = bench.compile(&schema(&value.to_string()));
+            let validator = jsonschema::draft202012::new(value).unwrap();
+            let shortest = grammar.way_out().expect("a way out").len();
+            for most in (shortest..shortest + 24).chain([200, 700]) {
+                let (tokens, _) = generate(&bench, &grammar, EMBEDDED, most, endless(&bench, most));
+                let instance = json_of(&bench, &tokens);
+                assert!(validator.is_valid(&instance), "{instance} for {value}");
+            }
+        }
     }
 }
 
