@@ -311,7 +311,7 @@ impl<'a> Search<'a> {
                 !behind.has_string(text.strip_suffix(b"\"").unwrap_or(&text))
             })
         };
-        strings.iter().map(Vec::as_slice).find(|run| run.len() <= room && is_new(run) && self.takes(run))
+        strings.iter().map(Vec::as_slice).find(|run| run.len() <= room && self.takes(run) && is_new(run))
     }
 
     /// Whether the whole run is allowed here.
@@ -468,10 +468,11 @@ impl<'a> Search<'a> {
         }
         self.cost_left = self.cost_left.saturating_sub(tried.len() as u64);
         let env = self.env;
-        tried
-            .into_iter()
-            .filter(|&token| behind.is_none_or(|behind| !behind.has_string(env.bytes(token))))
-            .find(|&token| self.matcher.validate_tokens(&[token, end]).is_ok_and(|valid| valid == 2))
+        // The strings last: what is open may be long, and few tokens come as far as this.
+        tried.into_iter().find(|&token| {
+            self.matcher.validate_tokens(&[token, end]).is_ok_and(|valid| valid == 2)
+                && behind.is_none_or(|behind| !behind.has_string(env.bytes(token)))
+        })
     }
 }
 
