@@ -6,8 +6,8 @@ import os
 # milliseconds. Without cores to spare, a thread that another one has pushed aside (a mask, the event loop)
 # then waits for one that only spins. This count is some tens of microseconds: long enough for the usual wait
 # between two operations, after which the thread sleeps and gives way. OpenMP reads it when the native module
-# is loaded. Tokens/s with 8 clients on 2 cores, plain and schema, medians of 4 rounds in one run: 802 and 728
-# with 300, 802 and 783 with 3000, 822 and 811 with 100000; on a busy machine the default (about 300000) had
-# 183 under a schema where 2000 had 209, with slower kernels.
+# is loaded. Tokens/s of the server with 1 and 8 clients on 2 cores, plain, medians of 3 rounds in one run:
+# quiet 187 and 520 with 3000, 164 and 535 with 1000, 117 and 484 with 500 (rounds differ by a third);
+# beside one other busy process 26 and 152, 35 and 202, 51 and 244.
 if (os.cpu_count() or 1) <= 8:
-    os.environ.setdefault("GOMP_SPINCOUNT", "3000")
+    os.environ.setdefault("GOMP_SPINCOUNT", "1000")

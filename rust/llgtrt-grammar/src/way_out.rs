@@ -5,6 +5,7 @@
 //! masks and in what llguidance counts for each; where it does not suffice there is no way out to follow.
 //! Runs on the thread that holds the slot, on a big stack.
 
+mod candidates;
 mod closers;
 mod hints;
 mod quoting;
@@ -366,114 +367,6 @@ impl<'a> Search<'a> {
         ways.reverse();
         ways
     }
-
-    /// The tokens to try here, the best one first.
-    fn tokens(&mut self, quoting: Quoting, style: Style, mask: &SimpleVob) -> Vec<TokenId> {
-        let mut ways = Vec::with_capacity(MAX_BRANCHES);
-        let closers = self.closers;
-        let behind = self.behind();
-        let repeats = behind.as_ref().is_some_and(|behind| behind.has_string(b""));
-        if style == Style::Back && self.positions_ahead > 0 {
-            ways.extend(self.one_before(self.env.first_eos(), mask, None));
-        }
-        if quoting.inside && !quoting.escaped {
-            if !repeats {
-                take(&mut ways, mask, &closers.quotes, 3);
-            }
-            if ways.is_empty() {
-                let quote = closers.quotes.last().copied();
-                ways.extend(self.one_before(quote, mask, behind.as_ref()));
-                if ways.is_empty() && style != Style::Plain {
-                    ways.extend(self.novel(mask));
-                }
-            }
-            take(&mut ways, mask, &closers.ellipses, 1);
-            take(&mut ways, mask, &closers.words, 2);
-        } else if !quoting.inside {
-            take(&mut ways, mask, &closers.brackets, 2);
-            take(&mut ways, mask, &closers.separators, 2);
-            take(&mut ways, mask, &closers.values, 3);
-            ways.retain(|&token| !repeats || self.env.bytes(token) != b"\"\"");
-            take(&mut ways, mask, &closers.quotes[closers.quotes.len().saturating_sub(1)..], 1);
-            take(&mut ways, mask, &closers.openers, 2);
-        }
-        let room = MAX_BRANCHES.saturating_sub(ways.len());
-        take(&mut ways, mask, &closers.bytes, room.min(4));
-        let room = MAX_BRANCHES.saturating_sub(ways.len());
-        ways.extend(mask.iter().filter(|&token| !self.env.is_eos(token)).take(room));
-        if style == Style::Lexemes {
-            ways.truncate(MAX_BRANCHES / 2);
-        }
-        ways
-    }
-
-    /// A byte that leads from one set of allowed tokens to another as no byte did before: one digit, one letter of each case and
-    /// every other character is tried.
-    fn novel(&mut self, mask: &SimpleVob) -> Option<TokenId> {
-        let here = digest(mask);
-        let allowed = |token: &TokenId| (*token as usize) < mask.len() && mask.is_allowed(*token);
-        let mut classes = [false; 3];
-        let closers = self.closers;
-        for token in closers.bytes.iter().copied().filter(allowed) {
-            let byte = self.env.bytes(token)[0];
-            let class = match byte {
-                b'0'..=b'9' => Some(0),
-                b'a'..=b'z' => Some(1),
-                b'A'..=b'Z' => Some(2),
-                b'\\' | 0x80.. => continue,
-                _ => None,
-            };
-            if class.is_some_and(|class: usize| std::mem::replace(&mut classes[class], true)) {
-                continue;
-            }
-            if self.masks_left == 0 {
-                return None;
-            }
-            self.masks_left -= 1;
-            if self.matcher.consume_token(token).is_err() {
-                return None;
-            }
-            let after = self.matcher.compute_mask();
-            if self.matcher.rollback(1).is_err() {
-                return None;
-            }
-            if after.is_ok_and(|after| self.seen.insert((here, digest(&after)))) {
-                return Some(token);
-            }
-        }
-        None
-    }
-
-    /// A token after which `end` may follow at once. A quote behind a backslash ends nothing, and one that ends a string
-    /// which has been there is not wanted.
-    fn one_before(
-        &mut self,
-        end: Option<TokenId>,
-        mask: &SimpleVob,
-        behind: Option<&Behind>,
-    ) -> Option<TokenId> {
-        let end = end?;
-        let escapes = |token: TokenId| !self.env.is_eos(end) && self.env.bytes(token).ends_with(b"\\");
-        let allowed =
-            |token: &TokenId| (*token as usize) < mask.len() && mask.is_allowed(*token) && !escapes(*token);
-        let bytes = self.closers.bytes.iter().copied().filter(allowed).take(MAX_BYTES_AHEAD);
-        // The shortest that is long enough.
-        let [dots, words] =
-            [&self.closers.dots, &self.closers.words].map(|list| list.iter().rev().copied().filter(allowed));
-        let mut tried: Vec<TokenId> = dots.chain(bytes).chain(words).collect();
-        if self.positions_ahead > 0 {
-            self.positions_ahead -= 1;
-            let others = mask.iter().filter(|&token| !self.env.is_eos(token) && !escapes(token));
-            tried.extend(others.take(MAX_TOKENS_AHEAD));
-        }
-        self.cost_left = self.cost_left.saturating_sub(tried.len() as u64);
-        let env = self.env;
-        // The strings last: what is open may be long, and few tokens come as far as this.
-        tried.into_iter().find(|&token| {
-            self.matcher.validate_tokens(&[token, end]).is_ok_and(|valid| valid == 2)
-                && behind.is_none_or(|behind| !behind.has_string(env.bytes(token)))
-        })
-    }
 }
 
 /// Equal for equal masks, and hardly ever for others; a mistake makes a search miss a way.
@@ -481,10 +374,4 @@ fn digest(mask: &SimpleVob) -> u64 {
     let mut hasher = DefaultHasher::new();
     mask.as_slice().hash(&mut hasher);
     hasher.finish()
-}
-
-/// Adds the first `most` tokens of `from` that the mask allows.
-fn take(ways: &mut Vec<TokenId>, mask: &SimpleVob, from: &[TokenId], most: usize) {
-    let allowed = |token: &&TokenId| (**token as usize) < mask.len() && mask.is_allowed(**token);
-    ways.extend(from.iter().filter(allowed).take(most));
 }
