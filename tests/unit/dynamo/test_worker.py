@@ -85,7 +85,6 @@ def text_of(chunks: list[dict[str, Any]], index: int = 0) -> str:
 
 async def test_chunks_hold_tokens_and_their_text(engine: AsyncEngine) -> None:
     chunks = await answer(worker(engine), request(sampling_options__seed=1))
-    assert len(chunks) > 1
     for chunk in chunks:
         assert bytes(chunk["token_ids"]).decode() == chunk["text"]
     last = chunks[-1]
