@@ -30,9 +30,12 @@ def test_neighbours_of_a_failed_sequence_are_identical(
     wait_until(server.is_idle, "no request is left")
 
 
-@pytest.mark.parametrize("prompt", [NAN_PROMPT, FAIL_PROMPT])
-def test_p19_a_later_failure_is_an_event(http: httpx.Client, prompt: str) -> None:
-    response = http.post(CHAT, json=chat(prompt, stream=True))
+@pytest.mark.parametrize("kind", ["nan_row", "fail_sequence"])
+def test_p19_a_later_failure_is_an_event(start_server: StartServer, kind: str) -> None:
+    # Slow enough that text is sent before it.
+    server = start_server(sim={"step_us": 20_000, "faults": [{"kind": kind, "at_step": 20}]})
+    body = chat(stream=True, ignore_eos=True, max_tokens=100)
+    response = httpx.post(server.base_url + CHAT, json=body, timeout=60)
     events = [event for event in response.text.split("\n\n") if event]
     assert response.status_code == 200
     assert events.pop() == "data: [DONE]"
