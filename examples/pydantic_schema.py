@@ -35,7 +35,7 @@ def main() -> None:
     )
     booking = answer.choices[0].message.parsed
     assert booking is not None
-    print(f"table {booking.table} on {booking.day:%d.%m.%Y}")
+    print(f"table {booking.table} on {booking.day}")
     for guest in booking.guests:
         print(f"- {guest.name!r}: {guest.meal}")
 

@@ -65,3 +65,16 @@ def test_routes_without_the_prefix(http: httpx.Client) -> None:
     assert ok(http.get("/models"))["data"][0]["id"] == "sim-model"
     assert set(ok(http.get("/version"))) == {"version"}
     assert ok(http.get("/ping")) == {"status": "ready"}
+
+
+def test_a_configured_seed_repeats_the_answers_of_requests_without_one(start_server: StartServer) -> None:
+    def answers(seed: int) -> list[str]:
+        server = start_server(runtime={"seed": seed})
+        with httpx.Client(base_url=server.base_url) as client:
+            bodies = [ok(client.post(CHAT, json=chat(seed=None))) for _ in range(3)]
+        return [body["choices"][0]["message"]["content"] for body in bodies]
+
+    first = answers(7)
+    assert len(set(first)) == 3
+    assert answers(7) == first
+    assert not set(answers(8)) & set(first)

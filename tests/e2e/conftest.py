@@ -23,9 +23,10 @@ def model_file() -> Path:
 
 @pytest.fixture(scope="session")
 def one_thread(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """A configuration for busy machines: llama.cpp's threads wait for each other by spinning."""
+    """A configuration for busy machines: llama.cpp's threads wait for each other by spinning. Its answers are
+    the same in each run of the tests."""
     file = tmp_path_factory.mktemp("config") / "one_thread.json5"
-    file.write_text("{llamacpp: {threads: 1}}")
+    file.write_text("{llamacpp: {threads: 1}, runtime: {seed: 1}}")
     return file
 
 

@@ -7,6 +7,7 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
+from llgtrt.config.merge import merge
 from support.server import ServerProcess
 
 NAN_PROMPT = "please give NaN"
@@ -21,7 +22,9 @@ StartServer = Callable[..., ServerProcess]
 
 
 def sim_arguments(folder: Path, config: dict[str, Any]) -> list[str]:
-    """Command line arguments for the simulated engine with a configuration."""
+    """Command line arguments for the simulated engine with a configuration; its answers are the same in each
+    run of the tests."""
     file = folder / "sim.json5"
-    file.write_text(json.dumps(config, ensure_ascii=False))
+    seeded = merge({"runtime": {"seed": 1}}, config)
+    file.write_text(json.dumps(seeded, ensure_ascii=False))
     return ["--backend", "sim", "-C", str(file), "--served-model-name", "sim-model"]

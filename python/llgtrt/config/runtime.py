@@ -39,6 +39,13 @@ class RuntimeConfig(Section):
         description="Most sequences that wait while the batch is full; more are refused with status 503.\n"
         "0 means the default of 256. (all engines)",
     )
+    seed: int | None = Field(
+        default=None,
+        ge=0,
+        lt=2**63,
+        description="Makes the answers to requests without a seed repeatable: the first request, the second and\n"
+        "so on draw the same numbers after every start. null: different ones each time. (all engines)",
+    )
     stall_timeout_ms: int = Field(
         default=60_000,
         ge=1,

@@ -71,6 +71,7 @@ pub(crate) struct RuntimeSection {
     pub max_batch_size: Option<u32>,
     pub max_num_tokens: Option<u32>,
     pub max_queue_size: usize,
+    pub seed: Option<u64>,
     pub max_seq_len: Option<u32>,
     pub enable_chunked_context: bool,
     pub enable_kv_cache_reuse: bool,
@@ -144,6 +145,7 @@ impl NativeConfig {
                 0 => DEFAULT_QUEUE_SIZE,
                 size => size,
             },
+            seed: self.runtime.seed,
             stall_timeout: Duration::from_millis(self.runtime.stall_timeout_ms),
             grammar: self.llguidance.clone(),
         }

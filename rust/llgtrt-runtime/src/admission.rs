@@ -23,6 +23,7 @@ use crate::outbox::RequestState;
 use crate::output::{Event, NewSequence, Reports};
 use crate::receipt::ReceiptDraft;
 use crate::request::{GenerateRequest, Prompt};
+use crate::seeds::Seeds;
 use crate::shared::Shared;
 
 /// A request that has a place and waits to be admitted.
@@ -43,6 +44,7 @@ pub(crate) struct Admission {
     pub commands: Sender<Command>,
     pub events: Sender<Event>,
     pub next_sequence: AtomicU64,
+    pub seeds: Seeds,
     /// The longest token in bytes: bounds how many tokens a text has at least.
     pub max_token_bytes: usize,
 }
@@ -276,7 +278,10 @@ impl Admission {
             let max_tokens = request.max_tokens.unwrap_or(remaining).clamp(1, remaining);
             for choice in 0..request.n {
                 let id = SequenceId(self.next_sequence.fetch_add(1, Ordering::Relaxed));
-                let seed = request.seed.map_or_else(fresh_seed, |seed| seed.wrapping_add(u64::from(choice)));
+                let seed = match request.seed {
+                    Some(seed) => seed.wrapping_add(u64::from(choice)),
+                    None => self.seeds.next(),
+                };
                 let permit = job
                     .permit
                     .split_one()
@@ -422,12 +427,6 @@ fn under_param(error: Error, param: Option<&str>) -> Error {
     }
 }
 
-fn fresh_seed() -> u64 {
-    use std::hash::{BuildHasher, RandomState};
-    // std seeds every RandomState from the operating system and then counts: distinct per call.
-    RandomState::new().hash_one(0u8)
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -446,10 +445,5 @@ mod tests {
         assert_eq!(at(Some("")).as_deref(), Some("guided_json"));
         assert_eq!(at(Some("properties.a")).as_deref(), Some("guided_json.properties.a"));
         assert_eq!(at(Some("[2]")).as_deref(), Some("guided_json[2]"));
-    }
-
-    #[test]
-    fn fresh_seeds_differ() {
-        assert_ne!(fresh_seed(), fresh_seed());
     }
 }

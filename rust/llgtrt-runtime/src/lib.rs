@@ -16,6 +16,7 @@ mod output;
 mod receipt;
 mod request;
 mod runtime;
+mod seeds;
 mod shared;
 mod signal;
 mod sync;

@@ -24,6 +24,7 @@ use crate::metrics::Metrics;
 use crate::outbox::RequestState;
 use crate::output::{Event, OutputLoop};
 use crate::request::{GenerateRequest, Payload, Summary};
+use crate::seeds::Seeds;
 use crate::shared::{Health, Shared};
 use crate::signal::Signal;
 use crate::watchdog::{self, Progress};
@@ -40,6 +41,8 @@ const JOIN_TIMEOUT: Duration = Duration::from_secs(5);
 pub struct RuntimeConfig {
     /// Sequences that may wait beyond those that run.
     pub max_queue_size: usize,
+    /// What the seeds of requests without one are derived from; `None` draws each from the operating system.
+    pub seed: Option<u64>,
     /// No progress for this long while busy is a stall.
     pub stall_timeout: Duration,
     /// Grammar limits, cache and threads.
@@ -157,6 +160,7 @@ impl Runtime {
             commands: commands.clone(),
             events: events.clone(),
             next_sequence: AtomicU64::new(1),
+            seeds: Seeds::new(config.seed),
         });
         for index in 0..ADMISSION_THREADS {
             let (admission, jobs) = (Arc::clone(&admission), job_receiver.clone());

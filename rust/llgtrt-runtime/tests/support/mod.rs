@@ -29,6 +29,7 @@ pub fn start_with(sim: SimConfig, max_queue_size: usize, tokenizer: Arc<dyn Toke
     let vocab_size = tokenizer.vocabulary().len();
     let config = RuntimeConfig {
         max_queue_size,
+        seed: Some(1),
         stall_timeout: Duration::from_millis(300),
         grammar: GrammarConfig::default(),
     };
