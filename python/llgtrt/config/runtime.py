@@ -43,8 +43,8 @@ class RuntimeConfig(Section):
         default=None,
         ge=0,
         lt=2**63,
-        description="Makes the answers to requests without a seed repeatable: the first request, the second and\n"
-        "so on draw the same numbers after every start. null: different ones each time. (all engines)",
+        description="Makes the answers to requests without a seed repeatable: the first request, the second\n"
+        "and so on draw the same numbers after every start. null: different ones each time. (all engines)",
     )
     stall_timeout_ms: int = Field(
         default=60_000,
