@@ -9,6 +9,7 @@ from typing import Any
 
 import jinja2
 import jinja2.meta
+import jinja2.nodes
 
 from llgtrt.config import ConfigError, Settings
 from llgtrt.tools import ToolFormat, find_format
@@ -110,7 +111,9 @@ class ChatTemplate:
         self._guard = Guard(special_tokens)
         self.variables = frozenset(jinja2.meta.find_undeclared_variables(syntax_tree))
         allowed = self.variables.union(allowed_kwargs)
-        self._allowed_kwargs = allowed - _RESERVED - self._tokens.keys() - environment.globals.keys()
+        self._own_date = _tests_for(syntax_tree, "date_string")
+        reserved = _RESERVED - {"date_string"} if self._own_date else _RESERVED
+        self._allowed_kwargs = allowed - reserved - self._tokens.keys() - environment.globals.keys()
         self._max_prompt_chars = max_prompt_chars
         self.shows_json_schema = "json_schema" in self.variables
         self.style = find_style(self._try, source)
@@ -188,13 +191,10 @@ class ChatTemplate:
 
     def _run(self, messages: list[dict[str, Any]], context: Mapping[str, Any]) -> str:
         """Renders messages that are already in the form that the template wants."""
-        now = datetime.now(timezone.utc)
-        variables = {
-            **self._tokens,
-            "date_string": f"{now.day} {now:%B %Y}",
-            **context,
-            "messages": messages,
-        }
+        variables = {**self._tokens, **context, "messages": messages}
+        if not self._own_date:
+            now = datetime.now(timezone.utc)
+            variables["date_string"] = f"{now.day} {now:%B %Y}"
         pieces: list[str] = []
         left = self._max_prompt_chars
         try:
@@ -289,6 +289,15 @@ class ChatTemplate:
                 "continue_final_message",
             )
         return text[:end]
+
+
+def _tests_for(syntax_tree: jinja2.nodes.Template, name: str) -> bool:
+    """Whether a template asks if a variable is defined: it has a value of its own for it then."""
+    tests = syntax_tree.find_all(jinja2.nodes.Test)
+    return any(
+        test.name == "defined" and isinstance(test.node, jinja2.nodes.Name) and test.node.name == name
+        for test in tests
+    )
 
 
 def _without_calls(message: dict[str, Any], one: ToolFormat) -> dict[str, Any]:

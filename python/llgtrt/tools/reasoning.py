@@ -43,8 +43,13 @@ CHARS_PER_TOKEN = 4
 """What a thinking budget counts with: the grammar counts characters."""
 
 
+def speaks_harmony(template: str) -> bool:
+    """Whether a chat template is one of gpt-oss. OpenAI's own never writes ``<|constrain|>``; others' do."""
+    return "<|channel|>" in template and "<|message|>" in template
+
+
 def find_reasoning(template: str) -> ReasoningFormat | None:
     """The tags that a chat template speaks of."""
-    if "<|channel|>" in template and "<|constrain|>" in template:
+    if speaks_harmony(template):
         return HARMONY
     return next((one for one in FORMATS if one.end in template), None)

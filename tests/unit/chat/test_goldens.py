@@ -6,6 +6,7 @@ The goldens were rendered once by ``tests/data/chat_templates/render.py``.
 from __future__ import annotations
 
 import json
+from functools import cache
 from pathlib import Path
 from typing import Any
 
@@ -19,6 +20,7 @@ CASES = [(template, name) for template, rendered in DATA["goldens"].items() for 
 SPECIAL_TOKENS = ["<s>", "</s>", "<|im_start|>", "<|im_end|>", "<|eot_id|>", "<end_of_turn>"]
 
 
+@cache
 def load(template: str) -> ChatTemplate:
     source = (FOLDER / f"{template}.jinja").read_text(encoding="utf-8")
     return ChatTemplate(source, name=template, tokens=DATA["tokens"], special_tokens=SPECIAL_TOKENS)
@@ -57,4 +59,5 @@ def test_parts_and_arguments_as_text_are_the_same(template: str) -> None:
 
 def test_every_template_has_its_goldens() -> None:
     assert {path.stem for path in FOLDER.glob("*.jinja")} == set(DATA["goldens"])
-    assert len(CASES) > 130
+    assert len(DATA["goldens"]) >= 30
+    assert all(len(rendered) >= 8 for rendered in DATA["goldens"].values())

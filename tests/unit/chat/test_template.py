@@ -2,6 +2,7 @@
 
 import json
 import logging
+import re
 from pathlib import Path
 from typing import Any
 
@@ -156,6 +157,25 @@ class TestKwargs:
             template.render(HELLO, template_kwargs={key: 1})
         assert caught.value.param == "chat_template_kwargs"
         assert len(caught.value.message) < 200
+
+
+class TestDate:
+    OWN = (
+        "{% if not date_string is defined %}{% set date_string = '26 Jul 2024' %}{% endif %}{{ date_string }}"
+    )
+
+    def test_a_template_with_a_date_of_its_own_keeps_it(self) -> None:
+        assert ChatTemplate(self.OWN).render(HELLO).text == "26 Jul 2024"
+
+    def test_requests_may_set_it_there(self) -> None:
+        prompt = ChatTemplate(self.OWN).render(HELLO, template_kwargs={"date_string": "1 May 2025"})
+        assert prompt.text == "1 May 2025"
+
+    def test_one_that_only_prints_it_gets_todays(self) -> None:
+        template = ChatTemplate("{{ date_string }}")
+        assert re.fullmatch(r"[1-9]\d? [A-Z][a-z]+ 2\d{3}", template.render(HELLO).text)
+        with pytest.raises(ChatError, match="may not be set"):
+            template.render(HELLO, template_kwargs={"date_string": "1 May 2025"})
 
 
 class TestContinue:

@@ -3,18 +3,20 @@
 from __future__ import annotations
 
 from importlib.metadata import EntryPoint
+from pathlib import Path
 from typing import Any
 
 import pytest
 
 from llgtrt.config import ConfigError
-from llgtrt.tools import ToolFormat, find_format, registry
+from llgtrt.tools import ToolFormat, find_format, find_reasoning, registry
 
+PUBLISHED = Path(__file__).parents[2] / "data" / "chat_templates"
 TEMPLATES = {
     "lfm2": "{{ '<|tool_list_start|>[' }}<|tool_call_start|>",
     "nemotron": '{{ \'<|start_header_id|>\' }}<TOOLCALL>[{"name": ..., "parameters": ...}]</TOOLCALL>',
     "seed-oss": "{{ '<seed:tool_call>' }}<function=name>",
-    "harmony": "{{ '<|start|>assistant<|channel|>commentary to=functions.' }}<|constrain|>",
+    "harmony": "{{ '<|start|>assistant<|channel|>commentary to=functions.' }}<|constrain|>json<|message|>",
     "qwen3-coder": "{{ '<tool_call>' }}{{ '<function=' + tool_call.name + '>' }}<tools>",
     "glm4": "{{ '<tool_call>' + name }}<arg_key>{{ k }}</arg_key>",
     "minimax-m2": "{{ '<minimax:tool_call>' }}<invoke name=",
@@ -34,6 +36,46 @@ OWN = ToolFormat("own", lambda template: "OWN" in template, head="@{name} ", tai
 @pytest.mark.parametrize("name", TEMPLATES)
 def test_the_template_shows_the_format(name: str) -> None:
     assert find_format(TEMPLATES[name]).name == name
+
+
+@pytest.mark.parametrize(
+    ("template", "name"),
+    [
+        ("deepseek_v3", "deepseek-v3"),
+        ("deepseek_v31", "deepseek-v3.1"),
+        ("glm45", "glm4"),
+        ("granite3", "granite3"),
+        ("harmony", "harmony"),
+        ("kimi_k2", "kimi-k2"),
+        ("llama31", "llama3"),
+        ("minimax_m2", "minimax-m2"),
+        ("mistral_v3", "mistral"),
+        ("qwen25", "hermes"),
+        ("qwen3", "hermes"),
+        ("qwen3_coder", "qwen3-coder"),
+        ("seed_oss", "seed-oss"),
+    ],
+)
+def test_whole_templates_show_it_too(template: str, name: str) -> None:
+    assert find_format((PUBLISHED / f"{template}.jinja").read_text(encoding="utf-8")).name == name
+
+
+@pytest.mark.parametrize(
+    ("template", "name"),
+    [
+        ("glm45", "think"),
+        ("harmony", "harmony"),
+        ("kimi_k2", "think"),
+        ("minimax_m2", "think"),
+        ("qwen3", "think"),
+        ("seed_oss", "seed"),
+        ("llama31", None),
+        ("qwen25", None),
+    ],
+)
+def test_whole_templates_show_their_tags_for_thinking(template: str, name: str | None) -> None:
+    found = find_reasoning((PUBLISHED / f"{template}.jinja").read_text(encoding="utf-8"))
+    assert (found and found.name) == name
 
 
 def test_templates_without_tools_get_the_fallback() -> None:

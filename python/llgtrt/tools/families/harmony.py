@@ -4,12 +4,13 @@ the answer."""
 from __future__ import annotations
 
 from llgtrt.tools.format import ToolFormat
+from llgtrt.tools.reasoning import speaks_harmony
 
 _HEAD = "<|channel|>commentary to=functions.{name} <|constrain|>json<|message|>"
 
 HARMONY = ToolFormat(
     name="harmony",
-    detects=lambda template: "<|channel|>" in template and "<|constrain|>" in template,
+    detects=speaks_harmony,
     head=_HEAD,
     tail="",
     openings=(_HEAD,),
