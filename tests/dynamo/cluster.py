@@ -109,15 +109,14 @@ class Worker(Process):
         except OSError:
             return 0, ""
 
+    def sample(self, *names: str) -> float:
+        """The sum of the metrics whose names begin so."""
+        lines = self.get("/metrics")[1].splitlines()
+        return sum(float(line.rsplit(" ", 1)[1]) for line in lines if line.startswith(names))
+
     def requests(self) -> int:
         """How many requests generate, or wait for a place."""
-        lines = self.get("/metrics")[1].splitlines()
-        found = [
-            line
-            for line in lines
-            if line.startswith(("llgtrt_num_requests_running", "llgtrt_num_requests_waiting"))
-        ]
-        return int(sum(float(line.rsplit(" ", 1)[1]) for line in found))
+        return int(self.sample("llgtrt_num_requests_running", "llgtrt_num_requests_waiting"))
 
 
 class Cluster:

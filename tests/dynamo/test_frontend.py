@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import re
 import signal
+import socket
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
@@ -234,6 +235,36 @@ def test_a_client_that_leaves_frees_its_place(slow: Cluster) -> None:
     wait_until("it runs", lambda: sum(worker.requests() for worker in slow.workers) == 1)
     stream.close()
     wait_until("its place is free", lambda: not any(worker.requests() for worker in slow.workers), 60)
+
+
+def test_a_client_that_does_not_read_stops_nobody_else(tmp_path: Path) -> None:
+    """More than all buffers between the worker and the client hold, one token a chunk."""
+    cluster = Cluster(tmp_path)
+    try:
+        limits = ("--set", "runtime.max_batch_size=8", "--set", "runtime.max_seq_len=200000")
+        worker = cluster.add(
+            "--backend", "sim", "--served-model-name", "sim", "--set", "sim.step_us=100", *limits
+        )
+        cluster.wait_for_model("sim", 1)
+        body = {
+            "model": "sim",
+            "messages": [{"role": "user", "content": "go on"}],
+            "max_tokens": 100_000,
+            "stream": True,
+            "ignore_eos": True,
+        }
+        text = json.dumps(body).encode()
+        head = f"POST /v1/chat/completions HTTP/1.1\r\nHost: here\r\nContent-Length: {len(text)}\r\n"
+        with socket.socket() as deaf:
+            deaf.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, 4096)
+            deaf.connect(("127.0.0.1", cluster.port))
+            deaf.sendall(head.encode() + b"Content-Type: application/json\r\n\r\n" + text)
+            assert deaf.recv(15) == b"HTTP/1.1 200 OK"
+            wait_until("it is generated", lambda: worker.sample("llgtrt_generation_tokens_total") >= 100_000)
+            wait_until("its place is free", lambda: worker.requests() == 0)
+            assert chat(cluster, "sim", max_tokens=5, timeout=30).usage.completion_tokens == 5
+    finally:
+        cluster.stop()
 
 
 def test_a_worker_that_is_told_to_end_loses_no_request(slow: Cluster) -> None:

@@ -93,9 +93,11 @@ async def _serve(settings: Settings, options: DynamoOptions) -> int:
             end_tokens=ends,
             raised=raised,
         )
-        return await _Registered(settings, options, engine, worker, folder, block_size is not None).serve(
-            stop
-        )
+        try:
+            one = _Registered(settings, options, engine, worker, folder, block_size is not None)
+            return await one.serve(stop)
+        finally:
+            worker.close()
     finally:
         await engine.shutdown()
 

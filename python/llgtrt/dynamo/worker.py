@@ -7,14 +7,17 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import AsyncIterator, Callable, Mapping
+from contextlib import asynccontextmanager
 from dataclasses import dataclass
 from typing import Any, Protocol
 
 from llgtrt.dynamo.answer import AnswerWriter, TokenTexts
 from llgtrt.dynamo.constraint import guided_constraint
+from llgtrt.dynamo.egress import Egress, EgressClosedError, Outgoing
 from llgtrt.dynamo.request import Asked, read_request
 from llgtrt.engine import (
     AsyncEngine,
+    Delta,
     GenerateRequest,
     GrammarSpec,
     LlgtrtError,
@@ -45,6 +48,30 @@ class Context(Protocol):
 
     def async_killed_or_stopped(self) -> asyncio.Future[bool]:
         """Done when nobody waits any more."""
+
+
+class Sender(Protocol):
+    """Dynamo's sink for the chunks of a request."""
+
+    def send(self, chunk: dict[str, Any]) -> None:
+        """Sends a chunk; blocks while too many wait for their reader.
+
+        Raises:
+            RuntimeError: there is no reader any more.
+        """
+
+
+CANCELLED: dict[str, Any] = {"token_ids": [], "index": 0, "finish_reason": "cancelled"}
+"""The chunk that ends the answer to a client that has left."""
+
+
+async def _next(plan: _Plan, stream: Stream) -> Delta:
+    """What happened since the last delta, if it was no error."""
+    delta = await stream.next()
+    assert isinstance(delta, Delta)
+    if delta.error is not None:
+        raise plan.explain(delta.error)
+    return delta
 
 
 def _unchanged(error: Exception) -> Exception:
@@ -108,32 +135,86 @@ class Worker:
         self._end_tokens = end_tokens
         self._raised = raised
         self._texts = TokenTexts(engine.detokenize)
+        self._egress = Egress()
         self.requests = 0
 
-    async def generate(self, request: Mapping[str, Any], context: Context) -> AsyncIterator[dict[str, Any]]:
+    def generate(
+        self, request: Mapping[str, Any], context: Context, response_sender: Sender | None = None
+    ) -> AsyncIterator[dict[str, Any]]:
         """The chunks of an answer.
+
+        Args:
+            request: Dynamo's, preprocessed.
+            context: its context.
+            response_sender: takes the chunks, and none is yielded. Dynamo gives one to whoever has this
+                argument, but not with its own health checks.
 
         Raises:
             Exception: what ``raised`` makes of a :class:`RequestError` or of one of the core's errors.
         """
+        if response_sender is None:
+            return self._yielded(request, context)
+        return self._pushed(request, context, response_sender)
+
+    def close(self) -> None:
+        """Ends the thread that sends, once nothing is generated."""
+        self._egress.close()
+
+    async def _yielded(self, request: Mapping[str, Any], context: Context) -> AsyncIterator[dict[str, Any]]:
+        try:
+            async with self._running(request, context) as (plan, stream, _stopped):
+                writer = self._writer(plan)
+                while not stream.finished:
+                    for chunk in writer.chunks(await _next(plan, stream)):
+                        yield chunk
+        except StreamCancelledError:
+            yield CANCELLED
+
+    async def _pushed(
+        self, request: Mapping[str, Any], context: Context, sender: Sender
+    ) -> AsyncIterator[dict[str, Any]]:
+        async with self._running(request, context) as (plan, stream, stopped):
+            writer, send = self._writer(plan), sender.send
+
+            def send_chunks(delta: Delta) -> None:
+                for chunk in writer.chunks(delta):
+                    send(chunk)
+
+            answer = Outgoing(self._egress, send_chunks)
+            stopped.add_done_callback(lambda _done: answer.abandon())
+            stream.pipe_deltas(answer.offer)
+            try:
+                while not stream.finished:
+                    try:
+                        delta = await _next(plan, stream)
+                    finally:
+                        # What came before an error, too.
+                        await answer.sent()
+                    answer.offer(delta)
+                await answer.sent()
+            except (EgressClosedError, StreamCancelledError):
+                # Whoever would read it has gone.
+                return
+            finally:
+                answer.close()
+        # The runtime wants a generator.
+        nothing: tuple[dict[str, Any], ...] = ()
+        for chunk in nothing:
+            yield chunk
+
+    @asynccontextmanager
+    async def _running(
+        self, request: Mapping[str, Any], context: Context
+    ) -> AsyncIterator[tuple[_Plan, Stream, asyncio.Future[bool]]]:
+        """A request under way, and what is done when nobody waits for it any more."""
         self.requests += 1
         stream = stopped = None
         try:
             plan, stream = await self._start(request, context)
-            writer = AnswerWriter(None if plan.asked.logprobs is None else self._texts)
             stopped = asyncio.ensure_future(context.async_killed_or_stopped())
             # At once, not when the next token comes: a queued request has none.
             stopped.add_done_callback(lambda _done, stream=stream: stream.cancel())  # type: ignore[misc]
-            while not stream.finished:
-                delta = await stream.next()
-                if delta is None or isinstance(delta, bytes):
-                    continue
-                if delta.error is not None:
-                    raise plan.explain(delta.error)
-                for chunk in writer.chunks(delta):
-                    yield chunk
-        except StreamCancelledError:
-            yield {"token_ids": [], "index": 0, "finish_reason": "cancelled"}
+            yield plan, stream, stopped
         except (RequestError, LlgtrtError) as error:
             raise self._raised(error) from None
         finally:
@@ -142,6 +223,9 @@ class Worker:
                 stream.cancel()
             if stopped is not None:
                 stopped.cancel()
+
+    def _writer(self, plan: _Plan) -> AnswerWriter:
+        return AnswerWriter(None if plan.asked.logprobs is None else self._texts)
 
     async def _start(self, request: Mapping[str, Any], context: Context) -> tuple[_Plan, Stream]:
         tokens = request.get("token_ids")

@@ -9,7 +9,7 @@ from __future__ import annotations
 import asyncio
 import time
 from collections.abc import Callable
-from typing import Protocol, TypeAlias
+from typing import Any, Protocol, TypeAlias
 
 from llgtrt._native import Delta, RequestHandle, Summary
 
@@ -49,6 +49,7 @@ class Stream:
         "_forget",
         "_handle",
         "_loop",
+        "_piped",
         "_ready",
         "_sink",
         "_tap",
@@ -72,7 +73,8 @@ class Stream:
         self._waiter: asyncio.Future[tuple[Payload | None, bool]] | None = None
         self._ready: tuple[Payload | None, bool] | None = None
         self._error: Exception | None = None
-        self._sink: Sink | None = None
+        self._sink: Callable[[Any], bool] | None = None
+        self._piped: type[Any] = bytes
         self._tap: Tap | None = None
 
     async def next(self) -> Payload | None:
@@ -133,6 +135,10 @@ class Stream:
         """
         self._sink = sink
 
+    def pipe_deltas(self, sink: Callable[[Delta], bool]) -> None:
+        """As :meth:`pipe`, of a request with ``output="deltas"``."""
+        self._sink, self._piped = sink, Delta
+
     def wake(self) -> None:
         """Makes a waiting :meth:`next` return ``None``; without a waiter it does nothing."""
         waiter = self._waiter
@@ -154,7 +160,7 @@ class Stream:
         if waiter is not None and not waiter.done():
             sink = self._sink
             if sink is not None:
-                while not last and type(payload) is bytes and sink(payload):
+                while not last and type(payload) is self._piped and sink(payload):
                     item = self._handle.take() if self._handle is not None else None
                     if item is None:
                         return

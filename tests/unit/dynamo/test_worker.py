@@ -13,11 +13,10 @@ import pytest
 
 from llgtrt.config import Settings
 from llgtrt.dynamo.model_folder import check_tokenizer, model_end_tokens, write_model_folder
-from llgtrt.dynamo.worker import Worker
 from llgtrt.engine import AsyncEngine, LlgtrtError
-from llgtrt.serving import AnswerFormats, TokenLimits
 from llgtrt.serving.errors import RequestError
 from support.core import engine_config
+from support.dynamo import Context, answer, collect, request, text_of, worker
 
 SCHEMA = {
     "type": "object",
@@ -36,51 +35,11 @@ SCHEMA = {
 }
 
 
-class Context:
-    """Of one request."""
-
-    def __init__(self) -> None:
-        self.stopped: asyncio.Future[bool] = asyncio.get_running_loop().create_future()
-
-    def id(self) -> str:
-        return "request-1"
-
-    def is_stopped(self) -> bool:
-        return self.stopped.done()
-
-    def async_killed_or_stopped(self) -> asyncio.Future[bool]:
-        return self.stopped
-
-
-def worker(engine: AsyncEngine, template: str = "") -> Worker:
-    return Worker(engine, AnswerFormats.of_model(engine, template), TokenLimits(max_n=4), end_tokens=(257,))
-
-
 @pytest.fixture
 async def engine() -> AsyncIterator[AsyncEngine]:
     loaded = await AsyncEngine.load(engine_config(runtime={"max_seq_len": 1024}))
     yield loaded
     await loaded.shutdown()
-
-
-def request(prompt: str = "hello", **members: Any) -> dict[str, Any]:
-    asked: dict[str, Any] = {"token_ids": list(prompt.encode()), "stop_conditions": {"max_tokens": 200}}
-    for path, value in members.items():
-        section, _, name = path.rpartition("__")
-        (asked.setdefault(section, {}) if section else asked)[name] = value
-    return asked
-
-
-async def collect(chunks: AsyncIterator[dict[str, Any]]) -> list[dict[str, Any]]:
-    return [chunk async for chunk in chunks]
-
-
-async def answer(one: Worker, asked: dict[str, Any]) -> list[dict[str, Any]]:
-    return await collect(one.generate(asked, Context()))
-
-
-def text_of(chunks: list[dict[str, Any]], index: int = 0) -> str:
-    return "".join(chunk["text"] for chunk in chunks if chunk["index"] == index)
 
 
 async def test_chunks_hold_tokens_and_their_text(engine: AsyncEngine) -> None:
