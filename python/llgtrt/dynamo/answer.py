@@ -19,13 +19,20 @@ class AnswerWriter:
 
     Args:
         texts: the texts of single tokens, for log-probabilities; None where nobody asks for these.
+
+    Attributes:
+        last: the delta that was written last.
+        finished: how many choices have ended.
     """
 
     def __init__(self, texts: TokenTexts | None) -> None:
         self._texts = texts
+        self.last: Delta | None = None
+        self.finished = 0
 
     def chunks(self, delta: Delta) -> list[dict[str, Any]]:
         """One chunk per choice that has news; the last of a request has the token counts."""
+        self.last = delta
         chunks = [self._chunk(choice) for choice in delta.choices]
         if delta.usage is not None:
             if not chunks:
@@ -49,6 +56,7 @@ class AnswerWriter:
                 for top in found["top"]
             ]
         if choice.finish_reason is not None:
+            self.finished += 1
             chunk["finish_reason"] = choice.finish_reason
             if choice.stop_reason is not None:
                 chunk["stop_reason"] = choice.stop_reason

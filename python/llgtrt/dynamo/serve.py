@@ -35,6 +35,7 @@ from llgtrt.serving import AnswerFormats, ServedModel, TokenLimits, started_thre
 
 try:
     from dynamo.llm import (
+        FpmDirectPublisher,
         KvEventPublisher,
         ModelInput,
         ModelRuntimeConfig,
@@ -53,6 +54,17 @@ logger = logging.getLogger("llgtrt.dynamo")
 EXIT_ENGINE_FAILED = 3
 POLL_S = 0.05
 HEALTH_POLL_S = 0.5
+FORWARD_PASS_S = 0.25
+"""How often the planner is told what the engine has to do. It takes a second without a word for idleness."""
+NOT_TOLD: dict[str, Any] = {
+    "dp_rank": 0,
+    "scheduled_sum_prefill_tokens": 0,
+    "scheduled_sum_prefill_kv_tokens": 0,
+    "queued_num_decode_requests": 0,
+    "queued_sum_decode_kv_tokens": 0,
+    "wall_time_secs": 0.0,
+}
+"""Figures of single forward passes, and of preempted sequences. The planner learns no durations from a 0."""
 LAST_WORDS_S = 2.0
 """How long the last chunks of cancelled requests may take."""
 
@@ -187,6 +199,7 @@ class _Registered:
         )
         failed = asyncio.ensure_future(_failure(self._engine))
         stopping = asyncio.ensure_future(stop.wait())
+        telling = asyncio.ensure_future(self._publish_forward_passes())
         try:
             await asyncio.wait({serving, failed, stopping}, return_when=asyncio.FIRST_COMPLETED)
             if not serving.done():
@@ -198,8 +211,8 @@ class _Registered:
                 return EXIT_ENGINE_FAILED
             return 0
         finally:
-            failed.cancel()
-            stopping.cancel()
+            for one in (failed, stopping, telling):
+                one.cancel()
 
     async def _register(self) -> None:
         info, options = self._engine.model_info, self._options
@@ -281,6 +294,17 @@ class _Registered:
             load.publish(0, kv_used_blocks=blocks)
 
         self._engine.publish_kv_events(RouterEvents(publisher, self._options.block_size, used, publish_used))
+
+    async def _publish_forward_passes(self) -> None:
+        """Tells Dynamo's planner from time to time what the engine has to do."""
+        publisher = FpmDirectPublisher(self._endpoint, str(self._endpoint.connection_id()))
+        try:
+            while True:
+                await asyncio.sleep(FORWARD_PASS_S)
+                if self._worker.requests:
+                    publisher.publish(**NOT_TOLD, **self._worker.forward_pass())
+        finally:
+            publisher.shutdown()
 
     def _probe(self) -> dict[str, Any]:
         tokens = self._engine.encode("Hello", True)

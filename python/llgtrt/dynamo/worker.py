@@ -14,6 +14,7 @@ from typing import Any, Protocol
 from llgtrt.dynamo.answer import AnswerWriter, TokenTexts
 from llgtrt.dynamo.constraint import guided_constraint
 from llgtrt.dynamo.egress import Egress, EgressClosedError, Outgoing
+from llgtrt.dynamo.forward_pass import LiveRequest, forward_pass_figures
 from llgtrt.dynamo.request import Asked, read_request
 from llgtrt.engine import (
     AsyncEngine,
@@ -136,6 +137,7 @@ class Worker:
         self._raised = raised
         self._texts = TokenTexts(engine.detokenize)
         self._egress = Egress()
+        self._live: dict[LiveRequest, None] = {}
         self.requests = 0
 
     def generate(
@@ -160,10 +162,13 @@ class Worker:
         """Ends the thread that sends, once nothing is generated."""
         self._egress.close()
 
+    def forward_pass(self) -> dict[str, int]:
+        """What the engine has to do: see :func:`forward_pass_figures`."""
+        return forward_pass_figures(self._live, self._engine.model_info.max_batch_size)
+
     async def _yielded(self, request: Mapping[str, Any], context: Context) -> AsyncIterator[dict[str, Any]]:
         try:
-            async with self._running(request, context) as (plan, stream, _stopped):
-                writer = self._writer(plan)
+            async with self._running(request, context) as (plan, stream, writer, _stopped):
                 while not stream.finished:
                     for chunk in writer.chunks(await _next(plan, stream)):
                         yield chunk
@@ -173,8 +178,8 @@ class Worker:
     async def _pushed(
         self, request: Mapping[str, Any], context: Context, sender: Sender
     ) -> AsyncIterator[dict[str, Any]]:
-        async with self._running(request, context) as (plan, stream, stopped):
-            writer, send = self._writer(plan), sender.send
+        async with self._running(request, context) as (plan, stream, writer, stopped):
+            send = sender.send
 
             def send_chunks(delta: Delta) -> None:
                 for chunk in writer.chunks(delta):
@@ -205,27 +210,29 @@ class Worker:
     @asynccontextmanager
     async def _running(
         self, request: Mapping[str, Any], context: Context
-    ) -> AsyncIterator[tuple[_Plan, Stream, asyncio.Future[bool]]]:
+    ) -> AsyncIterator[tuple[_Plan, Stream, AnswerWriter, asyncio.Future[bool]]]:
         """A request under way, and what is done when nobody waits for it any more."""
         self.requests += 1
-        stream = stopped = None
+        stream = stopped = live = None
         try:
             plan, stream = await self._start(request, context)
+            writer = AnswerWriter(None if plan.asked.logprobs is None else self._texts)
+            live = LiveRequest(len(plan.asked.tokens), plan.sequences, writer)
+            self._live[live] = None
             stopped = asyncio.ensure_future(context.async_killed_or_stopped())
             # At once, not when the next token comes: a queued request has none.
             stopped.add_done_callback(lambda _done, stream=stream: stream.cancel())  # type: ignore[misc]
-            yield plan, stream, stopped
+            yield plan, stream, writer, stopped
         except (RequestError, LlgtrtError) as error:
             raise self._raised(error) from None
         finally:
             self.requests -= 1
+            if live is not None:
+                del self._live[live]
             if stream is not None:
                 stream.cancel()
             if stopped is not None:
                 stopped.cancel()
-
-    def _writer(self, plan: _Plan) -> AnswerWriter:
-        return AnswerWriter(None if plan.asked.logprobs is None else self._texts)
 
     async def _start(self, request: Mapping[str, Any], context: Context) -> tuple[_Plan, Stream]:
         tokens = request.get("token_ids")
