@@ -22,8 +22,8 @@ use crate::admission::{Admitted, Notes, Pairs, Refusal, hint};
 use crate::cache::Account;
 use crate::lexer_guard::create_parser;
 use crate::text::first_line;
-use crate::verify::Plan;
-use crate::way_out::{self, Found, Hints, Quoting, Strings};
+use crate::verify::{Allowance, Plan, Trial, Verifier};
+use crate::way_out::{Checked, Found, Hints, Query, Quoting, Strings, Style};
 
 /// Lexer fuel that a sequence has to spend before what it learned is kept.
 const MIN_LEARNED_FUEL: u64 = 500;
@@ -97,7 +97,7 @@ struct Inner {
     size: Mutex<Size>,
     first_mask: SimpleVob,
     /// The shortest answer that was found, once somebody asked.
-    way_out: OnceLock<Found>,
+    way_out: OnceLock<(Found, Style)>,
     /// What answers may be completed with.
     hints: Hints,
     env: Arc<TokenEnv>,
@@ -263,24 +263,39 @@ impl CompiledGrammar {
     /// A short answer, in tokens; `None` if none was found within the bounds of the search. An answer with
     /// fewer tokens may exist, though rarely. Needs a big stack; the first call takes some milliseconds.
     pub fn way_out(&self) -> Option<&[TokenId]> {
-        match self.shortest() {
+        match &self.shortest().0 {
             Found::Way(run) => Some(run),
             Found::Dead | Found::Unknown => None,
         }
     }
 
-    fn shortest(&self) -> &Found {
+    fn shortest(&self) -> &(Found, Style) {
         self.inner.way_out.get_or_init(|| {
             let start = self.inner.start.lock().matcher.clone();
             let Inner { env, hints, .. } = &*self.inner;
-            let strings = self.inner.verification.as_ref().map(|_| Strings::default());
-            way_out::find(&start, env, hints, Quoting::default(), strings, MAX_SHORTEST)
+            let mut checked = self.inner.verification.as_ref().map(|plan| {
+                let verifier = Verifier::new(Arc::clone(plan), Arc::clone(env));
+                Checked {
+                    trial: Trial::new(verifier, Allowance::turn().search()),
+                    strings: Strings::default(),
+                }
+            });
+            let query = Query {
+                matcher: &start,
+                env,
+                hints,
+                quoting: Quoting::default(),
+                checked: checked.as_mut(),
+                most: MAX_SHORTEST,
+                first: Style::Plain,
+            };
+            query.find()
         })
     }
 
     /// Whether no answer can end, as far as a bounded search tells.
     fn is_dead(&self) -> bool {
-        matches!(self.shortest(), Found::Dead)
+        matches!(self.shortest().0, Found::Dead)
     }
 
     /// What answers may be completed with.
@@ -317,7 +332,7 @@ impl From<Refusal> for Failure {
 /// handles that stop a mask; the compilation itself cannot be stopped. `admitted` is left with the grammar that was
 /// compiled in the end.
 pub(crate) fn build(
-    factory: &ParserFactory,
+    factory: &Arc<ParserFactory>,
     env: &Arc<TokenEnv>,
     kind: &'static str,
     admitted: &mut Admitted,
@@ -352,7 +367,7 @@ pub(crate) fn build(
 
 /// The grammar and its first mask.
 fn assemble(
-    factory: &ParserFactory,
+    factory: &Arc<ParserFactory>,
     env: &Arc<TokenEnv>,
     kind: &'static str,
     admitted: &mut Admitted,
@@ -396,7 +411,7 @@ fn assemble(
     if allows_only_eos(&first_mask, env) {
         return Err(only_the_empty_text());
     }
-    let hints = Hints::of(&admitted.grammar, admitted.is_schema);
+    let hints = Hints::of(&admitted.grammar, admitted.is_schema).with_factory(factory);
     let bytes = (128 << 10) + 2 * lexer_bytes + first_mask.len() / 4 + hints.bytes();
     let inner = Inner {
         start: Mutex::new(Start { matcher, fuel: 0 }),

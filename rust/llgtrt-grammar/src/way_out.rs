@@ -8,6 +8,7 @@
 mod candidates;
 mod closers;
 mod hints;
+mod parts;
 mod quoting;
 
 use std::collections::{HashMap, HashSet};
@@ -24,12 +25,21 @@ use self::quoting::Behind;
 pub(crate) use self::quoting::{Quoting, Strings};
 
 use crate::TokenEnv;
+use crate::verify::Trial;
 
-/// Masks that one search may compute; about 20 us each.
-const MAX_MASKS: usize = 1600;
+/// Masks that a search may compute; about 20 us each.
+#[derive(Clone, Copy)]
+struct Effort {
+    most: usize,
+    /// Of the attempts that never go back, each.
+    direct: usize,
+}
 
-/// Masks of the attempts that never go back, each.
-const DIRECT_MASKS: usize = 600;
+impl Effort {
+    const FULL: Self = Self { most: 1600, direct: 600 };
+    /// For a value on the way.
+    const PART: Self = Self { most: 200, direct: 100 };
+}
 
 /// Work that one search may cause inside llguidance: bytes that its lexer had to build states for, and items
 /// of its parser.
@@ -94,73 +104,106 @@ impl Found {
     }
 }
 
-/// A run of at most `most` tokens that completes the answer. With `strings`, those of the answer so far, it adds none that
-/// has been there: a check beside the grammar may want them to differ.
-pub(crate) fn find(
-    matcher: &Matcher,
-    env: &TokenEnv,
-    hints: &Hints,
-    quoting: Quoting,
-    strings: Option<Strings>,
-    most: usize,
-) -> Found {
-    let mut search = Search {
-        matcher: matcher.clone(),
-        env,
-        closers: env.closers(),
-        hints,
-        strings: strings.map(Arc::new),
-        path: Vec::new(),
-        masks_left: MAX_MASKS,
-        cost_left: MAX_COST,
-        hints_left: MAX_HINTS,
-        positions_ahead: MAX_POSITIONS_AHEAD,
-        seen: HashSet::new(),
-        returns: HashMap::new(),
-        last_way: Vec::new(),
-        is_cut: false,
-    };
-    if search.is_complete() {
-        return Found::Way(Vec::new());
+/// What is checked beside the grammar.
+pub(crate) struct Checked {
+    /// Follows the search, and finds wrong what may not go on like this.
+    pub(crate) trial: Trial,
+    /// Those of the answer so far. A way out adds none that has been there: they may have to differ.
+    pub(crate) strings: Strings,
+}
+
+/// A search for a run that completes the answer.
+pub(crate) struct Query<'a> {
+    pub(crate) matcher: &'a Matcher,
+    pub(crate) env: &'a Arc<TokenEnv>,
+    pub(crate) hints: &'a Hints,
+    /// Where the answer stands.
+    pub(crate) quoting: Quoting,
+    pub(crate) checked: Option<&'a mut Checked>,
+    /// Tokens of the run.
+    pub(crate) most: usize,
+    /// How the search before this one went: the same may lead to the end again.
+    pub(crate) first: Style,
+}
+
+impl Query<'_> {
+    /// What is found, and by which style.
+    pub(crate) fn find(self) -> (Found, Style) {
+        self.search(Effort::FULL)
     }
-    let mut is_dead = false;
-    if !hints.runs(env).lexemes.is_empty() {
-        search.masks_left += DIRECT_MASKS;
-        if search.run(quoting, most, DIRECT_MASKS, Style::Lexemes) {
-            return Found::Way(search.path);
+
+    fn search(self, effort: Effort) -> (Found, Style) {
+        let Self { matcher, env, hints, quoting, checked, most, first } = self;
+        let (trial, strings) = checked.map(|checked| (&mut checked.trial, &checked.strings)).unzip();
+        let mut search = Search {
+            matcher: matcher.clone(),
+            env,
+            closers: env.closers(),
+            hints,
+            trial,
+            is_wrong: false,
+            strings,
+            path: Vec::new(),
+            masks_left: effort.most,
+            cost_left: MAX_COST,
+            hints_left: MAX_HINTS,
+            positions_ahead: MAX_POSITIONS_AHEAD,
+            seen: HashSet::new(),
+            returns: HashMap::new(),
+            last_way: Vec::new(),
+            turns: Vec::new(),
+            is_cut: false,
+        };
+        if search.is_complete() && search.may_end() {
+            return (Found::Way(Vec::new()), first);
         }
-        is_dead = !search.is_cut && !hints.has_more;
-    }
-    for style in [Style::Plain, Style::Novel] {
-        if search.run(quoting, most, DIRECT_MASKS, style) {
-            return Found::Way(search.path);
+        let mut is_dead = false;
+        if !hints.runs(env).lexemes.is_empty() {
+            search.masks_left += effort.direct;
+            if search.run(quoting, most, effort.direct, Style::Lexemes) {
+                return (Found::Way(search.path), first);
+            }
+            is_dead = !search.is_cut && !hints.has_more;
         }
-    }
-    let mut depth = FIRST_DEPTH.min(most);
-    while depth > 0 && search.masks_left > 0 {
-        let masks = (search.masks_left / 4).max(1);
-        // Where the text is not JSON, what looks like the inside of a string may be the outside.
-        for quoting in [quoting, Quoting { inside: !quoting.inside, escaped: false }] {
-            if search.run(quoting, depth, masks, Style::Back) {
-                return Found::Way(search.path);
+        let direct = [Style::Plain, Style::Novel, Style::InTurns];
+        for style in direct.contains(&first).then_some(first).into_iter().chain(direct) {
+            if style == Style::InTurns {
+                search.masks_left += effort.direct;
+            }
+            if search.run(quoting, most, effort.direct, style) {
+                return (Found::Way(search.path), style);
             }
         }
-        if depth == most {
-            break;
+        let mut depth = FIRST_DEPTH.min(most);
+        while depth > 0 && search.masks_left > 0 {
+            let masks = (search.masks_left / 4).max(1);
+            // Where the text is not JSON, what looks like the inside of a string may be the outside.
+            for quoting in [quoting, Quoting { inside: !quoting.inside, escaped: false }] {
+                if search.run(quoting, depth, masks, Style::Back) {
+                    return (Found::Way(search.path), Style::Back);
+                }
+            }
+            if depth == most {
+                break;
+            }
+            depth = (2 * depth).min(most);
         }
-        depth = (2 * depth).min(most);
+        (if is_dead { Found::Dead } else { Found::Unknown }, first)
     }
-    if is_dead { Found::Dead } else { Found::Unknown }
 }
 
 /// How a search goes.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-enum Style {
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub(crate) enum Style {
     /// The best token at every position, and never back.
+    #[default]
     Plain,
     /// The same, but inside of a text that must not end yet, what leads to where the search has not been:
     /// to the `@` of an e-mail address, not to one more letter before it.
     Novel,
+    /// As `Plain`, but where it has been before, with the same tokens allowed, it takes what it took least: the item that a
+    /// list has to contain is not the one that is best everywhere.
+    InTurns,
     /// Back to other ways where one is too long.
     Back,
     /// As `Back`, with whole terminals first, and only a few times on from where the same tokens are allowed.
@@ -171,15 +214,20 @@ enum Style {
 struct Branch {
     len: usize,
     quoting: Quoting,
+    /// Digest of the tokens that are allowed there.
+    allowed: u64,
     ways: Vec<Vec<TokenId>>,
 }
 
 struct Search<'a> {
     matcher: Matcher,
-    env: &'a TokenEnv,
+    env: &'a Arc<TokenEnv>,
     closers: &'a Closers,
     hints: &'a Hints,
-    strings: Option<Arc<Strings>>,
+    trial: Option<&'a mut Trial>,
+    /// The check found wrong where the search is.
+    is_wrong: bool,
+    strings: Option<&'a Strings>,
     path: Vec<TokenId>,
     masks_left: usize,
     cost_left: u64,
@@ -190,6 +238,8 @@ struct Search<'a> {
     /// How often this run came to where a set of tokens is allowed, by the last way to there.
     returns: HashMap<(u64, Vec<TokenId>), usize>,
     last_way: Vec<TokenId>,
+    /// What the run took where: its length, a digest of the tokens that were allowed there, the way.
+    turns: Vec<(usize, u64, Vec<TokenId>)>,
     /// A bound kept this run from looking at some way.
     is_cut: bool,
 }
@@ -197,6 +247,11 @@ struct Search<'a> {
 impl<'a> Search<'a> {
     fn is_complete(&mut self) -> bool {
         self.matcher.is_stopped() || self.matcher.is_accepting().unwrap_or(false)
+    }
+
+    /// Whether the check allows a complete answer to end here.
+    fn may_end(&mut self) -> bool {
+        self.trial.as_mut().is_none_or(|trial| trial.ends())
     }
 
     /// Depth first, from the start again, with at most `masks` masks. Leaves the run in `path` if there is one.
@@ -212,10 +267,13 @@ impl<'a> Search<'a> {
             if self.matcher.is_error() {
                 return false;
             }
-            if self.is_complete() {
-                return true;
+            if !self.is_wrong && self.is_complete() {
+                if self.may_end() {
+                    return true;
+                }
+                self.is_wrong = true;
             }
-            if self.path.len() < depth {
+            if !self.is_wrong && self.path.len() < depth {
                 let forced = self.forced(depth);
                 if !forced.is_empty() {
                     self.push(&forced, &mut quoting);
@@ -230,18 +288,20 @@ impl<'a> Search<'a> {
                     return false;
                 }
                 masks -= 1;
-                let mut ways = self.ways(quoting, style, depth);
-                if matches!(style, Style::Plain | Style::Novel) {
-                    ways.drain(..ways.len().saturating_sub(1));
+                let (mut ways, allowed) = self.ways(quoting, style, depth);
+                if matches!(style, Style::Plain | Style::Novel | Style::InTurns) {
+                    // What a check finds wrong is the one reason to go back.
+                    let kept = if self.trial.is_some() { MAX_BRANCHES } else { 1 };
+                    ways.drain(..ways.len().saturating_sub(kept));
                     let fills =
                         |&token: &TokenId| !self.env.bytes(token).iter().any(|b| b"\"{}[],:".contains(b));
                     filling =
-                        if ways.first().is_some_and(|way| way.iter().all(fills)) { filling + 1 } else { 0 };
+                        if ways.last().is_some_and(|way| way.iter().all(fills)) { filling + 1 } else { 0 };
                     if filling > MAX_FILLING {
                         return false;
                     }
                 }
-                branches.push(Branch { len: self.path.len(), quoting, ways });
+                branches.push(Branch { len: self.path.len(), quoting, allowed, ways });
             } else {
                 self.is_cut = true;
             }
@@ -254,11 +314,12 @@ impl<'a> Search<'a> {
     /// Goes back to the last position with a way that was not tried, and takes it.
     fn next_way(&mut self, branches: &mut Vec<Branch>, quoting: &mut Quoting) -> Option<Vec<TokenId>> {
         while let Some(branch) = branches.last_mut() {
-            let (len, before) = (branch.len, branch.quoting);
+            let (len, before, allowed) = (branch.len, branch.quoting, branch.allowed);
             match branch.ways.pop() {
                 Some(way) => {
                     self.back_to(len);
                     *quoting = before;
+                    self.turns.push((len, allowed, way.clone()));
                     return Some(way);
                 }
                 None => branches.pop(),
@@ -272,6 +333,13 @@ impl<'a> Search<'a> {
         if drop > 0 && self.matcher.rollback(drop).is_ok() {
             self.path.truncate(len);
         }
+        while self.turns.last().is_some_and(|&(at, ..)| at >= self.path.len()) {
+            self.turns.pop();
+        }
+        if let Some(trial) = &mut self.trial {
+            trial.back_to(&self.path);
+        }
+        self.is_wrong = false;
     }
 
     fn push(&mut self, tokens: &[TokenId], quoting: &mut Quoting) {
@@ -280,12 +348,13 @@ impl<'a> Search<'a> {
                 quoting.push(self.env.bytes(token));
             }
             self.path.extend_from_slice(tokens);
+            self.is_wrong = self.trial.as_mut().is_some_and(|trial| !trial.take(tokens));
         }
     }
 
     /// The strings up to here, if new ones have to differ from them.
-    fn behind(&self) -> Option<Behind> {
-        let mut behind = self.strings.as_ref()?.behind();
+    fn behind(&self) -> Option<Behind<'a>> {
+        let mut behind = self.strings?.behind();
         self.path.iter().for_each(|&token| behind.push(self.env.bytes(token)));
         Some(behind)
     }
@@ -347,25 +416,31 @@ impl<'a> Search<'a> {
         ways
     }
 
-    /// The ways to try here, the best one last.
-    fn ways(&mut self, quoting: Quoting, style: Style, depth: usize) -> Vec<Vec<TokenId>> {
+    /// The ways to try here, the best one last, and a digest of the tokens that are allowed.
+    fn ways(&mut self, quoting: Quoting, style: Style, depth: usize) -> (Vec<Vec<TokenId>>, u64) {
         self.masks_left -= 1;
-        let Ok(mask) = self.matcher.compute_mask() else { return Vec::new() };
+        let Ok(mask) = self.matcher.compute_mask() else { return (Vec::new(), 0) };
         let cost =
             self.matcher.last_step_stats().map_or(0, |stats| stats.lexer_cost + stats.all_items as u64);
         self.cost_left = self.cost_left.saturating_sub(cost);
+        let allowed = digest(&mask);
         let mut ways = Vec::new();
         if style == Style::Lexemes {
-            let returns = self.returns.entry((digest(&mask), self.last_way.clone())).or_default();
+            let returns = self.returns.entry((allowed, self.last_way.clone())).or_default();
             *returns += 1;
             if *returns > MAX_RETURNS {
-                return Vec::new();
+                return (Vec::new(), allowed);
             }
             ways = self.lexemes(depth);
         }
-        ways.extend(self.tokens(quoting, style, &mask).into_iter().map(|token| vec![token]));
+        let tokens = self.tokens(quoting, style, &mask);
+        if style == Style::InTurns {
+            ways = self.in_turns(tokens, quoting, &mask, allowed);
+        } else {
+            ways.extend(tokens.into_iter().map(|token| vec![token]));
+        }
         ways.reverse();
-        ways
+        (ways, allowed)
     }
 }
 

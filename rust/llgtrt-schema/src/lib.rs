@@ -220,6 +220,15 @@ fn attempts(
         budget.begin(1);
         let way = if is_wide { Way::Narrowed } else { Way::Schema };
         result = attempt(schema, limits, way, budget).0;
+        // Rules may hold some of several constraints that a schema leaves open.
+        let left = result.as_ref().map_or(0, |normalized| normalized.residual.len());
+        if limits.compose && left > 1 {
+            budget.begin(2);
+            let (composed, short) = attempt(schema, limits, Way::Grammar, budget);
+            if !short.is_narrowed && composed.as_ref().is_ok_and(|composed| composed.residual.len() < left) {
+                result = composed;
+            }
+        }
     }
     match result {
         Ok(normalized) => Ok(Normalized { spent: budget.spending(), ..normalized }),

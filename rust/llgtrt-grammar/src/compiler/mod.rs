@@ -48,7 +48,7 @@ pub struct GrammarCompiler {
 
 /// What the compiler's threads share.
 pub(crate) struct Shared {
-    pub(crate) factory: ParserFactory,
+    pub(crate) factory: Arc<ParserFactory>,
     pub(crate) env: Arc<TokenEnv>,
     pub(crate) config: GrammarConfig,
     /// Whether answers can be checked beside their grammar: only where tokens can be taken back.
@@ -117,7 +117,7 @@ impl GrammarCompiler {
             Duration::from_millis(config.compile_deadline_ms),
         );
         let shared = Arc::new(Shared {
-            factory,
+            factory: Arc::new(factory),
             env,
             verifies: AtomicBool::new(true),
             metrics,

@@ -132,6 +132,15 @@ impl Slot {
         mask
     }
 
+    /// Whether a number that is open becomes too long by the digits that `run` begins with.
+    pub(super) fn lengthens_number(&mut self, run: &[TokenId]) -> bool {
+        let Some(digits) = &mut self.digits else { return false };
+        digits.read(&self.taken, &self.env);
+        let text = run.iter().flat_map(|&token| self.env.bytes(token));
+        let more = text.take_while(|byte| byte.is_ascii_digit()).count();
+        more > 0 && digits.place.left(digits.most).is_some_and(|left| more > left)
+    }
+
     /// Forgets the tokens behind the first `kept`.
     pub(super) fn truncate_taken(&mut self, kept: usize) {
         self.taken.truncate(kept);

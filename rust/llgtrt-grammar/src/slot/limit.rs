@@ -12,7 +12,8 @@ use toktrie::SimpleVob;
 use super::{MAX_FORCED, Mask, Slot, State};
 use crate::compiled::mask_error;
 use crate::text::grammar_error;
-use crate::way_out::{self, Quoting, Strings};
+use crate::verify::{Trial, Verifier};
+use crate::way_out::{self, Checked, Query, Quoting, Strings, Style};
 
 /// Tokens to spare from which on every token is compared with the way out.
 const NEAR: usize = 512;
@@ -43,6 +44,10 @@ pub(super) struct Limit {
     /// Completes the answer after its first `at` tokens.
     way_out: Option<Vec<TokenId>>,
     at: usize,
+    /// The check beside the grammar has found the way out right, or there is none.
+    is_right: bool,
+    /// How it was found.
+    style: Style,
     /// Tokens from which on it has to be looked at again.
     next: usize,
     /// Nothing else may come any more.
@@ -52,17 +57,18 @@ pub(super) struct Limit {
 impl Limit {
     pub(super) fn new(limit: TokenLimit, first: impl FnOnce() -> Option<Vec<TokenId>>) -> Self {
         let way_out = if limit.tokens <= TokenLimit::SHORT { first() } else { None };
+        let style = Style::default();
         let next = if way_out.is_some() { 0 } else { limit.tokens / 8 };
-        Self { bound: limit, way_out, at: 0, next, following: false }
+        Self { bound: limit, way_out, at: 0, is_right: true, style, next, following: false }
     }
 
-    /// Tokens that have to be left besides the way out.
-    fn margin(&self, way_out: usize, checked: bool) -> usize {
-        // Without withdrawing, a token may lead to where the way out is longer. A check beside the grammar may withdraw some
-        // of the way out itself, and another one is longer.
-        match (self.bound.retract, checked) {
-            (true, false) => 1,
-            (true, true) => 4 + way_out / 4,
+    /// Tokens that have to be left besides a way out of this length.
+    fn margin(&self, way_out: usize) -> usize {
+        // Without withdrawing, a token may lead to where the way out is longer. A check beside the grammar that could not
+        // follow the search may withdraw some of the way out itself, and another one is longer.
+        match (self.bound.retract, self.is_right) {
+            (true, true) => 1,
+            (true, false) => 4 + way_out / 4,
             (false, _) => 16 + way_out / 2,
         }
     }
@@ -94,7 +100,10 @@ impl Slot {
         }
         if self.retract.is_some() || len < limit.at {
             // The check beside the grammar went back: other ways are open, and tokens are left again.
-            *limit = Limit { way_out: None, at: 0, next: 0, following: false, ..*limit };
+            if len < limit.at {
+                (limit.way_out, limit.at) = (None, 0);
+            }
+            (limit.next, limit.following) = (0, false);
         }
         if len < limit.next {
             return Ok(());
@@ -105,28 +114,76 @@ impl Slot {
         };
         let new: Vec<TokenId> = tokens.iter().chain(&self.forced).skip(limit.at).copied().collect();
         let before = limit.way_out.take();
-        let known = before.as_ref().map(|run| run.strip_prefix(new.as_slice()).unwrap_or(run).to_vec());
-        let known =
-            known.filter(|run| run.len() <= left && way_out::completes(&mut self.matcher, &self.env, run));
-        let found = known.or_else(|| {
-            let mut quoting = Quoting::default();
-            let mut strings = self.verifier.as_ref().map(|_| Strings::default());
+        let found = self.way_out_behind(tokens, before.as_deref(), &new, left, &mut limit.style);
+        let Some((run, is_right)) = found else { return self.without_way_out(limit, before, len, left) };
+        let spare = left - run.len();
+        limit.at = len;
+        limit.is_right = is_right.unwrap_or(limit.is_right);
+        limit.next = if spare < NEAR + 2 * run.len() { 0 } else { len + spare / 8 };
+        limit.following |= spare <= limit.margin(run.len());
+        limit.way_out = Some(run);
+        if limit.following { self.follow_way_out(limit) } else { Ok(()) }
+    }
+
+    /// A way out behind `tokens` and the forced ones, of which the way out `before` did not know the `new` ones: the
+    /// rest of it, all of it, or another one. Tells whether the check beside the grammar found it right; `None` if that is as
+    /// it was before.
+    fn way_out_behind(
+        &mut self,
+        tokens: &[TokenId],
+        before: Option<&[TokenId]>,
+        new: &[TokenId],
+        left: usize,
+        style: &mut Style,
+    ) -> Option<(Vec<TokenId>, Option<bool>)> {
+        let rest = before.and_then(|run| run.strip_prefix(new));
+        let known = rest
+            .or(before)
+            .filter(|run| run.len() <= left && !self.lengthens_number(run))
+            .filter(|run| way_out::completes(&mut self.matcher, &self.env, run));
+        if let Some(run) = known
+            && (rest.is_some() || self.verifier.is_none())
+        {
+            return Some((run.to_vec(), None));
+        }
+        let mut trial = self
+            .verifier
+            .as_ref()
+            .map(|verifier| Trial::new(Verifier::clone(verifier), self.allowance.search()));
+        let mut found = None;
+        if let (Some(run), Some(trial)) = (known, &mut trial) {
+            found = (trial.take(run) && trial.ends()).then(|| run.to_vec());
+            trial.back_to(&[]);
+        }
+        let mut quoting = Quoting::default();
+        let mut checked = trial.map(|trial| Checked { trial, strings: Strings::default() });
+        if found.is_none() {
             for &token in tokens.iter().chain(&self.forced) {
                 let text = self.env.bytes(token);
                 quoting.push(text);
-                if let Some(strings) = &mut strings {
-                    strings.push(text);
+                if let Some(checked) = &mut checked {
+                    checked.strings.push(text);
                 }
             }
-            way_out::find(&self.matcher, &self.env, self.grammar.hints(), quoting, strings, left).way()
+            let query = Query {
+                matcher: &self.matcher,
+                env: &self.env,
+                hints: self.grammar.hints(),
+                quoting,
+                checked: checked.as_mut(),
+                most: left,
+                first: *style,
+            };
+            let way;
+            (way, *style) = query.find();
+            found = way.way();
+        }
+        let is_right = checked.is_none_or(|checked| {
+            let (allowance, is_right) = checked.trial.into_rest();
+            self.allowance.add(&allowance);
+            is_right
         });
-        let Some(run) = found else { return self.without_way_out(limit, before, len, left) };
-        let spare = left - run.len();
-        limit.at = len;
-        limit.next = if spare < NEAR + 2 * run.len() { 0 } else { len + spare / 8 };
-        limit.following |= spare <= limit.margin(run.len(), self.verifier.is_some());
-        limit.way_out = Some(run);
-        if limit.following { self.follow_way_out(limit) } else { Ok(()) }
+        found.map(|run| (run, Some(is_right)))
     }
 
     /// Nothing was found behind the new tokens; `before` is the way out that was known before them.
@@ -146,8 +203,11 @@ impl Slot {
             limit.next = len + RETRY_AFTER;
             return Ok(());
         }
-        if self.verifier.is_some() {
-            return self.step_back();
+        if let Some(verifier) = &mut self.verifier {
+            if before.is_none() || !limit.is_right {
+                return self.step_back();
+            }
+            verifier.back_to(at);
         }
         self.matcher
             .rollback(self.taken.len() - at)

@@ -38,6 +38,13 @@ impl Bans {
         self.list.iter().any(|ban| ban.text.starts_with(text))
     }
 
+    /// Whether `text`, as a whole or as a beginning, is wrong.
+    pub(super) fn has(&self, text: &[u8], as_a_whole: bool) -> bool {
+        self.list
+            .iter()
+            .any(|ban| if ban.at_end { as_a_whole && ban.text == text } else { text.starts_with(&ban.text) })
+    }
+
     /// Clears the bits of the tokens that must not follow `text`; false if none is left.
     pub(super) fn apply(&self, text: &[u8], mask: &mut toktrie::SimpleVob, env: &TokenEnv) -> bool {
         let mut rests: Vec<&[u8]> = Vec::new();

@@ -20,6 +20,9 @@ const CHECK_STEPS: u64 = 2_000_000;
 /// Steps of all checks that an engine waits for together.
 const TURN_STEPS: u64 = 2 * CHECK_STEPS;
 
+/// Steps of the checks within one search for the end of an answer.
+const SEARCH_STEPS: u64 = CHECK_STEPS / 4;
+
 /// Steps to read a schema, which every check does anew.
 const READ_STEPS: u64 = CHECK_STEPS / 2;
 
@@ -47,6 +50,18 @@ impl Allowance {
     /// For one check, of which nobody takes a part: it has an answer, or never will.
     pub(crate) fn check() -> Self {
         Self { left: CHECK_STEPS }
+    }
+
+    /// Takes the steps for a search out of it.
+    pub(crate) fn search(&mut self) -> Self {
+        let left = SEARCH_STEPS.min(self.left);
+        self.left -= left;
+        Self { left }
+    }
+
+    /// Adds what another one has left.
+    pub(crate) fn add(&mut self, rest: &Self) {
+        self.left += rest.left;
     }
 
     /// Takes the steps of one check out of it.

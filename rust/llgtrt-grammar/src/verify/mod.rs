@@ -12,6 +12,7 @@ mod judge;
 mod plan;
 mod scan;
 mod size;
+mod trial;
 
 use std::collections::HashSet;
 use std::sync::Arc;
@@ -22,6 +23,7 @@ use toktrie::SimpleVob;
 
 pub(crate) use self::judge::Allowance;
 pub(crate) use self::plan::Plan;
+pub(crate) use self::trial::Trial;
 
 use self::bans::Bans;
 use self::judge::{Judge, Judgement};
@@ -44,6 +46,7 @@ pub(crate) enum Wrong {
 }
 
 /// The check of one sequence.
+#[derive(Clone)]
 pub(crate) struct Verifier {
     plan: Arc<Plan>,
     env: Arc<TokenEnv>,
@@ -307,9 +310,20 @@ impl Verifier {
         self.bans.concern(&self.text)
     }
 
+    /// Whether a ban concerns everything that begins with the text, or the text `as_a_whole`.
+    fn is_banned(&self, as_a_whole: bool) -> bool {
+        self.bans.has(&self.text, as_a_whole)
+    }
+
     /// Removes what must not follow; false if nothing is left.
     pub(crate) fn restrict(&self, mask: &mut SimpleVob) -> bool {
         self.bans.apply(&self.text, mask, &self.env)
+    }
+
+    /// Goes back to the first `keep` tokens: another way is taken from there.
+    pub(crate) fn back_to(&mut self, keep: usize) {
+        self.rewind(keep);
+        self.certain = self.certain.min(keep);
     }
 
     /// Goes back to the first `keep` tokens.
@@ -322,13 +336,17 @@ impl Verifier {
         self.waiting = None;
         self.passed = false;
         self.tokens.clear();
+        for (token, _) in kept {
+            self.follow(token);
+        }
+    }
+
+    /// Takes a token that was found right before.
+    fn follow(&mut self, token: TokenId) {
+        self.tokens.push((token, self.text.len()));
         let env = Arc::clone(&self.env);
-        for (token, start) in kept {
-            self.tokens.push((token, start));
-            for &byte in env.bytes(token) {
-                // What was judged before is right.
-                let _ = self.push_byte(byte, None);
-            }
+        for &byte in env.bytes(token) {
+            let _ = self.push_byte(byte, None);
         }
     }
 }

@@ -32,7 +32,12 @@ impl Search<'_> {
         } else if !quoting.inside {
             take(&mut ways, mask, &closers.brackets, 2);
             take(&mut ways, mask, &closers.separators, 2);
-            take(&mut ways, mask, &closers.values, 3);
+            if self.trial.is_some() {
+                // Items may have to differ.
+                take(&mut ways, mask, &self.least_used(&closers.values), 3);
+            } else {
+                take(&mut ways, mask, &closers.values, 3);
+            }
             ways.retain(|&token| !repeats || self.env.bytes(token) != b"\"\"");
             take(&mut ways, mask, &closers.quotes[closers.quotes.len().saturating_sub(1)..], 1);
             take(&mut ways, mask, &closers.openers, 2);
@@ -45,6 +50,52 @@ impl Search<'_> {
             ways.truncate(MAX_BRANCHES / 2);
         }
         ways
+    }
+
+    /// The same `tokens`, and values that the grammar's parts lead to: what the run took least here comes first. Within a text
+    /// that may be anything, and within a number, there is nothing to choose.
+    pub(super) fn in_turns(
+        &mut self,
+        mut tokens: Vec<TokenId>,
+        quoting: Quoting,
+        mask: &SimpleVob,
+        allowed: u64,
+    ) -> Vec<Vec<TokenId>> {
+        let (env, closers) = (self.env, self.closers);
+        let mut ways = Vec::new();
+        if !quoting.inside {
+            let text = |token: TokenId| env.bytes(token);
+            let is_space = |&token: &TokenId| text(token).first().is_some_and(u8::is_ascii_whitespace);
+            if !tokens.iter().all(is_space) {
+                tokens.retain(|token| !is_space(token));
+            }
+            if tokens
+                .iter()
+                .any(|token| closers.separators.contains(token) || closers.brackets.contains(token))
+            {
+                tokens.retain(|&token| text(token).iter().any(|byte| b"\"}],:".contains(byte)));
+            } else {
+                let values = self.hints.parts.values(env);
+                ways.extend(values.iter().filter(|value| self.takes(value)).cloned());
+            }
+        }
+        ways.extend(tokens.into_iter().map(|token| vec![token]));
+        if !quoting.inside || mask.num_set() <= MAX_CHOICES {
+            let taken = |way: &Vec<TokenId>| {
+                self.turns.iter().filter(|(_, at, other)| *at == allowed && other == way).count()
+            };
+            ways.sort_by_cached_key(taken);
+        }
+        ways
+    }
+
+    /// Values, those first that the run has the fewest of; at the end what only begins one.
+    fn least_used(&self, values: &[TokenId]) -> Vec<TokenId> {
+        let begins = |token: TokenId| matches!(self.env.bytes(token), b"n" | b"t" | b"f");
+        let used = |token: TokenId| self.path.iter().filter(|&&other| other == token).count();
+        let mut values = values.to_vec();
+        values.sort_by_cached_key(|&token| (begins(token), used(token)));
+        values
     }
 
     /// A byte that leads from one set of allowed tokens to another as no byte did before: one digit, one letter of each case and
@@ -115,6 +166,9 @@ impl Search<'_> {
         })
     }
 }
+
+/// Tokens up to which the inside of a string is one of a few texts.
+const MAX_CHOICES: usize = 64;
 
 /// Adds the first `most` tokens of `from` that the mask allows.
 fn take(ways: &mut Vec<TokenId>, mask: &SimpleVob, from: &[TokenId], most: usize) {

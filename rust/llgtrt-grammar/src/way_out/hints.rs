@@ -3,14 +3,16 @@
 //!
 //! Read from the grammar that is compiled; turned into tokens when the first way out is looked for.
 
-use std::sync::OnceLock;
+use std::sync::{Arc, OnceLock};
 
 use llgtrt_core::TokenId;
 use llgtrt_schema::NormalizeLimits;
+use llguidance::ParserFactory;
 use llguidance::api::TopLevelGrammar;
 use serde_json::Value;
 use toktrie::TokenizerEnv;
 
+use super::parts::Parts;
 use crate::TokenEnv;
 
 /// Patterns and terminals that are read of one grammar, and their bytes together.
@@ -25,7 +27,7 @@ const MAX_TEXT_BYTES: usize = 400;
 const MAX_STEPS: u64 = 1_500_000;
 
 /// What may complete the strings and terminals of one grammar.
-#[derive(Debug, Default)]
+#[derive(Default)]
 pub(crate) struct Hints {
     /// Patterns of JSON strings.
     patterns: Vec<String>,
@@ -37,6 +39,7 @@ pub(crate) struct Hints {
     /// There is more than rules, literals and regular expressions: control tokens, or grammars of another kind.
     pub(super) has_more: bool,
     bytes: usize,
+    pub(super) parts: Parts,
     runs: OnceLock<Runs>,
 }
 
@@ -64,13 +67,21 @@ impl Hints {
         if is_schema {
             hints.terminals.clear();
             hints.literals.clear();
+        } else {
+            hints.parts.clear();
         }
         hints
     }
 
+    /// With what compiles parts of the grammar, if there are any.
+    pub(crate) fn with_factory(mut self, factory: &Arc<ParserFactory>) -> Self {
+        self.parts.factory = Some(Arc::clone(factory));
+        self
+    }
+
     /// Memory, roughly.
     pub(crate) fn bytes(&self) -> usize {
-        4 * self.bytes
+        4 * self.bytes + self.parts.bytes()
     }
 
     pub(super) fn runs(&self, env: &TokenEnv) -> &Runs {
@@ -141,6 +152,7 @@ impl Hints {
                         let mut values = serde_json::Deserializer::from_str(json).into_iter::<Value>();
                         if let Some(Ok(schema)) = values.next() {
                             self.read_schema(&schema);
+                            self.parts.keep(&schema, &json[..values.byte_offset()]);
                         }
                         values.byte_offset()
                     });

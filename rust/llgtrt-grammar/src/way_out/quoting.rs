@@ -1,7 +1,6 @@
 //! The strings of a JSON text, byte by byte: whether its end is inside of one, and which ones there were.
 
 use std::collections::HashSet;
-use std::sync::Arc;
 
 /// Whether a text stands inside a JSON string at its end. For grammars of something else it only decides what is
 /// tried first.
@@ -47,19 +46,19 @@ impl Strings {
     }
 
     /// A text that goes on behind this one.
-    pub(super) fn behind(self: &Arc<Self>) -> Behind {
+    pub(super) fn behind(&self) -> Behind<'_> {
         let own = Self { quoting: self.quoting, open: self.open.clone(), ended: HashSet::new() };
-        Behind { before: Arc::clone(self), own }
+        Behind { before: self, own }
     }
 }
 
 /// A text, and what has come before it.
-pub(super) struct Behind {
-    before: Arc<Strings>,
+pub(super) struct Behind<'a> {
+    before: &'a Strings,
     own: Strings,
 }
 
-impl Behind {
+impl Behind<'_> {
     pub(super) fn push(&mut self, text: &[u8]) {
         self.own.push(text);
     }
@@ -79,7 +78,7 @@ mod tests {
     fn strings_are_known_as_they_are_written() {
         let mut before = Strings::default();
         before.push(br#"{"a": ["b\"c", ""], "d"#);
-        let mut text = Arc::new(before).behind();
+        let mut text = before.behind();
         assert!(!text.has_string(b"") && !text.has_string(b"x"), "of what is open");
         text.push(br#"": "e", "#);
         for known in ["a", r#"b\"c"#, "", "d", "e"] {

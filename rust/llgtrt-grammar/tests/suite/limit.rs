@@ -13,10 +13,13 @@ use crate::support::{Bench, schema};
 struct Engine {
     fast_forward: bool,
     retract: bool,
+    /// Tokens are shown only once they are certain.
+    holds_back: bool,
 }
 
-const EMBEDDED: Engine = Engine { fast_forward: true, retract: true };
-const STEPPED: Engine = Engine { fast_forward: false, retract: true };
+const EMBEDDED: Engine = Engine { fast_forward: true, retract: true, holds_back: false };
+const HOLDING: Engine = Engine { holds_back: true, ..EMBEDDED };
+const STEPPED: Engine = Engine { fast_forward: false, retract: true, holds_back: false };
 
 /// An answer of at most `most` tokens, and whether it was completed because of the limit. `pick` chooses among the
 /// allowed tokens.
@@ -43,7 +46,8 @@ fn generate(
             AdvanceState::Limit => break true,
             AdvanceState::Failed(error) => panic!("{error:?}"),
             AdvanceState::Retract { keep } => {
-                assert!(engine.retract && keep + 1 >= before, "only the last token, which nobody saw");
+                let unseen = keep + 1 >= before || engine.holds_back;
+                assert!(engine.retract && unseen, "only the last token, which nobody saw");
                 tokens.truncate(keep);
             }
             AdvanceState::Sample => {}
@@ -133,22 +137,28 @@ fn short_texts_are_filled_readably() {
     }
 }
 
-/// What a check beside the grammar asks for, that strings differ, the end keeps to.
+/// What a check beside the grammar asks for, the end keeps to.
 #[test]
-fn ends_repeat_no_key_and_no_item_that_has_to_differ() {
+fn ends_are_right_by_the_check_beside_the_grammar() {
     let schemas = [
         json!({"type": "object", "minProperties": 4, "additionalProperties": {"type": "string", "minLength": 2}}),
         json!({"type": "array", "items": {"type": "string"}, "uniqueItems": true, "minItems": 4}),
         json!({"type": "object", "properties": {"tags": {"type": "array", "items": {"type": "string", "minLength": 3},
             "uniqueItems": true, "minItems": 3}}, "required": ["tags"], "additionalProperties": false}),
+        json!({"type": "array", "items": {"type": "integer"}, "uniqueItems": true, "minItems": 13}),
+        json!({"type": "array", "items": {"type": ["boolean", "null", "integer"]}, "uniqueItems": true, "minItems": 7}),
+        json!({"type": "array", "items": {"type": "array", "items": {"type": "boolean"}}, "uniqueItems": true, "minItems": 4}),
+        json!({"type": "array", "items": {"type": "object", "properties": {"k": {"enum": ["a", "b", "c"]}, "v": {"type": "integer"}},
+            "required": ["k", "v"], "additionalProperties": false}, "contains": {"properties": {"k": {"const": "c"}}},
+            "minContains": 2, "minItems": 3, "uniqueItems": true}),
     ];
     for bench in [Bench::bytes(), Bench::words()] {
         for value in &schemas {
             let grammar = bench.compile(&schema(&value.to_string()));
             let validator = jsonschema::draft202012::new(value).unwrap();
-            let shortest = grammar.way_out().expect("a way out").len();
+            let shortest = grammar.way_out().unwrap_or_else(|| panic!("no way out: {value}")).len();
             for most in (shortest..shortest + 24).chain([200, 700]) {
-                let (tokens, _) = generate(&bench, &grammar, EMBEDDED, most, endless(&bench, most));
+                let (tokens, _) = generate(&bench, &grammar, HOLDING, most, endless(&bench, most));
                 let instance = json_of(&bench, &tokens);
                 assert!(validator.is_valid(&instance), "{instance} for {value}");
             }
@@ -273,7 +283,7 @@ fn without_withdrawing_it_closes_earlier() {
     let bench = Bench::words();
     let grammar = bench.compile(&schema(r#"{"type": "string"}"#));
     let letters = |allowed: &[TokenId]| if allowed.contains(&97) { 97 } else { allowed[0] };
-    let engine = Engine { fast_forward: false, retract: false };
+    let engine = Engine { fast_forward: false, retract: false, holds_back: false };
     for most in [20, 60, 150] {
         let (tokens, closed) = generate(&bench, &grammar, engine, most, letters);
         assert!(closed && tokens.len() <= most);
@@ -293,7 +303,7 @@ fn random_schemas_and_limits() {
         .run(&input, |(value, more, seed, fast_forward)| {
             let grammar = bench.compile(&schema(&value.to_string()));
             let shortest = grammar.way_out().expect("a way out").len();
-            let engine = Engine { fast_forward, retract: true };
+            let engine = Engine { fast_forward, retract: true, holds_back: false };
             let most = shortest.max(1) + more;
             let (tokens, _) = generate(&bench, &grammar, engine, most, endless(&bench, usize::from(seed)));
             let instance = json_of(&bench, &tokens);
@@ -302,4 +312,41 @@ fn random_schemas_and_limits() {
             Ok(())
         })
         .unwrap();
+}
+
+/// The item that a list has to contain may be one that nothing else leads to.
+#[test]
+fn lists_get_to_the_items_that_they_have_to_contain() {
+    let list = |items: Value, contains: Value, min: u32| json!({"type": "array", "items": items, "contains": contains, "minContains": min, "minItems": 3});
+    let object = |properties: Value| json!({"type": "object", "properties": properties, "additionalProperties": false});
+    let (integer, string) = (json!({"type": "integer"}), json!({"type": "string"}));
+    let schemas = [
+        list(integer.clone(), json!({"const": 7}), 2),
+        list(integer.clone(), json!({"minimum": 1000}), 1),
+        list(json!({"enum": ["a", "ab", "b"]}), json!({"const": "ab"}), 3),
+        list(string.clone(), json!({"pattern": "^[A-Z]{3}-[0-9]{4}$"}), 2),
+        list(
+            object(json!({"a": integer, "b": string})),
+            json!({"properties": {"b": {"const": "x"}}, "required": ["b"]}),
+            2,
+        ),
+        json!({"type": "array", "items": {"type": ["object", "string"]}, "contains": {"type": "object", "required": ["role"],
+            "properties": {"role": {"const": "admin"}}}}),
+        json!({"type": "array", "items": {"type": ["object", "boolean"]}, "contains": {"const": {"a": 1}}, "uniqueItems": true, "minItems": 3}),
+        json!({"type": "array", "items": {"type": ["string", "integer"]}, "allOf": [{"contains": {"const": "x"}}, {"contains": {"const": "y"}},
+            {"contains": {"type": "integer"}}]}),
+    ];
+    for bench in [Bench::bytes(), Bench::words()] {
+        for value in &schemas {
+            let grammar = bench.compile(&schema(&value.to_string()));
+            let validator = jsonschema::draft202012::new(value).unwrap();
+            let shortest = grammar.way_out().unwrap_or_else(|| panic!("no way out: {value}")).len();
+            assert!(shortest < 50, "{shortest} tokens for {value}");
+            for most in (shortest..shortest + 5).chain([100]) {
+                let (tokens, _) = generate(&bench, &grammar, HOLDING, most, endless(&bench, most));
+                let instance = json_of(&bench, &tokens);
+                assert!(validator.is_valid(&instance), "{instance} for {value}");
+            }
+        }
+    }
 }

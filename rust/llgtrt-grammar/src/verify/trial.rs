@@ -1,0 +1,60 @@
+//! The check as a search for the end of an answer follows it: over tokens that are tried, and back again.
+
+use llgtrt_core::TokenId;
+
+use super::{Allowance, Verifier, Wrong};
+
+/// A copy of a sequence's check. Nothing that it finds wrong is banned for the sequence.
+pub(crate) struct Trial {
+    /// Where the sequence stands.
+    start: Verifier,
+    now: Verifier,
+    allowance: Allowance,
+    /// False once the allowance did not suffice: from there on nothing is found wrong.
+    is_on: bool,
+}
+
+impl Trial {
+    /// From where `start` is. Judges spend from the allowance.
+    pub(crate) fn new(start: Verifier, allowance: Allowance) -> Self {
+        Self { now: start.clone(), start, allowance, is_on: true }
+    }
+
+    /// Takes tokens that the grammar allows. False if everything that begins like this is wrong.
+    pub(crate) fn take(&mut self, tokens: &[TokenId]) -> bool {
+        if !self.is_on {
+            return true;
+        }
+        let checked = tokens.iter().try_for_each(|&token| self.now.push(token, &mut self.allowance));
+        self.hold(&checked) && !self.now.is_banned(false)
+    }
+
+    /// Whether the answer may end here. Takes no more tokens before it goes back.
+    pub(crate) fn ends(&mut self) -> bool {
+        if !self.is_on {
+            return true;
+        }
+        let checked = self.now.end(&mut self.allowance);
+        self.hold(&checked) && !self.now.is_banned(true)
+    }
+
+    fn hold(&mut self, checked: &Result<(), Wrong>) -> bool {
+        self.is_on &= !matches!(checked, Err(Wrong::PutOff | Wrong::Failed(_)));
+        !matches!(checked, Err(Wrong::Here))
+    }
+
+    /// Back to where `path`, which was found right, leads from the start.
+    pub(crate) fn back_to(&mut self, path: &[TokenId]) {
+        if self.is_on {
+            self.now.clone_from(&self.start);
+            for &token in path {
+                self.now.follow(token);
+            }
+        }
+    }
+
+    /// What is left of the allowance, and whether it sufficed.
+    pub(crate) fn into_rest(self) -> (Allowance, bool) {
+        (self.allowance, self.is_on)
+    }
+}
