@@ -4,7 +4,7 @@ The sim engine produces one token per stream and step; everything else is the wo
 text, chunks, Dynamo's runtime. The frontend is a process of its own: its cost is printed beside.
 Needs .venv-dynamo (`make dynamo` makes it):
 
-    PYTHONPATH=python:tests/dynamo .venv-dynamo/bin/python benches/dynamo_worker.py
+    PYTHONPATH=python:tests:tests/dynamo .venv-dynamo/bin/python benches/dynamo_worker.py
 """
 
 from __future__ import annotations

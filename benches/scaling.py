@@ -5,7 +5,7 @@ prompt token, a prefix cache of limited size. Clients share beginnings of prompt
 Workers, frontend and clients are on this machine; the sim engine mostly waits, and the column "busy" says how
 much of the CPUs all of them had. Needs .venv-dynamo (`make dynamo` makes it):
 
-    PYTHONPATH=python:tests/dynamo .venv-dynamo/bin/python benches/scaling.py
+    PYTHONPATH=python:tests:tests/dynamo .venv-dynamo/bin/python benches/scaling.py
 """
 
 from __future__ import annotations

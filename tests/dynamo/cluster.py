@@ -9,12 +9,12 @@ import signal
 import socket
 import subprocess
 import sys
-import time
 import urllib.error
 import urllib.request
-from collections.abc import Callable
+from functools import partial
 from pathlib import Path
-from typing import Any
+
+from support import wait
 
 STARTS_WITHIN_S = 240
 """A machine that does other things as well loads a model for minutes."""
@@ -47,14 +47,8 @@ def free_system_port() -> int:
             return port
 
 
-def wait_until(what: str, condition: Callable[[], Any], timeout_s: float = STARTS_WITHIN_S) -> Any:
-    """The first true value of a condition that other processes bring about."""
-    deadline = time.monotonic() + timeout_s
-    while True:
-        if value := condition():
-            return value
-        assert time.monotonic() < deadline, f"never came true: {what}"
-        time.sleep(0.05)
+wait_until = partial(wait.wait_until, timeout_s=STARTS_WITHIN_S, pause_s=0.05)
+"""Until another process has brought something about."""
 
 
 class Process:
@@ -141,7 +135,7 @@ class Cluster:
         worker = Worker(self, f"worker-{len(self.workers)}", *arguments)
         self.workers.append(worker)
         ready = wait_until(
-            "the worker is ready", lambda: worker.get("/health")[0] == 200 or not worker.alive()
+            lambda: worker.get("/health")[0] == 200 or not worker.alive(), "the worker is ready"
         )
         assert ready
         assert worker.alive(), worker.text()[-3000:]
@@ -161,7 +155,7 @@ class Cluster:
             except OSError:
                 return False
 
-        wait_until(f"{name} is served", served)
+        wait_until(served, f"{name} is served")
 
     def stop(self) -> None:
         """Ends everything."""

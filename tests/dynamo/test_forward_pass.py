@@ -42,7 +42,7 @@ def test_dynamos_subscriber_hears_what_runs_and_what_waits(tmp_path: Path) -> No
             whole = [json.loads(line)["metrics"] for line in lines if line.endswith("\n")]
             return next((m for m in whole if condition(m["scheduled_requests"], m["queued_requests"])), None)
 
-        message: dict[str, Any] = wait_until(what, found)
+        message: dict[str, Any] = wait_until(found, what)
         return message
 
     def ask_until_the_end(_index: int) -> None:

@@ -232,9 +232,10 @@ def endless(cluster: Cluster, **fields: Any) -> Any:
 def test_a_client_that_leaves_frees_its_place(slow: Cluster) -> None:
     stream = endless(slow, max_tokens=1500)
     next(iter(stream))
-    wait_until("it runs", lambda: sum(worker.requests() for worker in slow.workers) == 1)
+    wait_until(lambda: sum(worker.requests() for worker in slow.workers) == 1, "it runs")
     stream.close()
-    wait_until("its place is free", lambda: not any(worker.requests() for worker in slow.workers), 60)
+    free = lambda: not any(worker.requests() for worker in slow.workers)  # noqa: E731
+    wait_until(free, "its place is free", timeout_s=60)
 
 
 def test_a_client_that_does_not_read_stops_nobody_else(tmp_path: Path) -> None:
@@ -260,8 +261,8 @@ def test_a_client_that_does_not_read_stops_nobody_else(tmp_path: Path) -> None:
             deaf.connect(("127.0.0.1", cluster.port))
             deaf.sendall(head.encode() + b"Content-Type: application/json\r\n\r\n" + text)
             assert deaf.recv(15) == b"HTTP/1.1 200 OK"
-            wait_until("it is generated", lambda: worker.sample("llgtrt_generation_tokens_total") >= 100_000)
-            wait_until("its place is free", lambda: worker.requests() == 0)
+            wait_until(lambda: worker.sample("llgtrt_generation_tokens_total") >= 100_000, "it is generated")
+            wait_until(lambda: worker.requests() == 0, "its place is free")
             assert chat(cluster, "sim", max_tokens=5, timeout=30).usage.completion_tokens == 5
     finally:
         cluster.stop()
@@ -281,9 +282,9 @@ def test_a_worker_that_is_told_to_end_loses_no_request(slow: Cluster) -> None:
 
     with ThreadPoolExecutor(12) as pool:
         running = [pool.submit(ask, index) for index in range(12)]
-        wait_until("both workers are busy", lambda: all(worker.requests() >= 4 for worker in slow.workers))
+        wait_until(lambda: all(worker.requests() >= 4 for worker in slow.workers), "both workers are busy")
         ended.send(signal.SIGTERM)
-        wait_until("it drains", lambda: "draining" in ended.text(), 30)
+        wait_until(lambda: "draining" in ended.text(), "it drains", timeout_s=30)
         # Some that the frontend may still send to it.
         running += [pool.submit(ask, index) for index in range(4)]
         for one in running:
@@ -293,7 +294,7 @@ def test_a_worker_that_is_told_to_end_loses_no_request(slow: Cluster) -> None:
 
 
 def busy_one(cluster: Cluster) -> Worker:
-    return wait_until("one is busy", lambda: next((w for w in cluster.workers if w.requests()), None))
+    return wait_until(lambda: next((w for w in cluster.workers if w.requests()), None), "one is busy")
 
 
 def texts(stream: Any) -> Iterator[str]:

@@ -154,7 +154,7 @@ def test_a_worker_says_that_it_publishes_nothing(tmp_path: Path) -> None:
         cluster.wait_for_model("sim", 1)
         _, none = ask(cluster, beginning(1))
         tokens, cached = ask(cluster, beginning(1))
-        wait_until("it is idle", lambda: worker.requests() == 0)
+        wait_until(lambda: worker.requests() == 0, "it is idle")
     finally:
         cluster.stop()
     assert none == 0

@@ -8,10 +8,10 @@ import re
 import signal
 import socket
 import sys
-import time
 import urllib.request
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -19,6 +19,8 @@ import openai
 import pytest
 import ray
 from ray import serve
+
+from support import wait
 
 ROOT = Path(__file__).parents[2]
 MODEL = f"sim-{os.getpid()}"
@@ -39,14 +41,8 @@ SCHEMA = {
 }
 
 
-def wait_until(what: str, condition: Callable[[], Any], timeout_s: float = 200) -> Any:
-    """The first true value of a condition that other processes bring about."""
-    deadline = time.monotonic() + timeout_s
-    while True:
-        if value := condition():
-            return value
-        assert time.monotonic() < deadline, f"never came true: {what}"
-        time.sleep(0.2)
+wait_until = partial(wait.wait_until, timeout_s=200, pause_s=0.2)
+"""Until another process has brought something about."""
 
 
 def servers() -> set[int]:
@@ -84,7 +80,7 @@ def base_url() -> Iterator[str]:
     yield f"http://127.0.0.1:{port}/v1"
     serve.shutdown()
     ray.shutdown()
-    wait_until("no server is left", lambda: not servers())
+    wait_until(lambda: not servers(), "no server is left")
 
 
 def replicas() -> int:
@@ -149,7 +145,7 @@ def test_a_client_that_leaves_ends_its_request(base_url: str) -> None:
         )
         next(iter(stream))
         stream.close()
-    wait_until("the server has ended it", lambda: aborted() == before + 1)
+    wait_until(lambda: aborted() == before + 1, "the server has ended it")
 
 
 def test_it_adds_a_replica_by_ongoing_requests(base_url: str) -> None:
@@ -168,7 +164,7 @@ def test_it_adds_a_replica_by_ongoing_requests(base_url: str) -> None:
         clients = [pool.submit(keep_asking) for _ in range(3 * SLOTS)]
         try:
             wait_until(
-                "there are two replicas", lambda: replicas() == 2 or any(one.done() for one in clients)
+                lambda: replicas() == 2 or any(one.done() for one in clients), "there are two replicas"
             )
         finally:
             running = False
@@ -182,8 +178,8 @@ def test_a_dead_server_is_replaced(base_url: str) -> None:
     lost = min(before)
     os.kill(lost, signal.SIGKILL)
     wait_until(
-        "another server is there",
         lambda: lost not in servers() and len(servers()) == len(before) and replicas() == len(before),
+        "another server is there",
     )
     for _ in range(8):
         assert ask(base_url, max_tokens=4, extra_body={"ignore_eos": True}).usage.completion_tokens == 4
