@@ -63,7 +63,7 @@ def test_choices_count_one_by_one() -> None:
 
 
 async def test_a_worker_knows_what_runs_and_what_waits() -> None:
-    slow = await AsyncEngine.load(engine_config(runtime={"max_batch_size": 2}, sim={"step_us": 1000}))
+    slow = await AsyncEngine.load(engine_config(runtime={"max_batch_size": 2}, sim={"step_us": 20_000}))
     one = worker(slow)
     try:
         endless = request("12345", stop_conditions__ignore_eos=True, stop_conditions__max_tokens=3000)

@@ -11,7 +11,7 @@ import pytest
 
 from llgtrt.dynamo.egress import MOST_UNSENT
 from llgtrt.dynamo.worker import Worker
-from llgtrt.engine import AsyncEngine, LlgtrtError
+from llgtrt.engine import AsyncEngine, EngineFailedError, new_error
 from llgtrt.serving.errors import RequestError
 from support.core import engine_config
 from support.dynamo import Context, answer, collect, request, text_of, worker
@@ -178,16 +178,23 @@ async def test_a_refused_request_sends_nothing(one: Worker) -> None:
 
 
 async def test_an_error_comes_after_what_was_generated_before() -> None:
-    # Slow enough that text is sent before it.
-    faults = [{"kind": "fail_sequence", "at_step": 20}]
-    failing = await AsyncEngine.load(engine_config(sim={"step_us": 5_000, "faults": faults}))
-    one = worker(failing)
+    # Its answer would take a minute.
+    slow = await AsyncEngine.load(engine_config(sim={"step_us": 60_000}))
+    one = worker(slow)
     try:
-        sender = Sender()
-        with pytest.raises(LlgtrtError):
-            await push(one, seeded(1), sender)
-        assert text_of(sender.chunks)
+        sender = Sender(1)
+        waiting = asyncio.ensure_future(push(one, seeded(1, stop_conditions__max_tokens=1000), sender))
+        assert await asyncio.to_thread(sender.blocked.wait, PATIENCE_S)
+        slow.abort(new_error(EngineFailedError, "The engine failed."))
+        for _ in range(100):
+            await asyncio.sleep(0)
+        assert not waiting.done()
+        sender.room.set()
+        with pytest.raises(EngineFailedError):
+            await waiting
+        assert sender.tokens >= 1
         assert all("finish_reason" not in chunk for chunk in sender.chunks)
+        assert one.requests == 0
     finally:
         one.close()
-        await failing.shutdown()
+        await slow.shutdown()
