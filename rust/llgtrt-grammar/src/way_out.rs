@@ -165,8 +165,9 @@ impl Query<'_> {
             }
             is_dead = !search.is_cut && !hints.has_more;
         }
-        let direct = [Style::Plain, Style::Novel, Style::InTurns];
-        for style in direct.contains(&first).then_some(first).into_iter().chain(direct) {
+        let mut direct = [Style::Plain, Style::Novel, Style::InTurns];
+        direct.sort_by_key(|&style| style != first);
+        for style in direct {
             if style == Style::InTurns {
                 search.masks_left += effort.direct;
             }

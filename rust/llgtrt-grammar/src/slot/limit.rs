@@ -18,7 +18,7 @@ use crate::way_out::{self, Checked, Query, Quoting, Strings, Style};
 /// Tokens to spare from which on every token is compared with the way out.
 const NEAR: usize = 512;
 
-/// Tokens until a search that found nothing is tried again.
+/// Tokens until a search that found nothing is tried again; twice as many after each that finds nothing either.
 const RETRY_AFTER: usize = 4;
 
 /// Spare tokens below which a token is withdrawn if no way out was found behind it.
@@ -46,6 +46,8 @@ pub(super) struct Limit {
     at: usize,
     /// The check beside the grammar has found the way out right, or there is none.
     is_right: bool,
+    /// Tokens until another search, if the next one finds nothing.
+    retry_after: usize,
     /// How it was found.
     style: Style,
     /// Tokens from which on it has to be looked at again.
@@ -59,7 +61,16 @@ impl Limit {
         let way_out = if limit.tokens <= TokenLimit::SHORT { first() } else { None };
         let style = Style::default();
         let next = if way_out.is_some() { 0 } else { limit.tokens / 8 };
-        Self { bound: limit, way_out, at: 0, is_right: true, style, next, following: false }
+        Self {
+            bound: limit,
+            way_out,
+            at: 0,
+            is_right: true,
+            style,
+            retry_after: RETRY_AFTER,
+            next,
+            following: false,
+        }
     }
 
     /// Tokens that have to be left besides a way out of this length.
@@ -117,6 +128,7 @@ impl Slot {
         let found = self.way_out_behind(tokens, before.as_deref(), &new, left, &mut limit.style);
         let Some((run, is_right)) = found else { return self.without_way_out(limit, before, len, left) };
         let spare = left - run.len();
+        limit.retry_after = RETRY_AFTER;
         limit.at = len;
         limit.is_right = is_right.unwrap_or(limit.is_right);
         limit.next = if spare < NEAR + 2 * run.len() { 0 } else { len + spare / 8 };
@@ -200,7 +212,8 @@ impl Slot {
         let lost = before.is_none() && self.verifier.is_none();
         if lost || (enough && left > 0) || !limit.bound.retract || at >= len || at < self.told {
             limit.at = len;
-            limit.next = len + RETRY_AFTER;
+            limit.next = len + limit.retry_after;
+            limit.retry_after *= 2;
             return Ok(());
         }
         if let Some(verifier) = &mut self.verifier {
