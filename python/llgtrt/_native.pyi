@@ -79,12 +79,6 @@ class GrammarSpec:
     def source(self) -> str:
         """The text: of the schema, the expression or the grammar; of a choice, a JSON array."""
 
-OutputFormat = Literal["final", "deltas", "chat_sse", "completion_sse"]
-LogprobsForm = Literal["chat", "completion", "tokens"]
-Element = Literal["bool", "i32", "i64", "bf16", "fp8", "fp16", "fp32"]
-Tensor = tuple[Element, list[int], bytes]
-"""Type of the elements, shape, and the elements as this machine lays them out."""
-
 @final
 class GenerateRequest:
     """One HTTP request's worth of generation: ``len(prompts) * n`` sequences.
@@ -92,136 +86,31 @@ class GenerateRequest:
     The sequence of prompt ``p`` and choice ``c`` has index ``p * n + c``.
 
     Args:
-        prompts: texts, or token id lists.
-        most_prompt_tokens: only the last so many tokens of a longer prompt are used; ``None``: one that does
-            not fit is an error.
-        add_special: add what the tokenizer adds by itself (BOS), unless the prompt starts with it.
-        parse_special: read the names of control tokens in prompt texts as control tokens.
-            A name with U+FDD0 after its first character stays text (the guard is removed).
-        n: choices per prompt.
-        max_tokens: most tokens per choice; ``None`` is what is left of the context, 0 evaluates the
-            prompt only, for its text and log-probabilities.
-        clamp_max_tokens: where ``max_tokens`` is more than what is left of the context, take what is left.
-        seed: choice ``i`` uses ``seed + i``; ``None`` draws fresh entropy.
-        logprobs: ``None`` is off; otherwise the number of alternatives per token.
-        removed_mass: measure how much probability the masks remove: ``removed_mass`` in the log-probabilities
-            and in the receipt. A constrained request with ``logprobs`` does in any case.
-        prompt_logprobs: report log-probabilities of the prompt (with ``echo``).
-        prompt_top: report log-probabilities of the prompt by themselves, with so many alternatives per token.
-        token_ids: report the ids of the tokens, of the prompt and of the answer.
-        stop: stop strings.
-        include_stop: keep the stop string in the answer.
-        echo: put the prompt's text before the answer.
+        fields: a JSON object with ``request`` and, for engines that have ``prompt_tensors`` in their
+            ``model_info``, ``extras``. The first is ``GenerateRequest`` of
+            ``rust/llgtrt-runtime/src/request.rs``, where each member is described; what is left out has its
+            default. The other is ``PromptExtras`` of ``rust/llgtrt-py/src/options.rs``; a tensor in it is an
+            object of ``element`` (``bool``, ``i32``, ``i64``, ``bf16``, ``fp8``, ``fp16`` or ``fp32``),
+            ``shape`` and ``buffer``, the place of its bytes in ``buffers``.
+        prompts: texts, or token id lists. The names of control tokens in a text are control tokens; one with
+            U+FDD0 after its first character stays text (the guard is removed).
         grammar: constraint; ``None`` is free text.
-        grammar_param: the request field that grammar errors name, such as
-            ``response_format.json_schema.schema``.
-        close_at_limit: complete a constrained answer when its limit of tokens is near, instead of cutting it.
-        receipt: what the receipts of constrained answers call the constraint; ``None``: no receipts.
-        request_id: under which the log shows the request.
-        output: ``final``: one delta per request, at its end. ``deltas``: structured deltas as they
-            come. ``chat_sse``, ``completion_sse``: ready server-sent events.
-        control_text: show control tokens of the answer by name, between U+FDD0 and U+FDD1; otherwise they
-            are left out of the text.
-        logprobs_form: the form of ``ChoiceDelta.logprobs`` (the ``*_sse`` outputs imply their own): OpenAI's,
-            or ``tokens``: ``{"logprobs": [..], "top": [[[token id, log-probability]..]..]}``.
-        text_token_ids: name the tokens whose text structured output has, in ``ChoiceDelta.text_token_ids``.
-        generated_tokens: so many tokens at the end of each prompt are the beginning of the answer: the
-            constraint goes on behind them. ``max_tokens`` does not count them.
-        response_id, model, created: written into SSE chunks.
-        include_usage: add the usage chunk (and ``usage: null`` before it).
-        first_chunk_fields: JSON members (without braces) merged into the first SSE chunk.
-        lora_model: the LoRA adapter; an error comes as the first payload where there is none of that name.
-        load_lora_weights: when the adapter's weights are sent to TensorRT-LLM.
-        bad_words: texts whose tokens are not generated in a row; not with a grammar.
-        priority: 0 to 1, higher goes first; ``None`` is 0.5.
-        cache_salt: cached prefixes are shared only among requests of the same salt.
-        allotted_time_ms: a request that takes longer fails.
-        no_repeat_ngram_size: no run of this many tokens comes twice; not with a grammar.
-        top_p_decay, top_p_min, top_p_reset_ids: ``top_p`` shrinks to this share of itself with each token,
-            but not below that, until this token comes.
-        prompt_table: embeddings ``[rows, hidden size]`` for the token ids from the vocabulary's size on.
-        prompt_table_extra_ids: a number per token that tells rows of the same id but other content apart.
-        position_ids: the position of each token.
-        mrope_cos_sin, mrope_position_deltas: rotary embeddings (``fp32``) and the offset of the answer.
-        encoder_tokens, encoder_features, encoder_output_length: the encoder's input.
-        cross_attention_mask, skip_cross_attention: what the decoder attends to; the second is of ``bool``.
-        kv_cache_retention: ranges of the prompt, each with its start, end, priority in the KV cache (0 to
-            100) and how many milliseconds it lasts; decode_retention: the last two for the answer.
+        buffers: the elements of tensors, as this machine lays them out.
 
-    From ``lora_model`` on these are for engines that have ``prompt_tensors`` in their ``model_info``; with
-    another engine the error comes as the first payload.
+    What the engine lacks of ``options`` and ``extras`` is refused: that error comes as the first payload.
 
     Raises:
+        InternalError: ``fields`` is not what the core understands; ``param`` is the path of what is wrong.
         InvalidRequestError: a tensor's bytes do not fit its shape, or fields contradict each other.
     """
 
     def __new__(
         cls,
+        fields: bytes,
         *,
         prompts: list[str | list[int]],
-        most_prompt_tokens: int | None = None,
-        add_special: bool = True,
-        parse_special: bool = True,
-        n: int = 1,
-        max_tokens: int | None = None,
-        clamp_max_tokens: bool = False,
-        min_tokens: int = 0,
-        temperature: float = 1.0,
-        top_k: int = 0,
-        top_p: float = 1.0,
-        min_p: float = 0.0,
-        presence_penalty: float = 0.0,
-        frequency_penalty: float = 0.0,
-        repetition_penalty: float = 1.0,
-        logit_bias: list[tuple[int, float]] = ...,
-        seed: int | None = None,
-        ignore_eos: bool = False,
-        logprobs: int | None = None,
-        removed_mass: bool = False,
-        prompt_logprobs: bool = False,
-        prompt_top: int | None = None,
-        token_ids: bool = False,
-        stop: list[str] = ...,
-        stop_token_ids: list[int] = ...,
-        include_stop: bool = False,
-        echo: bool = False,
         grammar: GrammarSpec | None = None,
-        grammar_param: str | None = None,
-        close_at_limit: bool = True,
-        receipt: str | None = None,
-        request_id: str = "",
-        output: OutputFormat = "final",
-        control_text: bool = False,
-        logprobs_form: LogprobsForm = "chat",
-        text_token_ids: bool = False,
-        generated_tokens: int = 0,
-        response_id: str = "",
-        model: str = "",
-        created: int = 0,
-        include_usage: bool = False,
-        first_chunk_fields: str | None = None,
-        lora_model: str | None = None,
-        load_lora_weights: Literal["auto", "always", "never"] = "auto",
-        bad_words: list[str] = ...,
-        priority: float | None = None,
-        cache_salt: int | None = None,
-        allotted_time_ms: int | None = None,
-        no_repeat_ngram_size: int | None = None,
-        top_p_decay: float | None = None,
-        top_p_min: float | None = None,
-        top_p_reset_ids: int | None = None,
-        prompt_table: Tensor | None = None,
-        prompt_table_extra_ids: list[int] | None = None,
-        position_ids: list[int] | None = None,
-        mrope_cos_sin: Tensor | None = None,
-        mrope_position_deltas: int | None = None,
-        encoder_tokens: list[int] | None = None,
-        encoder_features: Tensor | None = None,
-        encoder_output_length: int | None = None,
-        cross_attention_mask: Tensor | None = None,
-        skip_cross_attention: Tensor | None = None,
-        kv_cache_retention: list[tuple[int, int | None, int, int | None]] = ...,
-        decode_retention: tuple[int, int | None] | None = None,
+        buffers: list[bytes] = ...,
     ) -> GenerateRequest: ...
 
 # --- output -----------------------------------------------------------------------------------
@@ -550,6 +439,12 @@ def tokenize_with(tokenizer_path: str, texts: list[str]) -> list[list[int]]:
 
 def config_fields() -> str:
     """JSON: the fields of every configuration section as Rust reads them.
+
+    For the test that compares both sides.
+    """
+
+def request_fields() -> str:
+    """JSON: the fields of a request, and of each object in it, as Rust reads them.
 
     For the test that compares both sides.
     """

@@ -2,15 +2,31 @@
 
 from __future__ import annotations
 
+import dataclasses
 import json
 import re
+from collections import Counter
+from typing import Any
 
 import pytest
 
 from llgtrt import _native
 from llgtrt.config import Config
 from llgtrt.config.native import TOKENIZER_OPTIONS
+from llgtrt.engine import ModelInfo, ServerFields
+from llgtrt.hooks import PreparedInput
+from llgtrt.serving import TokenLimits
+from llgtrt.serving.core_request import core_request
+from llgtrt.serving.protocol.fields import (
+    EngineFields,
+    ExtraSamplingFields,
+    GenerationFields,
+    RequestFields,
+    RequestModel,
+    SamplingFields,
+)
 from support.core import Core, engine_config
+from support.fake_engine import MODEL_INFO
 
 
 @pytest.mark.parametrize("section", ["runtime", "llguidance", "llamacpp", "sim", "trtllm", "embedding"])
@@ -34,8 +50,9 @@ def test_a_configuration_that_is_not_one(config: str) -> None:
 def test_an_unknown_option_is_refused() -> None:
     config = json.loads(engine_config())
     config["sim"]["no_such_option"] = 1
-    with pytest.raises(_native.ConfigurationError, match="no_such_option"):
+    with pytest.raises(_native.ConfigurationError, match="no_such_option") as caught:
         _native.Engine(json.dumps(config))
+    assert caught.value.param == "sim.no_such_option"
 
 
 def test_exception_tree() -> None:
@@ -53,11 +70,98 @@ def test_exception_tree() -> None:
     assert _native.GrammarError.__base__ is _native.InvalidRequestError
 
 
+OWN_FIELDS: dict[str, set[str]] = {
+    # Text and token ids of the prompts, and the grammar, cross beside them.
+    "": {"request", "extras"},
+    "request": {*ServerFields.__annotations__, *RequestFields.model_fields, "sampling", "options"},
+    # Chat and completions each have log-probabilities of their own.
+    "request.sampling": {*SamplingFields.model_fields, "logprobs"},
+    # What the server makes of other fields, see serving/core_request.py.
+    "request.options": {
+        *EngineFields.model_fields,
+        *("sampling", "adapter", "cache_salt", "retention", "decode_retention"),
+    },
+    "request.options.adapter": {"name", "load"},
+    "request.options.sampling": set(ExtraSamplingFields.model_fields),
+    "request.options.retention": {"start", "end", "priority", "duration_ms"},
+    "extras": {field.name for field in dataclasses.fields(PreparedInput)} - {"tokens", "prompt"},
+}
+"""The objects of a request and their fields, as Python writes them."""
+
+
+def test_rust_and_python_know_the_same_request_fields() -> None:
+    fields = {path: set(names) for path, names in json.loads(_native.request_fields()).items()}
+    assert fields == OWN_FIELDS
+
+
+def test_each_field_of_a_request_has_one_place() -> None:
+    names = Counter(
+        name
+        for path in ("request", "request.sampling", "request.options", "request.options.sampling")
+        for name in OWN_FIELDS[path] - {"sampling"}
+    )
+    assert names.most_common(1)[0][1] == 1
+
+
+@pytest.mark.parametrize(
+    ("group", "path"),
+    [
+        (RequestFields, ()),
+        (SamplingFields, ("sampling",)),
+        (EngineFields, ("options",)),
+        (ExtraSamplingFields, ("options", "sampling")),
+    ],
+)
+def test_what_a_client_says_arrives_under_its_name(group: type[RequestModel], path: tuple[str, ...]) -> None:
+    info = ModelInfo.parse(json.dumps({**MODEL_INFO, "prompt_logprobs": True}))
+    for name in group.model_fields:
+        asked = GenerationFields.model_validate({name: SAID[name]})
+        fields = core_request(asked, info, TokenLimits(max_n=4)).fields
+        for part in path:
+            fields = fields[part]
+        assert fields[name] == getattr(asked, name) is not None
+
+
+SAID: dict[str, Any] = {
+    "n": 3,
+    "seed": -5,
+    "stop": ["a", "b"],
+    "stop_token_ids": [3, 4],
+    "include_stop_str_in_output": True,
+    "bad_words": ["no"],
+    "at_limit": "cut",
+    "return_removed_mass": True,
+    "prompt_logprobs": 2,
+    "return_token_ids": True,
+    "temperature": 0.25,
+    "top_p": 0.5,
+    "top_k": 7,
+    "min_p": 0.125,
+    "presence_penalty": -1.5,
+    "frequency_penalty": 1.5,
+    "repetition_penalty": 1.25,
+    "logit_bias": {"5": -3.5},
+    "min_tokens": 6,
+    "ignore_eos": True,
+    "no_repeat_ngram_size": 4,
+    "top_p_decay": 0.75,
+    "top_p_min": 0.0625,
+    "top_p_reset_ids": 9,
+    "allotted_time_ms": 1000,
+    "priority": 3,
+}
+"""A value that is no default, for each field that crosses under its own name."""
+
+
 def test_requests_take_keywords_only_and_refuse_unknown_ones() -> None:
     with pytest.raises(TypeError):
-        _native.GenerateRequest(["x"])  # type: ignore[call-arg]
-    with pytest.raises(TypeError):
-        _native.GenerateRequest(prompts=["x"], temprature=1.0)  # type: ignore[call-arg]
+        _native.GenerateRequest(b"{}", ["x"])  # type: ignore[call-arg]
+    with pytest.raises(_native.InternalError, match="request"):
+        _native.GenerateRequest(b"{}", prompts=["x"])
+    with pytest.raises(_native.InternalError):
+        _native.GenerateRequest(b"", prompts=["x"])
+    with pytest.raises(ValueError, match="prompts"):
+        _native.GenerateRequest(b'{"request": {}}', prompts=[])
 
 
 def test_model_info(core: Core) -> None:

@@ -16,7 +16,7 @@ import pytest
 
 from llgtrt import _native
 from llgtrt.engine import AsyncEngine
-from support.core import Core, engine_config
+from support.core import Core, engine_config, native_request
 from support.server import wait_until
 
 SLOW = {"step_us": 20_000}
@@ -66,7 +66,7 @@ def test_python_runs_while_a_grammar_compiles(core: Core) -> None:
     answers: list[_native.Delta] = []
     rounds = other_threads_progress(
         lambda: answers.extend(
-            core.finish(core.submit(grammar=grammar, output="final", max_tokens=1, close_at_limit=False))
+            core.finish(core.submit(grammar=grammar, output="final", max_tokens=1, at_limit="cut"))
         )
     )
     assert answers[-1].error is None
@@ -149,7 +149,8 @@ def test_leaving_the_interpreter_with_a_running_core() -> None:
     program = f"""
         from llgtrt import _native
         engine = _native.Engine({engine_config(sim=SLOW)!r})
-        request = _native.GenerateRequest(prompts=["x"], ignore_eos=True)
+        fields = b'{{"request": {{"sampling": {{"ignore_eos": true}}}}}}'
+        request = _native.GenerateRequest(fields, prompts=["x"])
         handle = engine.submit(request, engine.reserve(1))
     """
     result = subprocess.run(
@@ -168,9 +169,7 @@ async def test_a_request_that_failed_leaves_nothing_behind() -> None:
     async def ask() -> None:
         body = Body()
         kept.append(weakref.ref(body))
-        request = _native.GenerateRequest(
-            prompts=["hello"], output="final", grammar=_native.GrammarSpec.regex("(")
-        )
+        request = native_request(grammar=_native.GrammarSpec.regex("("))
         await engine.submit(request, engine.reserve(1)).result()
 
     try:

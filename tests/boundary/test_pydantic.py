@@ -36,6 +36,6 @@ def test_all_other_types_are_taken(core: Core) -> None:
             schema["x-guidance"] = {"residual": "verify"}
         grammar = _native.GrammarSpec.json_schema(json.dumps(schema))
         (delta,) = core.finish(
-            core.submit(output="final", grammar=grammar, seed=1, max_tokens=1, close_at_limit=False)
+            core.submit(output="final", grammar=grammar, seed=1, max_tokens=1, at_limit="cut")
         )
         assert delta.error is None, name

@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 from llgtrt import _native
-from support.core import Core
+from support.core import Core, native_request
 from support.server import wait_until
 
 SCHEMA = json.dumps(
@@ -167,7 +167,7 @@ def test_queue_places(make_core: Callable[..., Core]) -> None:
 
 def test_a_permit_works_once(core: Core) -> None:
     permit = core.engine.reserve(1)
-    request = _native.GenerateRequest(prompts=["x"], max_tokens=1)
+    request = native_request(max_tokens=1)
     core.finish(core.engine.submit(request, permit))
     with pytest.raises(_native.InternalError):
         core.engine.submit(request, permit)
@@ -194,7 +194,6 @@ TABLE = ("fp16", [2, 3], bytes(12))
         ({"prompt_table": ("fp16", [2, 2**62], bytes(8))}, "prompt_table"),
         ({"prompt_table": ("fp16", [], b"")}, "prompt_table"),
         ({"prompt_table": ("fp16", [6], bytes(12))}, "prompt_table"),
-        ({"prompt_table": ("fp64", [1, 1], bytes(8))}, "prompt_table"),
         ({"prompt_table_extra_ids": [1]}, "prompt_table_extra_ids"),
         ({"prompts": ["a", "b"], "prompt_table": TABLE}, "prompt_table"),
         ({"mrope_cos_sin": ("fp32", [1, 2], bytes(8))}, "mrope_cos_sin"),
@@ -203,22 +202,21 @@ TABLE = ("fp16", [2, 3], bytes(12))
         ({"encoder_features": ("fp32", [2], bytes(4))}, "encoder_features"),
         ({"cross_attention_mask": ("bool", [1, 1, 1, 1, 1], bytes(1))}, "cross_attention_mask"),
         ({"skip_cross_attention": ("i32", [1], bytes(4))}, "skip_cross_attention"),
-        ({"kv_cache_retention": [(5, 5, 35, None)]}, "kv_cache_retention"),
-        ({"kv_cache_retention": [(2**31, None, 35, None)]}, "kv_cache_retention"),
-        ({"kv_cache_retention": [(0, None, 101, None)]}, "kv_cache_retention"),
+        ({"retention": [{"start": 5, "end": 5, "priority": 35}]}, "kv_cache_retention"),
+        ({"retention": [{"start": 2**31, "priority": 35}]}, "kv_cache_retention"),
+        ({"retention": [{"start": 0, "priority": 101}]}, "kv_cache_retention"),
         ({"decode_retention": (101, None)}, "kv_cache_retention"),
         ({"no_repeat_ngram_size": 0}, "no_repeat_ngram_size"),
         ({"no_repeat_ngram_size": 2**31}, "no_repeat_ngram_size"),
         ({"top_p_reset_ids": 2**31}, "top_p_reset_ids"),
         ({"top_p_decay": 0.0}, "top_p_decay"),
-        ({"top_p_min": float("nan")}, "top_p_min"),
+        ({"top_p_min": 1.5}, "top_p_min"),
         ({"priority": 1.1}, "priority"),
-        ({"priority": float("nan")}, "priority"),
     ],
 )
 def test_options_that_cannot_be(fields: dict[str, Any], param: str) -> None:
     with pytest.raises(_native.InvalidRequestError) as caught:
-        _native.GenerateRequest(**{"prompts": ["x"], **fields})
+        native_request(**fields)
     assert caught.value.param == param
     assert param in caught.value.message
 
@@ -226,7 +224,49 @@ def test_options_that_cannot_be(fields: dict[str, Any], param: str) -> None:
 @pytest.mark.parametrize(
     ("fields", "param"),
     [
-        ({"lora_model": "a"}, "lora_model"),
+        ({"temprature": 1.0}, "request.temprature"),
+        ({"n": "2"}, "request.n"),
+        ({"max_tokens": -1}, "request.max_tokens"),
+        ({"output": "sse"}, "request.output"),
+        ({"stop": ["a", 3]}, "request.stop[1]"),
+        ({"temperature": "warm"}, "request.sampling.temperature"),
+        ({"temperature": float("nan")}, "request.sampling.temperature"),
+        ({"logit_bias": [(1, 2.0), (-1, 2.0)]}, "request.sampling.logit_bias[1][0]"),
+        ({"adapter": {"name": "a", "load": "sometimes"}}, "request.options.adapter.load"),
+        ({"retention": [{"start": 0, "priority": 1, "end_": 2}]}, "request.options.retention[0].end_"),
+        ({"top_p_min": float("inf")}, "request.options.sampling.top_p_min"),
+        ({"prompt_table": ("fp64", [1, 1], bytes(8))}, "extras.prompt_table.element"),
+        ({"position_ids": [0, -1]}, "extras.position_ids[1]"),
+    ],
+)
+def test_what_the_core_does_not_understand_is_named(fields: dict[str, Any], param: str) -> None:
+    with pytest.raises(_native.InternalError) as caught:
+        native_request(**fields)
+    assert caught.value.param == param
+    assert f"{param}: " in caught.value.message
+
+
+def test_seeds_below_zero_are_names_of_others(core: Core) -> None:
+    def answer(seed: int) -> str:
+        (delta,) = core.finish(core.submit(output="final", seed=seed, max_tokens=30, ignore_eos=True))
+        return delta.choices[0].text
+
+    assert answer(-1) == answer(2**63 - 1)
+    assert answer(-(2**63)) == answer(0)
+    assert answer(-1) != answer(0)
+
+
+def test_a_tensor_without_its_bytes_is_refused() -> None:
+    fields = b'{"request": {}, "extras": {"prompt_table": {"element": "fp16", "shape": [1, 1], "buffer": 1}}}'
+    with pytest.raises(_native.InvalidRequestError) as caught:
+        _native.GenerateRequest(fields, prompts=["x"], buffers=[bytes(2)])
+    assert caught.value.param == "prompt_table"
+
+
+@pytest.mark.parametrize(
+    ("fields", "param"),
+    [
+        ({"adapter": {"name": "a"}}, "lora_model"),
         ({"bad_words": ["no"]}, "bad_words"),
         ({"cache_salt": 0}, "cache_salt"),
         ({"allotted_time_ms": 5}, "allotted_time_ms"),
@@ -234,7 +274,7 @@ def test_options_that_cannot_be(fields: dict[str, Any], param: str) -> None:
         ({"top_p_decay": 0.9}, "top_p_decay"),
         ({"top_p_min": 0.1}, "top_p_min"),
         ({"top_p_reset_ids": 7}, "top_p_reset_ids"),
-        ({"kv_cache_retention": [(0, 5, 35, 10)]}, "kv_cache_retention"),
+        ({"retention": [{"start": 0, "end": 5, "priority": 35, "duration_ms": 10}]}, "kv_cache_retention"),
         ({"decode_retention": (35, None)}, "kv_cache_retention"),
         ({"prompt_table": TABLE}, "prompt_table"),
         ({"position_ids": [0]}, "position_ids"),

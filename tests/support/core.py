@@ -5,11 +5,13 @@ from __future__ import annotations
 import json
 import select
 import time
+from collections.abc import Sequence
 from typing import Any
 
 from llgtrt import _native
 from llgtrt.config import Config
 from llgtrt.config.native import TOKENIZER_OPTIONS
+from llgtrt.engine import generate_request
 
 
 def engine_config(**sections: dict[str, Any]) -> str:
@@ -30,6 +32,31 @@ def engine_config(**sections: dict[str, Any]) -> str:
     )
 
 
+REQUEST_FIELDS: dict[str, list[str]] = json.loads(_native.request_fields())
+"""The fields of each object of a request, by its path."""
+
+PLACES = ("extras", "request.options.sampling", "request.options", "request.sampling", "request")
+"""Objects into which :func:`native_request` puts fields; but for ``sampling`` their names are different."""
+
+
+def native_request(
+    prompts: Sequence[str | list[int]] = ("hello",), grammar: _native.GrammarSpec | None = None, **fields: Any
+) -> _native.GenerateRequest:
+    """A request with each field in the object that has one of its name, unknown ones in the outermost."""
+    objects: dict[str, dict[str, Any]] = {}
+    for name, value in fields.items():
+        path = next((path for path in PLACES if name in REQUEST_FIELDS[path]), "request")
+        objects.setdefault(path, {})[name] = value
+    options = objects.get("request.options", {})
+    if sampling := objects.get("request.options.sampling"):
+        options["sampling"] = sampling
+    request = objects.get("request", {})
+    for name, value in (("sampling", objects.get("request.sampling")), ("options", options)):
+        if value:
+            request[name] = value
+    return generate_request(request, list(prompts), grammar=grammar, extras=objects.get("extras"))
+
+
 class Core:
     """A native engine and the little that asyncio would do: wait for its descriptor, drain."""
 
@@ -37,7 +64,7 @@ class Core:
         self.engine = _native.Engine(config)
 
     def submit(self, **fields: Any) -> _native.RequestHandle:
-        request = _native.GenerateRequest(**{"prompts": ["hello"], "output": "deltas", **fields})
+        request = native_request(**{"prompts": ["hello"], "output": "deltas", **fields})
         return self.engine.submit(
             request, self.engine.reserve(len(request_prompts(fields)) * fields.get("n", 1))
         )

@@ -28,9 +28,9 @@ from llgtrt.engine import (
 )
 from llgtrt.serving import AnswerFormats, TokenLimits
 from llgtrt.serving.answers import plan_grammar, renamed
+from llgtrt.serving.core_request import CoreRequest, core_request
 from llgtrt.serving.errors import RequestError
 from llgtrt.serving.offload import in_proportion
-from llgtrt.serving.sampling import asked_tokens, engine_arguments, generation_arguments
 
 TAIL = 64
 """Tokens at the end of a prompt among which the beginning or the end of thinking is looked for."""
@@ -71,7 +71,7 @@ async def _next(plan: _Plan, stream: Stream) -> Delta:
     delta = await stream.next()
     assert isinstance(delta, Delta)
     if delta.error is not None:
-        raise plan.explain(delta.error)
+        raise plan.grammar.explain(delta.error)
     return delta
 
 
@@ -99,10 +99,9 @@ class _Plan:
     """What the core is asked for, before it has a place in the queue."""
 
     asked: Asked
-    sequences: int
+    core: CoreRequest
     adapter: str | None
-    arguments: dict[str, Any]
-    explain: Callable[[Exception], Exception]
+    grammar: _Grammar
 
 
 class Worker:
@@ -242,7 +241,7 @@ class Worker:
             # Of schemas nobody knows how long they are: what is read and written of one takes a thread.
             size = max(size, len(str(guided["guided_decoding"])))
         plan = await in_proportion(size, self._plan, request)
-        permit: Permit = self._engine.reserve(plan.sequences)
+        permit: Permit = self._engine.reserve(plan.core.n)
         generate = await in_proportion(size, self._generate_request, plan, context.id())
         return plan, self._engine.submit(generate, permit, plan.adapter)
 
@@ -265,23 +264,13 @@ class Worker:
                     f"token_ids[{index}] must be a token id from 0 to {info.vocab_size - 1}.",
                     f"token_ids[{index}]",
                 )
-        arguments: dict[str, Any] = {
-            **generation_arguments(asked.fields, info.vocab_size),
-            **engine_arguments(asked.fields),
-            **self._limits.max_tokens(asked_tokens(asked.fields), None),
-        }
-        sequences = arguments["n"]
-        if sequences > self._limits.max_n:
+        adapter = self._adapter(asked, request)
+        core = core_request(asked.fields, info, self._limits, adapter=adapter)
+        if core.n > self._limits.max_n:
             raise RequestError(
-                f"n is {sequences}; this worker allows at most {self._limits.max_n}.", "sampling_options.n"
+                f"n is {core.n}; this worker allows at most {self._limits.max_n}.", "sampling_options.n"
             )
-        grammar = self._grammar(asked)
-        arguments.update(
-            grammar=grammar.spec,
-            grammar_param=grammar.param,
-            control_text=asked.control_text or grammar.marked,
-        )
-        return _Plan(asked, sequences, self._adapter(asked, request), arguments, grammar.explain)
+        return _Plan(asked, core, adapter, self._grammar(asked))
 
     def _grammar(self, asked: Asked) -> _Grammar:
         constraint = guided_constraint(asked.guided, asked.guided_path, self._formats.control)
@@ -319,15 +308,16 @@ class Worker:
 
     def _generate_request(self, plan: _Plan, request_id: str) -> GenerateRequest:
         asked = plan.asked
-        return GenerateRequest(
-            prompts=[asked.tokens],
-            add_special=False,
+        return plan.core.build(
+            [asked.tokens],
             logprobs=asked.logprobs,
+            grammar=plan.grammar.spec,
+            add_special=False,
+            grammar_param=plan.grammar.param,
+            control_text=asked.control_text or plan.grammar.marked,
             logprobs_form="tokens",
             text_token_ids=True,
             generated_tokens=asked.generated_tokens,
             output="deltas",
             request_id=request_id,
-            lora_model=plan.adapter,
-            **plan.arguments,
         )

@@ -31,6 +31,7 @@ from llgtrt.engine.errors import (
     new_error,
 )
 from llgtrt.engine.kv_events import KvEventSink
+from llgtrt.engine.request import ServerFields, generate_request
 from llgtrt.engine.stream import Payload, Sink, Stream, StreamCancelledError
 from llgtrt.engine.trtllm import plugin_sources, process_rank, work_for_leader
 
@@ -58,6 +59,7 @@ __all__ = [
     "OverloadedError",
     "Payload",
     "Permit",
+    "ServerFields",
     "ShuttingDownError",
     "Sink",
     "Stream",
@@ -66,6 +68,7 @@ __all__ = [
     "Usage",
     "__version__",
     "explain_schema",
+    "generate_request",
     "new_error",
     "plugin_sources",
     "process_rank",

@@ -7,11 +7,11 @@ from functools import partial
 from typing import Any
 
 from llgtrt.config.generation import SamplingDefaults
-from llgtrt.engine import AsyncEngine, ChoiceDelta, GenerateRequest
+from llgtrt.engine import AsyncEngine, ChoiceDelta
 from llgtrt.hooks import HookRunner
-from llgtrt.logs import REQUEST_ID
 from llgtrt.serving.answers import AnswerFormats, plan_grammar, renamed
 from llgtrt.serving.chat_output import ChatEncoder
+from llgtrt.serving.core_request import core_request
 from llgtrt.serving.errors import RequestError
 from llgtrt.serving.generation import Generation, Traits, logprobs_object, receipt_member, response_object
 from llgtrt.serving.hooked import HookedGeneration, start_hooked
@@ -21,19 +21,7 @@ from llgtrt.serving.output import AnswerHead, AnswerReader, EncodedAnswer, Encod
 from llgtrt.serving.prompt import ChatPrompts
 from llgtrt.serving.protocol import ChatRequest, Constraint, resolve_constraint
 from llgtrt.serving.protocol.tool_use import ToolUse, resolve_tools
-from llgtrt.serving.sampling import (
-    OPENAI,
-    TokenLimits,
-    asked_tokens,
-    check_choices,
-    check_prompt_logprobs,
-    continuous_usage,
-    engine_arguments,
-    generation_arguments,
-    most_prompt_tokens,
-    new_response_id,
-    now,
-)
+from llgtrt.serving.sampling import OPENAI, TokenLimits, check_choices, continuous_usage, new_response_id, now
 from llgtrt.serving.tokens import TokenWork
 from llgtrt.tools import AnswerPlan
 
@@ -138,27 +126,24 @@ class ChatService:
         name = self._model.resolve(request.model)
         adapter = self._model.adapter(name, request.lora_model)
         _refuse_unsupported(request)
-        check_prompt_logprobs(request, self._engine.model_info.prompt_logprobs)
-        arguments = generation_arguments(request, self._engine.model_info.vocab_size, self._defaults)
-        sequences = check_choices(arguments["n"], 1, self._limits.max_n)
-        asked = asked_tokens(request)
-        if asked == 0:
+        info = self._engine.model_info
+        core = core_request(request, info, self._limits, self._defaults, adapter=adapter)
+        sequences = check_choices(core.n, 1, self._limits.max_n)
+        if core.asked == 0:
             raise RequestError("An answer must have room for at least one token.", "max_tokens")
-        length = self._limits.max_tokens(asked, None)
         size = request.body_bytes
         constraint = await in_proportion(size, resolve_constraint, request, self._formats.control)
         use = await in_proportion(size, resolve_tools, request)
         budget = None if request.thinking is None else request.thinking.budget_tokens
         opening = self._formats.opening(use, constraint, budget)
         logprobs = _logprobs(request)
-        engine_options = engine_arguments(request)
         streaming = bool(request.stream)
 
         # Before any work that a full server would do in vain. An unused permit gives its place back.
         permit = self._engine.reserve(sequences)
         json_schema = None if constraint is None else constraint.json_schema
         shown = () if use is None else use.shown
-        prompt = await self._prompts.make(request, json_schema, arguments["n"], length["max_tokens"], shown)
+        prompt = await self._prompts.make(request, json_schema, core.n, core.max_tokens, shown)
         if prompt.extras and request.truncate_prompt_tokens is not None:
             raise RequestError(
                 "truncate_prompt_tokens: this server's input processor made a prompt that cannot be cut.",
@@ -192,27 +177,20 @@ class ChatService:
         structured = read_here or (plan is not None and (bool(plan.tools) or plan.thinking is not None))
         kind = _receipt_kind(constraint, use)
         stream = self._engine.submit(
-            GenerateRequest(
-                prompts=[prompt.prompt],
-                most_prompt_tokens=most_prompt_tokens(request, self._model.max_sequence_tokens, asked),
-                add_special=prompt.add_special,
+            core.build(
+                [prompt.prompt],
                 logprobs=logprobs,
                 grammar=grammar,
+                extras=prompt.extras,
+                add_special=prompt.add_special,
                 grammar_param=grammar_param,
                 receipt=kind if self._receipts else None,
-                request_id=REQUEST_ID.get() or "",
                 output="final" if not streaming else "deltas" if structured else "chat_sse",
                 control_text=structured and plan is not None and plan.names_control,
                 response_id=response_id,
                 model=name,
                 created=created,
                 first_chunk_fields=first_chunk_fields(expanded),
-                lora_model=adapter,
-                load_lora_weights=request.load_lora_weights or "auto",
-                **length,
-                **arguments,
-                **engine_options,
-                **prompt.extras,
             ),
             permit,
             adapter,
@@ -226,9 +204,7 @@ class ChatService:
         if explain is not None:
             generation.explain = explain
         if structured and plan is not None:
-            head = AnswerHead(
-                response_id, created, name, plan, expanded, arguments["include_usage"], continuous
-            )
+            head = AnswerHead(response_id, created, name, plan, expanded, core.include_usage, continuous)
             if encoder is None:
                 encoder = partial(ChatEncoder, legacy=use is not None and use.legacy)
             generation.output = EncodedAnswer(AnswerReader(plan, self._count_tokens), encoder(head))

@@ -11,9 +11,9 @@ from typing import Any
 from llgtrt.config.generation import SamplingDefaults
 from llgtrt.engine import AsyncEngine, ChoiceDelta, Delta, GenerateRequest
 from llgtrt.hooks import HookRunner
-from llgtrt.logs import REQUEST_ID
 from llgtrt.serving.answers import control_tokens, renamed
 from llgtrt.serving.completion_output import CompletionOutput
+from llgtrt.serving.core_request import CoreRequest, core_request
 from llgtrt.serving.errors import RequestError
 from llgtrt.serving.fill_in import fill_in_marks, filled_in
 from llgtrt.serving.generation import (
@@ -34,13 +34,8 @@ from llgtrt.serving.sampling import (
     DEFAULT_COMPLETION_TOKENS,
     OPENAI,
     TokenLimits,
-    asked_tokens,
     check_choices,
-    check_prompt_logprobs,
     continuous_usage,
-    engine_arguments,
-    generation_arguments,
-    most_prompt_tokens,
     new_response_id,
     now,
 )
@@ -54,7 +49,7 @@ class _Plan:
         name: the model's name in the answer.
         expanded: the prompts as text, where the request asks for them.
         best_of: answers per prompt to return of those that are generated, if not all.
-        arguments: further arguments of ``GenerateRequest``.
+        core: what the core is asked.
     """
 
     name: str
@@ -65,7 +60,7 @@ class _Plan:
     constraint: Constraint | None
     expanded: str | list[str] | None
     best_of: int | None
-    arguments: dict[str, Any]
+    core: CoreRequest
 
 
 class CompletionService:
@@ -158,9 +153,8 @@ class CompletionService:
                 "created": created,
                 "model": plan.name,
             }
-            include_usage = plan.arguments["include_usage"]
             output = CompletionOutput(
-                head, completion_choice, build, include_usage, plan.expanded, continuous
+                head, completion_choice, build, plan.core.include_usage, plan.expanded, continuous
             )
         kind = None if plan.constraint is None else plan.constraint.grammar.kind
         traits = Traits("text_completion", plan.name, response_id, request, kind)
@@ -174,27 +168,29 @@ class CompletionService:
         name = self._model.resolve(request.model)
         adapter = self._model.adapter(name, request.lora_model)
         info = self._engine.model_info
-        check_prompt_logprobs(request, info.prompt_logprobs)
-        arguments = generation_arguments(request, info.vocab_size, self._defaults)
+        core = core_request(
+            request,
+            info,
+            self._limits,
+            self._defaults,
+            adapter=adapter,
+            default_tokens=DEFAULT_COMPLETION_TOKENS,
+        )
         best_of = _best_of(request)
         if best_of is not None:
-            arguments["n"] = request.best_of or 1
-        default = self._limits.default_max_tokens or DEFAULT_COMPLETION_TOKENS
-        asked = asked_tokens(request, default)
-        most = most_prompt_tokens(request, info.max_sequence_tokens, default if asked is None else asked)
-        longest = info.max_sequence_tokens if most is None else None
+            core.fields["n"] = request.best_of
+        longest = info.max_sequence_tokens if core.most_prompt_tokens is None else None
         prompts = prompts_of(request.prompt, self._limits.max_n, info.vocab_size, longest)
         if request.suffix:
-            if most is not None:
+            if core.most_prompt_tokens is not None:
                 field = "truncate_prompt_tokens"
                 raise RequestError(f"{field} cannot be combined with suffix.", field)
             prompts = filled_in(request, prompts, fill_in_marks(info))
         if "" in prompts and info.bos_token is None:
             raise RequestError("prompt is empty, and this model has no token that begins a text.", "prompt")
-        sequences = check_choices(arguments["n"], len(prompts), self._limits.max_n)
+        sequences = check_choices(core.n, len(prompts), self._limits.max_n)
         constraint = constraint or resolve_constraint(request, self._control)
-        engine_options = engine_arguments(request)
-        if asked == 0 and (not request.echo or constraint is not None):
+        if core.asked == 0 and (not request.echo or constraint is not None):
             raise RequestError(
                 "max_tokens may be 0 only with echo and without a constraint: nothing is generated then.",
                 "max_tokens",
@@ -214,12 +210,7 @@ class CompletionService:
             constraint=constraint,
             expanded=_single(expanded),
             best_of=best_of,
-            arguments={
-                "most_prompt_tokens": most,
-                **self._limits.max_tokens(asked, default),
-                **arguments,
-                **engine_options,
-            },
+            core=core,
         )
 
     def _generate_request(
@@ -231,24 +222,20 @@ class CompletionService:
         core_writes: bool,
     ) -> GenerateRequest:
         constraint = plan.constraint
-        return GenerateRequest(
-            prompts=plan.prompts,
+        return plan.core.build(
+            plan.prompts,
             logprobs=0 if plan.best_of is not None and request.logprobs is None else request.logprobs,
-            prompt_logprobs=plan.prompt_logprobs,
-            echo=bool(request.echo),
             grammar=None if constraint is None else constraint.grammar,
+            echo=bool(request.echo),
+            echo_logprobs=plan.prompt_logprobs,
             grammar_param=None if constraint is None or constraint.places else constraint.param,
             receipt=constraint.grammar.kind if constraint is not None and self._receipts else None,
-            request_id=REQUEST_ID.get() or "",
             output="final" if not request.stream else "completion_sse" if core_writes else "deltas",
             logprobs_form="completion",
             response_id=response_id,
             model=plan.name,
             created=created,
             first_chunk_fields=first_chunk_fields(plan.expanded),
-            lora_model=plan.adapter,
-            load_lora_weights=request.load_lora_weights or "auto",
-            **plan.arguments,
         )
 
     def _text(self, prompt: str | list[int]) -> str:

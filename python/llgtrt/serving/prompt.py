@@ -23,7 +23,7 @@ class ChatPrompt:
         prompt: text, or token ids.
         expanded: the text for people.
         add_special: whether the tokenizer may put its BOS token in front of a text.
-        extras: further arguments of ``GenerateRequest``: a prompt table and the like.
+        extras: what an input processor made beside the tokens: a prompt table and the like.
     """
 
     prompt: str | list[int]

@@ -2,10 +2,13 @@
 
 use std::sync::Arc;
 
+use serde::Deserialize;
+
 use crate::{Error, Result, TokenId};
 
 /// Element type of a [`HostTensor`].
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Deserialize)]
+#[serde(rename_all = "lowercase")]
 pub enum ElementType {
     /// One byte, 0 or 1.
     Bool,
@@ -56,7 +59,8 @@ impl HostTensor {
 }
 
 /// When an adapter's weights are sent along.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Deserialize)]
+#[serde(rename_all = "lowercase")]
 pub enum LoadWeights {
     /// With the first request, and again if the cache has lost them.
     #[default]
@@ -68,11 +72,13 @@ pub enum LoadWeights {
 }
 
 /// A LoRA adapter by name.
-#[derive(Debug, Clone, PartialEq, Eq)]
+#[derive(Debug, Clone, PartialEq, Eq, Deserialize)]
+#[serde(deny_unknown_fields)]
 pub struct Adapter {
     /// `NAME.safetensors` in the folder of adapters.
     pub name: String,
     /// When to send its weights.
+    #[serde(default)]
     pub load: LoadWeights,
 }
 
@@ -110,7 +116,8 @@ pub struct EncoderInput {
 }
 
 /// How long a range of the prompt stays in the KV cache.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Deserialize)]
+#[serde(deny_unknown_fields)]
 pub struct Retention {
     /// First token.
     pub start: u32,
@@ -123,7 +130,8 @@ pub struct Retention {
 }
 
 /// Sampling that not every engine has. None: the engine's default, which is off.
-#[derive(Debug, Clone, Copy, PartialEq, Default)]
+#[derive(Debug, Clone, Copy, PartialEq, Default, Deserialize)]
+#[serde(default, deny_unknown_fields)]
 pub struct ExtraSampling {
     /// No run of this many tokens comes twice; not with a constraint.
     pub no_repeat_ngram_size: Option<u32>,
@@ -137,7 +145,10 @@ pub struct ExtraSampling {
 
 /// Everything that a request may ask for. The default asks for nothing. An engine that lacks something refuses it,
 /// or is never asked: see its documentation.
-#[derive(Debug, Clone, PartialEq, Default)]
+///
+/// Read from JSON with the names of the API's fields; what is made of other things has no part in that.
+#[derive(Debug, Clone, PartialEq, Default, Deserialize)]
+#[serde(default, deny_unknown_fields)]
 pub struct RequestOptions {
     /// The LoRA adapter.
     pub adapter: Option<Adapter>,
@@ -150,24 +161,32 @@ pub struct RequestOptions {
     /// Sampling beyond [`SamplingParams`](crate::SamplingParams).
     pub sampling: ExtraSampling,
     /// Runs of tokens that must not be generated.
+    #[serde(skip)]
     pub bad_words: Vec<Vec<TokenId>>,
     /// Runs of tokens that end the answer, beside the stop tokens.
+    #[serde(skip)]
     pub stop_words: Vec<Vec<TokenId>>,
     /// Positions of the prompt's tokens; empty: 0, 1, 2 and so on.
+    #[serde(skip)]
     pub position_ids: Vec<u32>,
     /// Embeddings for tokens past the vocabulary.
+    #[serde(skip)]
     pub prompt_table: Option<PromptTable>,
     /// Rotary embeddings.
+    #[serde(skip)]
     pub mrope: Option<Mrope>,
     /// The encoder's side.
+    #[serde(skip)]
     pub encoder: Option<EncoderInput>,
     /// How long parts of the prompt stay in the KV cache.
     pub retention: Vec<Retention>,
     /// The same for the answer: priority, 0 to 100, and how long.
     pub decode_retention: Option<(u32, Option<u64>)>,
     /// Length of the beams; 1: no beam search. Constrained requests need 1.
+    #[serde(skip)]
     pub beam_width: Option<u32>,
     /// Lookahead decoding: window, n-gram and verification set.
+    #[serde(skip)]
     pub lookahead: Option<[u32; 3]>,
 }
 

@@ -1,11 +1,14 @@
 //! How one token is drawn from a row of logits.
 
-use serde::{Deserialize, Serialize};
+use serde::Deserialize;
 
 use crate::TokenId;
 
 /// Sampling parameters of one sequence, already validated by the API layer.
-#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+///
+/// Read from JSON with the names of the API's fields, what is left out having its default.
+#[derive(Debug, Clone, PartialEq, Deserialize)]
+#[serde(default, deny_unknown_fields)]
 pub struct SamplingParams {
     /// 0 is greedy; otherwise logits are divided by it.
     pub temperature: f32,
@@ -23,11 +26,13 @@ pub struct SamplingParams {
     pub repetition_penalty: f32,
     /// Added to single logits before anything else.
     pub logit_bias: Vec<(TokenId, f32)>,
-    /// Seed of this sequence's own generator.
+    /// Seed of this sequence's own generator; it follows from the request's.
+    #[serde(skip)]
     pub seed: u64,
     /// `Some(n)` reports the chosen token's log-probability and the n most likely alternatives.
     pub logprobs: Option<u32>,
     /// Report of each sampled token how much probability the mask had removed; takes a sum over the whole row.
+    #[serde(skip)]
     pub removed_mass: bool,
     /// No end-of-sequence or stop token before this many tokens.
     pub min_tokens: u32,

@@ -3,7 +3,7 @@
 use std::mem::ManuallyDrop;
 use std::sync::{Arc, OnceLock};
 
-use llgtrt_core::{Error, SamplingParams, Tokenizer};
+use llgtrt_core::{Error, Tokenizer};
 use llgtrt_text::ByteTokenizer;
 use loom::thread;
 use prometheus::Registry;
@@ -11,7 +11,7 @@ use prometheus::Registry;
 use crate::explore;
 use crate::metrics::Metrics;
 use crate::outbox::{Piece, RequestState};
-use crate::request::{ChoiceFinish, GenerateRequest, LogprobsForm, OutputFormat, Payload, Prompt, Usage};
+use crate::request::{ChoiceFinish, GenerateRequest, OutputFormat, Payload, Prompt, Usage};
 use crate::shared::Shared;
 use crate::signal::Signal;
 
@@ -35,39 +35,9 @@ fn shared() -> Arc<Shared> {
 fn request(shared: &Shared, id: u64, output: OutputFormat) -> Arc<RequestState> {
     let request = GenerateRequest {
         prompts: vec![Prompt::Tokens(vec![1])],
-        most_prompt_tokens: None,
-        add_special: false,
-        parse_special: false,
-        n: 1,
         max_tokens: Some(4),
-        clamp_max_tokens: false,
-        sampling: SamplingParams::default(),
-        seed: None,
-        removed_mass: false,
-        receipt: None,
-        request_id: String::new(),
-        prompt_logprobs: false,
-        prompt_top: None,
-        token_ids: false,
-        options: None,
-        bad_words: Vec::new(),
-        stop: Vec::new(),
-        stop_token_ids: Vec::new(),
-        include_stop: false,
-        echo: false,
-        grammar: None,
-        grammar_param: None,
-        close_at_limit: false,
         output,
-        control_text: false,
-        logprobs_form: LogprobsForm::Chat,
-        text_token_ids: false,
-        generated_tokens: 0,
-        response_id: String::new(),
-        model: String::new(),
-        created: 0,
-        include_usage: false,
-        first_chunk_fields: None,
+        ..GenerateRequest::default()
     };
     RequestState::new(id, &request, tokenizer(), shared.active_counter())
 }

@@ -14,6 +14,7 @@ use crate::config::NativeConfig;
 use crate::embed::{self, EmbedHandle};
 use crate::errors::{OrRaise, to_py};
 use crate::grammar::report;
+use crate::json;
 use crate::kv_events::{self, KvEvent};
 use crate::output::{RequestHandle, payload};
 use crate::request::{GenerateRequest, GrammarSpec};
@@ -46,9 +47,9 @@ pub(crate) struct Engine {
 impl Engine {
     #[new]
     fn new(py: Python<'_>, config: &str) -> PyResult<Self> {
-        let config: NativeConfig = serde_json::from_str(config)
-            .map_err(|e| Error::configuration(format!("the configuration is not understood: {e}")))
-            .or_raise(py)?;
+        let misunderstood =
+            |wrong: &str| Error::configuration(format!("the configuration is not understood: {wrong}"));
+        let config: NativeConfig = json::read(config.as_bytes(), misunderstood).or_raise(py)?;
         let kv_events = config.kv_events.as_ref().map(|section| KvEventQueue::new(section.block_size));
         let (runtime, model_info) = py.detach(|| start::start(config, kv_events.as_ref())).or_raise(py)?;
         Ok(Self { runtime, model_info, kv_events })

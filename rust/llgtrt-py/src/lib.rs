@@ -7,6 +7,7 @@ mod embed;
 mod engine;
 mod errors;
 mod grammar;
+mod json;
 mod kv_events;
 mod log;
 mod options;
@@ -26,6 +27,12 @@ static ALLOCATOR: mimalloc::MiMalloc = mimalloc::MiMalloc;
 #[pyfunction]
 fn config_fields() -> String {
     config::fields().to_string()
+}
+
+/// JSON: the fields of a request, and of each object in it, as Rust reads them.
+#[pyfunction]
+fn request_fields() -> String {
+    request::fields().to_string()
 }
 
 #[pymodule]
@@ -51,5 +58,6 @@ fn _native(module: &Bound<'_, PyModule>) -> PyResult<()> {
     module.add_function(wrap_pyfunction!(trtllm::trtllm_plugin_sources, module)?)?;
     module.add_function(wrap_pyfunction!(trtllm::mpi_rank, module)?)?;
     module.add_function(wrap_pyfunction!(trtllm::run_trtllm_worker, module)?)?;
-    module.add_function(wrap_pyfunction!(config_fields, module)?)
+    module.add_function(wrap_pyfunction!(config_fields, module)?)?;
+    module.add_function(wrap_pyfunction!(request_fields, module)?)
 }

@@ -1,4 +1,4 @@
-//! What a request asks of the engines that have it, from Python's values. Runs with the GIL held.
+//! What a request asks of the engines that have it: what of it cannot be is refused. Runs with the GIL held.
 
 use std::sync::Arc;
 
@@ -8,30 +8,42 @@ use llgtrt_core::{
 };
 use pyo3::prelude::*;
 use pyo3::types::PyBytes;
+use serde::Deserialize;
 
-/// Element, shape and bytes.
-pub(crate) type TensorArgument<'py> = (String, Vec<usize>, Bound<'py, PyBytes>);
-
-/// What a prompt may have beside its tokens.
-pub(crate) struct PromptExtras<'py> {
-    pub(crate) prompt_table: Option<TensorArgument<'py>>,
-    pub(crate) prompt_table_extra_ids: Option<Vec<u64>>,
-    pub(crate) position_ids: Option<Vec<u32>>,
-    pub(crate) mrope_cos_sin: Option<TensorArgument<'py>>,
-    pub(crate) mrope_position_deltas: Option<i32>,
-    pub(crate) encoder_tokens: Option<Vec<TokenId>>,
-    pub(crate) encoder_features: Option<TensorArgument<'py>>,
-    pub(crate) encoder_output_length: Option<u32>,
-    pub(crate) cross_attention_mask: Option<TensorArgument<'py>>,
-    pub(crate) skip_cross_attention: Option<TensorArgument<'py>>,
+/// A tensor whose bytes cross beside the JSON.
+#[derive(Deserialize)]
+#[serde(deny_unknown_fields)]
+struct TensorField {
+    element: ElementType,
+    shape: Vec<usize>,
+    /// Its place among the buffers.
+    buffer: usize,
 }
 
-impl PromptExtras<'_> {
-    /// Adds them to `options`.
+/// What a prompt may have beside its tokens.
+#[derive(Default, Deserialize)]
+#[serde(default, deny_unknown_fields)]
+pub(crate) struct PromptExtras {
+    prompt_table: Option<TensorField>,
+    prompt_table_extra_ids: Option<Vec<u64>>,
+    position_ids: Option<Vec<u32>>,
+    mrope_cos_sin: Option<TensorField>,
+    mrope_position_deltas: Option<i32>,
+    encoder_tokens: Option<Vec<TokenId>>,
+    encoder_features: Option<TensorField>,
+    encoder_output_length: Option<u32>,
+    cross_attention_mask: Option<TensorField>,
+    skip_cross_attention: Option<TensorField>,
+}
+
+impl PromptExtras {
+    /// What they ask of the engine.
     ///
     /// # Errors
     /// `InvalidRequest` with the field: a tensor is not sound, or fields that belong together are not.
-    pub(crate) fn add_to(self, options: &mut RequestOptions) -> Result<()> {
+    pub(crate) fn options(self, buffers: &[Bound<'_, PyBytes>]) -> Result<RequestOptions> {
+        let mut options = RequestOptions::default();
+        let tensor = |name: &str, given| tensor(name, given, buffers);
         let table = tensor("prompt_table", self.prompt_table)?;
         if table.as_ref().is_some_and(|table| table.shape.len() != 2) {
             return Err(Error::invalid("prompt_table", "prompt_table must have two dimensions"));
@@ -69,22 +81,19 @@ impl PromptExtras<'_> {
             of_type("skip_cross_attention", skip, ElementType::Bool, "bool")?;
         }
         options.encoder = (encoder != EncoderInput::default()).then_some(encoder);
-        Ok(())
+        Ok(options)
     }
 }
 
 /// The tensor of a field, whose bytes are as many as its shape says.
-fn tensor(name: &str, given: Option<TensorArgument<'_>>) -> Result<Option<HostTensor>> {
-    let Some((element, shape, bytes)) = given else { return Ok(None) };
-    let element = match element.as_str() {
-        "bool" => ElementType::Bool,
-        "i32" => ElementType::I32,
-        "i64" => ElementType::I64,
-        "bf16" => ElementType::Bf16,
-        "fp8" => ElementType::Fp8,
-        "fp16" => ElementType::Fp16,
-        "fp32" => ElementType::Fp32,
-        other => return Err(Error::invalid(name, format!("{name}: unknown element type {other:?}"))),
+fn tensor(
+    name: &str,
+    given: Option<TensorField>,
+    buffers: &[Bound<'_, PyBytes>],
+) -> Result<Option<HostTensor>> {
+    let Some(TensorField { element, shape, buffer }) = given else { return Ok(None) };
+    let Some(bytes) = buffers.get(buffer) else {
+        return Err(Error::invalid(name, format!("{name}: there is no buffer {buffer}")));
     };
     let tensor = HostTensor { element, shape, bytes: Arc::from(bytes.as_bytes()) };
     if tensor.is_sound() {
@@ -105,35 +114,36 @@ fn of_type(name: &str, tensor: &HostTensor, element: ElementType, text: &str) ->
     Err(Error::invalid(name, format!("{name} must have elements of type {text}")))
 }
 
-/// First token, one past the last, priority, milliseconds.
-pub(crate) type RetentionArgument = (u32, Option<u32>, u32, Option<u64>);
-
-/// How long parts of the prompt, and the answer (priority, milliseconds), stay in the KV cache.
-pub(crate) fn add_retention(
-    options: &mut RequestOptions,
-    ranges: Vec<RetentionArgument>,
-    decode: Option<(u32, Option<u64>)>,
-) -> Result<()> {
-    let refuse = |message| Err(Error::invalid("kv_cache_retention", message));
-    let most = i32::MAX.cast_unsigned();
-    for (start, end, priority, duration_ms) in ranges {
-        if start >= most || end.is_some_and(|end| end <= start || end > most) {
-            return refuse("kv_cache_retention: a range ends after its start");
-        }
-        if priority > 100 {
-            return refuse("kv_cache_retention: a priority is from 0 to 100");
-        }
-        options.retention.push(Retention { start, end, priority, duration_ms });
+/// Checks the ranges of what is given.
+///
+/// # Errors
+/// `InvalidRequest` with the field that is out of range.
+pub(crate) fn check(options: &RequestOptions) -> Result<()> {
+    check_retention(&options.retention, options.decode_retention)?;
+    check_sampling(&options.sampling)?;
+    if options.priority.is_some_and(|value| !(0.0..=1.0).contains(&value)) {
+        return Err(Error::invalid("priority", "priority must be from 0 to 1"));
     }
-    if decode.is_some_and(|(priority, _)| priority > 100) {
-        return refuse("kv_cache_retention: a priority is from 0 to 100");
-    }
-    options.decode_retention = decode;
     Ok(())
 }
 
-/// Checks the ranges of what is given.
-pub(crate) fn sampling(given: ExtraSampling) -> Result<ExtraSampling> {
+fn check_retention(ranges: &[Retention], decode: Option<(u32, Option<u64>)>) -> Result<()> {
+    let refuse = |message| Err(Error::invalid("kv_cache_retention", message));
+    let most = i32::MAX.cast_unsigned();
+    for &Retention { start, end, .. } in ranges {
+        if start >= most || end.is_some_and(|end| end <= start || end > most) {
+            return refuse("kv_cache_retention: a range ends after its start");
+        }
+    }
+    let mut priorities =
+        ranges.iter().map(|range| range.priority).chain(decode.map(|(priority, _)| priority));
+    if priorities.any(|priority| priority > 100) {
+        return refuse("kv_cache_retention: a priority is from 0 to 100");
+    }
+    Ok(())
+}
+
+fn check_sampling(given: &ExtraSampling) -> Result<()> {
     // The executor counts in 32 bits, with a sign.
     let most = i32::MAX.cast_unsigned();
     if given.no_repeat_ngram_size.is_some_and(|size| !(1..=most).contains(&size)) {
@@ -148,15 +158,5 @@ pub(crate) fn sampling(given: ExtraSampling) -> Result<ExtraSampling> {
             return Err(Error::invalid(name, format!("{name} must be above 0 and at most 1")));
         }
     }
-    Ok(given)
-}
-
-/// The priority of a request, 0 to 1.
-pub(crate) fn priority(given: Option<f32>) -> Result<Option<f32>> {
-    match given {
-        Some(value) if !(0.0..=1.0).contains(&value) => {
-            Err(Error::invalid("priority", "priority must be from 0 to 1"))
-        }
-        other => Ok(other),
-    }
+    Ok(())
 }

@@ -22,7 +22,7 @@ use crate::gate::Permit;
 use crate::outbox::RequestState;
 use crate::output::{Event, NewSequence, Reports};
 use crate::receipt::ReceiptDraft;
-use crate::request::{GenerateRequest, Prompt};
+use crate::request::{AtLimit, GenerateRequest, Prompt};
 use crate::seeds::Seeds;
 use crate::shared::Shared;
 
@@ -173,8 +173,7 @@ impl Admission {
                     None if at_least > limit => return Err(self.too_long(at_least, request)),
                     None => text,
                 };
-                let options =
-                    EncodeOptions { add_special: request.add_special, parse_special: request.parse_special };
+                let options = EncodeOptions { add_special: request.add_special, parse_special: true };
                 let tokens = self.encoder.encode(text, options)?;
                 let kept = last(&tokens, request.most_prompt_tokens);
                 let text = request.echo.then(|| {
@@ -260,12 +259,13 @@ impl Admission {
         let limit = self.capabilities.max_sequence_tokens;
         let stop_token_ids: Arc<[TokenId]> = request.stop_token_ids.as_slice().into();
         let stop: Arc<[String]> = request.stop.as_slice().into();
-        let removed_mass = request.removed_mass || (grammar.is_some() && request.sampling.logprobs.is_some());
+        let removed_mass =
+            request.return_removed_mass || (grammar.is_some() && request.sampling.logprobs.is_some());
         let reports = Reports {
-            echoed: request.prompt_logprobs,
-            prompt_top: request.prompt_top,
+            echoed: request.echo_logprobs,
+            prompt_top: request.prompt_logprobs,
             top: request.sampling.logprobs.unwrap_or(0) as usize,
-            token_ids: request.token_ids,
+            token_ids: request.return_token_ids,
         };
         let prompt_logprobs = reports.echoed || reports.prompt_top.is_some();
         let reports_prompt = prompt_logprobs || reports.token_ids;
@@ -289,7 +289,7 @@ impl Admission {
                 let generated = &prompt.tokens[prompt.tokens.len() - request.generated_tokens as usize..];
                 if let Some(grammar) = grammar {
                     let tokens = max_tokens as usize + generated.len();
-                    let limit = if request.close_at_limit {
+                    let limit = if request.at_limit == AtLimit::Close {
                         check_shortest(grammar, tokens)?;
                         Some(TokenLimit { tokens, retract: self.capabilities.retract })
                     } else {
@@ -362,7 +362,7 @@ impl Admission {
         grammar: Option<&CompiledGrammar>,
     ) -> TextPipe {
         let keeps_entries = request.sampling.logprobs.is_some() || request.names_text_tokens();
-        let pipe = TextPipe::new(&request.stop, request.include_stop, keeps_entries)
+        let pipe = TextPipe::new(&request.stop, request.include_stop_str_in_output, keeps_entries)
             .search_after(request.sampling.min_tokens)
             .naming_control(request.control_text);
         match grammar {

@@ -27,8 +27,8 @@ mod watchdog;
 pub use embed::{EmbedHandle, EmbedInput, EmbedRequest};
 pub use gate::Permit;
 pub use request::{
-    ChoiceDelta, ChoiceFinish, Delta, Embeddings, GenerateRequest, LogprobsForm, OutputFormat, Payload,
-    Prompt, Summary, Usage,
+    AtLimit, ChoiceDelta, ChoiceFinish, Delta, Embeddings, GenerateRequest, LogprobsForm, OutputFormat,
+    Payload, Prompt, Summary, Usage,
 };
 pub use runtime::{EngineFactory, RequestHandle, Runtime, RuntimeConfig};
 pub use shared::Health;

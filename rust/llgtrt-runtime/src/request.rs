@@ -1,24 +1,31 @@
 //! What a caller asks for, and what it gets back: plain data, no threads.
+//!
+//! A request crosses from Python as JSON that is read into [`GenerateRequest`], and its field names are those of the API
+//! where the API has the field: there it is declared once, here once, and nowhere else.
 
 use std::sync::Arc;
 
 use llgtrt_core::{Error, GrammarSpec, Receipt, RequestOptions, SamplingParams, TokenId};
+use serde::{Deserialize, Deserializer};
 
 use crate::times::Times;
 
 /// A prompt as text (tokenized on an admission thread) or as tokens.
 #[derive(Debug, Clone, PartialEq)]
 pub enum Prompt {
-    /// Text; may carry U+FDD0 guards (see `llgtrt_text::GuardedEncoder`).
+    /// Text. The names of control tokens in it are control tokens, unless they carry U+FDD0 guards (see
+    /// `llgtrt_text::GuardedEncoder`).
     Text(String),
     /// Token ids.
     Tokens(Vec<TokenId>),
 }
 
 /// The shape in which output is delivered.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Deserialize)]
+#[serde(rename_all = "snake_case")]
 pub enum OutputFormat {
     /// One delta, when every choice is done.
+    #[default]
     Final,
     /// Deltas as they come.
     Deltas,
@@ -36,9 +43,11 @@ impl OutputFormat {
 }
 
 /// The form of the log-probabilities in structured output.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Deserialize)]
+#[serde(rename_all = "snake_case")]
 pub enum LogprobsForm {
     /// `content` of OpenAI's chat.
+    #[default]
     Chat,
     /// Columns, as `/v1/completions` has them.
     Completion,
@@ -46,17 +55,30 @@ pub enum LogprobsForm {
     Tokens,
 }
 
+/// What happens to a constrained answer at its limit of tokens.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum AtLimit {
+    /// It is completed in time and stays valid.
+    #[default]
+    Close,
+    /// It ends wherever it is.
+    Cut,
+}
+
 /// One HTTP request's worth of generation: `prompts.len() * n` sequences; choice `c` of prompt `p`
 /// has index `p * n + c`.
-#[derive(Debug, Clone)]
+///
+/// The default asks for nothing in particular of no prompt.
+#[derive(Debug, Clone, Deserialize)]
+#[serde(default, deny_unknown_fields)]
 #[expect(clippy::struct_excessive_bools, reason = "independent switches, named as the API names them")]
 pub struct GenerateRequest {
-    /// At least one.
+    /// At least one. They cross beside the JSON.
+    #[serde(skip)]
     pub prompts: Vec<Prompt>,
     /// Add what the tokenizer adds by itself.
     pub add_special: bool,
-    /// Read control-token names in prompt texts as control tokens.
-    pub parse_special: bool,
     /// Only the last so many tokens of a longer prompt are used; `None`: one that does not fit is an error.
     pub most_prompt_tokens: Option<u32>,
     /// Choices per prompt, at least 1.
@@ -69,20 +91,21 @@ pub struct GenerateRequest {
     /// Sampling; the seed field is ignored in favour of [`Self::seed`].
     pub sampling: SamplingParams,
     /// Choice `c` uses `seed + c`; `None` draws fresh entropy per sequence.
+    #[serde(deserialize_with = "seed")]
     pub seed: Option<u64>,
     /// Measure how much probability the masks remove, also without log-probabilities. Constrained requests with
     /// log-probabilities do in any case.
-    pub removed_mass: bool,
+    pub return_removed_mass: bool,
     /// What the receipts of constrained answers call the constraint; `None`: no receipts.
     pub receipt: Option<String>,
     /// The id under which the log shows the request; may be empty.
     pub request_id: String,
-    /// Report the prompt's log-probabilities.
-    pub prompt_logprobs: bool,
+    /// Report the prompt's log-probabilities with those of the answer, whose text begins with it ([`Self::echo`]).
+    pub echo_logprobs: bool,
     /// Report the prompt's log-probabilities by themselves, with so many alternatives each.
-    pub prompt_top: Option<u32>,
+    pub prompt_logprobs: Option<u32>,
     /// Report token ids: those of the prompt with the first piece of an answer, and those of each piece.
-    pub token_ids: bool,
+    pub return_token_ids: bool,
     /// What only some engines have.
     pub options: Option<Arc<RequestOptions>>,
     /// Texts that must not be generated, with or without a blank before; they join
@@ -93,15 +116,16 @@ pub struct GenerateRequest {
     /// Stop tokens.
     pub stop_token_ids: Vec<TokenId>,
     /// Keep the stop string in the text.
-    pub include_stop: bool,
+    pub include_stop_str_in_output: bool,
     /// Put the prompt's text before the answer.
     pub echo: bool,
-    /// Constraint.
+    /// Constraint. It crosses beside the JSON.
+    #[serde(skip)]
     pub grammar: Option<GrammarSpec>,
     /// The request field that grammar errors name.
     pub grammar_param: Option<String>,
-    /// Complete a constrained answer when its limit of tokens is near, instead of cutting it there.
-    pub close_at_limit: bool,
+    /// What becomes of a constrained answer when its limit of tokens is near.
+    pub at_limit: AtLimit,
     /// Delivery.
     pub output: OutputFormat,
     /// Show control tokens of the answer by name (see `llgtrt_text::CONTROL_MARKS`).
@@ -123,6 +147,52 @@ pub struct GenerateRequest {
     pub include_usage: bool,
     /// Raw JSON members merged into the first SSE chunk.
     pub first_chunk_fields: Option<String>,
+}
+
+impl Default for GenerateRequest {
+    fn default() -> Self {
+        Self {
+            prompts: Vec::new(),
+            add_special: true,
+            most_prompt_tokens: None,
+            n: 1,
+            max_tokens: None,
+            clamp_max_tokens: false,
+            sampling: SamplingParams::default(),
+            seed: None,
+            return_removed_mass: false,
+            receipt: None,
+            request_id: String::new(),
+            echo_logprobs: false,
+            prompt_logprobs: None,
+            return_token_ids: false,
+            options: None,
+            bad_words: Vec::new(),
+            stop: Vec::new(),
+            stop_token_ids: Vec::new(),
+            include_stop_str_in_output: false,
+            echo: false,
+            grammar: None,
+            grammar_param: None,
+            at_limit: AtLimit::default(),
+            output: OutputFormat::default(),
+            control_text: false,
+            logprobs_form: LogprobsForm::default(),
+            text_token_ids: false,
+            generated_tokens: 0,
+            response_id: String::new(),
+            model: String::new(),
+            created: 0,
+            include_usage: false,
+            first_chunk_fields: None,
+        }
+    }
+}
+
+/// Seeds count from 0; a negative one is another name for one of those.
+fn seed<'de, D: Deserializer<'de>>(deserializer: D) -> Result<Option<u64>, D::Error> {
+    let given: Option<i64> = Option::deserialize(deserializer)?;
+    Ok(given.map(|seed| seed.cast_unsigned() & i64::MAX.cast_unsigned()))
 }
 
 impl GenerateRequest {

@@ -3,7 +3,7 @@
 mod support;
 
 use llgtrt_core::{Enforcement, GrammarSpec, Receipt, StopStrings};
-use llgtrt_runtime::{ChoiceFinish, GenerateRequest, OutputFormat, Payload, Runtime, Usage};
+use llgtrt_runtime::{AtLimit, ChoiceFinish, GenerateRequest, OutputFormat, Payload, Runtime, Usage};
 use proptest::prelude::*;
 use serde_json::Value;
 use support::{collect, read_all, request, schema, sim, start, submit};
@@ -72,17 +72,17 @@ fn free_answers_and_those_that_want_none_have_no_receipt() {
 #[test]
 fn cut_and_closed_answers_say_so() {
     let runtime = start(sim("{}"), 8);
-    let limited = |close| {
+    let limited = |at_limit| {
         let mut request = constrained(GrammarSpec::Regex("a{100}b".to_owned()));
         request.grammar = Some(schema(r#"{"type":"array","items":{"enum":["x","y"]},"minItems":3}"#));
-        (request.max_tokens, request.close_at_limit) = (Some(18), close);
+        (request.max_tokens, request.at_limit) = (Some(18), at_limit);
         request
     };
     for seed in 0..20 {
-        let with = |close| GenerateRequest { seed: Some(seed), ..limited(close) };
-        let (texts, closed, _) = receipts(&runtime, with(true));
+        let with = |at_limit| GenerateRequest { seed: Some(seed), ..limited(at_limit) };
+        let (texts, closed, _) = receipts(&runtime, with(AtLimit::Close));
         assert!(closed[0].complete && serde_json::from_str::<Value>(&texts[0]).is_ok(), "{texts:?}");
-        let (texts, cut, _) = receipts(&runtime, with(false));
+        let (texts, cut, _) = receipts(&runtime, with(AtLimit::Cut));
         assert!(!cut[0].closed_at_limit);
         assert_eq!(cut[0].complete, serde_json::from_str::<Value>(&texts[0]).is_ok(), "{texts:?}");
         if !cut[0].complete {
@@ -112,7 +112,7 @@ fn the_removed_mass_comes_with_logprobs_or_when_asked_for() {
     let runtime = start(sim("{}"), 8);
     let run = |removed_mass, logprobs| {
         let mut request = constrained(schema(PERSON));
-        (request.removed_mass, request.sampling.logprobs) = (removed_mass, logprobs);
+        (request.return_removed_mass, request.sampling.logprobs) = (removed_mass, logprobs);
         receipts(&runtime, request).1[0].removed_mass
     };
     assert_eq!(run(false, None), None);
@@ -188,10 +188,11 @@ proptest! {
         seed: u64, n in 1_u32..4, limit in 40_u32..200, logprobs in proptest::option::of(0_u32..2),
         stop in proptest::option::of("[a-h\"},]{1,2}"), close: bool,
     ) {
+        let at_limit = if close { AtLimit::Close } else { AtLimit::Cut };
         let runtime = start(sim("{}"), 8);
         let mut request = constrained(schema(PERSON));
         (request.seed, request.n, request.max_tokens) = (Some(seed), n, Some(limit));
-        (request.sampling.logprobs, request.close_at_limit) = (logprobs, close);
+        (request.sampling.logprobs, request.at_limit) = (logprobs, at_limit);
         request.stop = stop.into_iter().collect();
         let handle = submit(&runtime, request);
         let (_, last) = collect(read_all(&runtime, &handle));

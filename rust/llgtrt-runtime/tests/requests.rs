@@ -5,7 +5,7 @@ mod support;
 use std::sync::Arc;
 
 use llgtrt_core::{ErrorKind, GrammarSpec, RequestOptions, TokenId};
-use llgtrt_runtime::{ChoiceFinish, Health, LogprobsForm, OutputFormat, Payload, Prompt};
+use llgtrt_runtime::{AtLimit, ChoiceFinish, Health, LogprobsForm, OutputFormat, Payload, Prompt};
 use support::{
     collect, error_of, metric, read_all, request, schema, sim, start, submit, wait_readable, wait_until,
 };
@@ -107,7 +107,7 @@ fn a_limit_that_no_answer_fits_is_refused_or_cuts() {
     short.max_tokens = Some(3);
     let error = error_of(&runtime, short.clone());
     assert_eq!((error.kind, error.param.as_deref()), (ErrorKind::InvalidRequest, Some("max_tokens")));
-    short.close_at_limit = false;
+    short.at_limit = AtLimit::Cut;
     let handle = submit(&runtime, short);
     let (texts, last) = collect(read_all(&runtime, &handle));
     assert_eq!(last.choices[0].finish, Some(ChoiceFinish::Length));
@@ -383,7 +383,7 @@ fn more_tokens_than_fit_are_refused_in_openais_words_or_taken_as_a_wish() {
 fn no_tokens_at_all_give_the_prompt_and_its_logprobs() {
     let runtime = start(sim("{}"), 8);
     let mut request = request("hello", OutputFormat::Final);
-    (request.max_tokens, request.echo, request.prompt_logprobs) = (Some(0), true, true);
+    (request.max_tokens, request.echo, request.echo_logprobs) = (Some(0), true, true);
     request.sampling.logprobs = Some(0);
     request.logprobs_form = LogprobsForm::Completion;
     let handle = submit(&runtime, request);
@@ -404,7 +404,7 @@ fn an_echoed_answer_has_an_entry_for_its_end_as_well() {
     let runtime = start(sim(r#"{"text": "script", "script": "ab"}"#), 8);
     for (echo, entries_beside_text) in [(true, 1), (false, 0)] {
         let mut request = request("hello", OutputFormat::Final);
-        (request.echo, request.prompt_logprobs) = (echo, echo);
+        (request.echo, request.echo_logprobs) = (echo, echo);
         request.logprobs_form = LogprobsForm::Completion;
         request.sampling.logprobs = Some(1);
         let handle = submit(&runtime, request);

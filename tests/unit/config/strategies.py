@@ -49,12 +49,12 @@ def _value(kind: Any, field: FieldInfo) -> st.SearchStrategy[Any]:
     if isinstance(kind, type) and issubclass(kind, Section):
         return raw_section(kind)
     low, high = _bounds(field)
+    below = any(getattr(constraint, "lt", None) is not None for constraint in field.metadata)
     if kind is bool:
         return st.booleans()
     if kind is int:
-        return st.integers(-(2**31) if low is None else low, 2**31 - 1 if high is None else high)
+        return st.integers(-(2**31) if low is None else low, 2**31 - 1 if high is None else high - below)
     if kind is float:
-        below = any(getattr(constraint, "lt", None) is not None for constraint in field.metadata)
         return st.floats(low or 0.001, high or 1e9, exclude_max=below, allow_nan=False, allow_infinity=False)
     if kind is str:
         # Examples are for options that not every text is a value of.

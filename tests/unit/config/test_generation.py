@@ -10,8 +10,10 @@ import pytest
 
 from llgtrt.config import Config, ConfigError, Settings
 from llgtrt.config.generation import SamplingDefaults, sampling_defaults
-from llgtrt.serving import ChatRequest
-from llgtrt.serving.sampling import generation_arguments
+from llgtrt.engine import ModelInfo
+from llgtrt.serving import ChatRequest, TokenLimits
+from llgtrt.serving.core_request import core_request
+from support.fake_engine import MODEL_INFO
 
 
 def defaults_of(
@@ -62,7 +64,9 @@ def test_what_a_request_says_wins() -> None:
     messages = [{"role": "user", "content": "x"}]
 
     def arguments(**fields: Any) -> tuple[Any, ...]:
-        made = generation_arguments(ChatRequest(messages=messages, **fields), 100, defaults)
+        asked = ChatRequest(messages=messages, **fields)
+        info = ModelInfo.parse(json.dumps(MODEL_INFO))
+        made = core_request(asked, info, TokenLimits(1), defaults).fields["sampling"]
         return made["temperature"], made["top_k"], made["top_p"], made["min_p"], made["repetition_penalty"]
 
     assert arguments() == (0.6, 20, 0.95, 0.05, 1.1)

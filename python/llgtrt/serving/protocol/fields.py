@@ -146,17 +146,71 @@ class KvCacheRetention(RequestModel):
     decode_duration_ms: int | None = Field(default=None, ge=0, le=2**53)
 
 
-class GenerationFields(RequestModel):
-    """What both kinds of requests may say about generating."""
+class CommonFields(RequestModel):
+    """What clients say most and the server reads itself. They come first in the description of each API."""
 
     model: str | None = Field(default=None, description="Name of the model; the served one if left out.")
-    n: int | None = Field(default=None, ge=1, description="Answers per prompt.")
     max_tokens: TokenCount | None = Field(
         default=None,
         description="Most tokens of an answer; -1 is what is left of the context.",
     )
     n_predict: TokenCount | None = Field(default=None, description="llama.cpp's name of max_tokens.")
-    min_tokens: int | None = Field(default=None, ge=0, le=MAX_COUNT, description="Least tokens of an answer.")
+    stream: bool | None = Field(default=None, description="Send server-sent events while generating.")
+    stream_options: StreamOptions | None = Field(default=None, description="Without stream they say nothing.")
+
+
+class RequestFields(RequestModel):
+    """What crosses into the core's request under its own name."""
+
+    n: int | None = Field(default=None, ge=1, description="Answers per prompt.")
+    seed: int | None = Field(
+        default=None,
+        ge=-(2**63),
+        le=2**63 - 1,
+        description="Choice i uses seed + i; without it each answer differs.",
+    )
+    stop: StopStrings = Field(
+        default=None, description="Up to 64 texts that end the answer; they are not part of it."
+    )
+    stop_token_ids: list[TokenIdField] | None = Field(
+        default=None, max_length=MAX_STOP_TOKEN_IDS, fail_fast=True, description="Tokens that end the answer."
+    )
+    include_stop_str_in_output: bool | None = Field(
+        default=None, description="Keep the stop text in the answer."
+    )
+    bad_words: list[BadWord] | None = Field(
+        default=None,
+        max_length=MAX_BAD_WORDS,
+        fail_fast=True,
+        description="Texts whose tokens are not generated in a row; not with a constraint. (TensorRT-LLM)",
+    )
+    at_limit: Literal["close", "cut"] | None = Field(
+        default=None,
+        description="What happens to a constrained answer at max_tokens or the end of the context.\n"
+        "close: it is completed in time and stays valid (the default). cut: it ends wherever it is.",
+    )
+    return_removed_mass: bool | None = Field(
+        default=None,
+        description="Measure how much probability the constraint removes: mean and maximum in the receipt. "
+        "Constrained requests with logprobs do in any case, and have it in each token's entry.",
+    )
+    prompt_logprobs: int | None = Field(
+        default=None,
+        ge=0,
+        le=20,
+        description="Log-probabilities of the prompt's tokens, with this many likely ones at each place, as "
+        "vLLM has them. Chat and completions; not with stream.",
+    )
+    return_token_ids: bool | None = Field(
+        default=None,
+        description="Return the ids of the tokens: `prompt_token_ids`, and `token_ids` of each choice, also "
+        "in streams. Chat and completions.",
+    )
+
+
+class SamplingFields(RequestModel):
+    """What crosses into the ``sampling`` of the core's request: how every engine chooses tokens."""
+
     temperature: float | None = Field(
         default=None, ge=0, le=100, description="0 takes the most likely token. OpenAI's API ends at 2."
     )
@@ -179,46 +233,14 @@ class GenerationFields(RequestModel):
         le=10,
         description="Divides the logits of tokens in the prompt or the answer; 1 is off.",
     )
-    repeat_penalty: float | None = Field(
-        default=None, gt=0, le=10, description="llama.cpp's name of repetition_penalty."
-    )
     logit_bias: LogitBias = Field(default=None, description="Token id to a bias from -100 to 100.")
-    seed: int | None = Field(
-        default=None,
-        ge=-(2**63),
-        le=2**63 - 1,
-        description="Choice i uses seed + i; without it each answer differs.",
-    )
-    stop: StopStrings = Field(
-        default=None, description="Up to 64 texts that end the answer; they are not part of it."
-    )
-    stop_token_ids: list[TokenIdField] | None = Field(
-        default=None, max_length=MAX_STOP_TOKEN_IDS, fail_fast=True, description="Tokens that end the answer."
-    )
-    include_stop_str_in_output: bool | None = Field(
-        default=None, description="Keep the stop text in the answer."
-    )
+    min_tokens: int | None = Field(default=None, ge=0, le=MAX_COUNT, description="Least tokens of an answer.")
     ignore_eos: bool | None = Field(default=None, description="Do not end at the end-of-text token.")
-    at_limit: Literal["close", "cut"] | None = Field(
-        default=None,
-        description="What happens to a constrained answer at max_tokens or the end of the context.\n"
-        "close: it is completed in time and stays valid (the default). cut: it ends wherever it is.",
-    )
-    stream: bool | None = Field(default=None, description="Send server-sent events while generating.")
-    stream_options: StreamOptions | None = Field(default=None, description="Without stream they say nothing.")
-    lora_model: str | None = Field(
-        default=None, description="LoRA adapter to use; `model` may name it as well. (TensorRT-LLM)"
-    )
-    load_lora_weights: Literal["auto", "always", "never"] | None = Field(
-        default=None,
-        description="auto loads the adapter when it is not in the cache, always each time, never fails then.",
-    )
-    bad_words: list[BadWord] | None = Field(
-        default=None,
-        max_length=MAX_BAD_WORDS,
-        fail_fast=True,
-        description="Texts whose tokens are not generated in a row; not with a constraint. (TensorRT-LLM)",
-    )
+
+
+class ExtraSamplingFields(RequestModel):
+    """What crosses into the ``options.sampling`` of the core's request: what only some engines have of it."""
+
     no_repeat_ngram_size: int | None = Field(
         default=None,
         ge=1,
@@ -234,6 +256,11 @@ class GenerationFields(RequestModel):
     top_p_reset_ids: TokenIdField | None = Field(
         default=None, description="top_p is as given again after this token. (TensorRT-LLM)"
     )
+
+
+class EngineFields(RequestModel):
+    """What crosses into the ``options`` of the core's request: what only some engines have."""
+
     allotted_time_ms: int | None = Field(
         default=None,
         ge=1,
@@ -245,6 +272,26 @@ class GenerationFields(RequestModel):
         description="An integer: lower goes first, 0 if left out. A fraction between 0 and 1: higher goes "
         "first, 0.5 if left out. (TensorRT-LLM)",
     )
+
+
+class GenerationFields(EngineFields, ExtraSamplingFields, SamplingFields, RequestFields, CommonFields):
+    """What the requests of all APIs may say about generating.
+
+    But for ``CommonFields`` the core's request has the fields of the bases under the same names
+    (``tests/boundary/test_contract.py`` compares them). What is declared here is read by the server, or
+    translated.
+    """
+
+    repeat_penalty: float | None = Field(
+        default=None, gt=0, le=10, description="llama.cpp's name of repetition_penalty."
+    )
+    lora_model: str | None = Field(
+        default=None, description="LoRA adapter to use; `model` may name it as well. (TensorRT-LLM)"
+    )
+    load_lora_weights: Literal["auto", "always", "never"] | None = Field(
+        default=None,
+        description="auto loads the adapter when it is not in the cache, always each time, never fails then.",
+    )
     cache_salt: str | None = Field(
         default=None,
         min_length=1,
@@ -253,23 +300,6 @@ class GenerationFields(RequestModel):
     )
     kv_cache_retention: KvCacheRetention | None = Field(
         default=None, description="How long prompt and answer stay in the KV cache. (TensorRT-LLM)"
-    )
-    return_removed_mass: bool | None = Field(
-        default=None,
-        description="Measure how much probability the constraint removes: mean and maximum in the receipt. "
-        "Constrained requests with logprobs do in any case, and have it in each token's entry.",
-    )
-    prompt_logprobs: int | None = Field(
-        default=None,
-        ge=0,
-        le=20,
-        description="Log-probabilities of the prompt's tokens, with this many likely ones at each place, as "
-        "vLLM has them. Chat and completions; not with stream.",
-    )
-    return_token_ids: bool | None = Field(
-        default=None,
-        description="Return the ids of the tokens: `prompt_token_ids`, and `token_ids` of each choice, also "
-        "in streams. Chat and completions.",
     )
     truncate_prompt_tokens: PromptLimit | None = Field(
         default=None,

@@ -6,12 +6,11 @@ use std::os::fd::BorrowedFd;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-use llgtrt_core::{Error, GrammarSpec, SamplingParams, Tokenizer};
+use llgtrt_core::{Error, GrammarSpec, Tokenizer};
 use llgtrt_engine_sim::{SimConfig, SimEngine};
 use llgtrt_grammar::GrammarConfig;
 use llgtrt_runtime::{
-    Delta, GenerateRequest, LogprobsForm, OutputFormat, Payload, Prompt, RequestHandle, Runtime,
-    RuntimeConfig,
+    Delta, GenerateRequest, OutputFormat, Payload, Prompt, RequestHandle, Runtime, RuntimeConfig,
 };
 use llgtrt_text::ByteTokenizer;
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
@@ -47,39 +46,14 @@ pub fn sim(json: &str) -> SimConfig {
 pub fn request(prompt: &str, output: OutputFormat) -> GenerateRequest {
     GenerateRequest {
         prompts: vec![Prompt::Text(prompt.to_owned())],
-        most_prompt_tokens: None,
-        add_special: true,
-        parse_special: true,
-        n: 1,
         max_tokens: Some(64),
-        clamp_max_tokens: false,
-        sampling: SamplingParams::default(),
         seed: Some(7),
-        removed_mass: false,
         receipt: Some("json_schema".to_owned()),
-        request_id: String::new(),
-        prompt_logprobs: false,
-        prompt_top: None,
-        token_ids: false,
-        options: None,
-        bad_words: Vec::new(),
-        stop: Vec::new(),
-        stop_token_ids: Vec::new(),
-        include_stop: false,
-        echo: false,
-        grammar: None,
-        grammar_param: None,
-        control_text: false,
-        close_at_limit: true,
         output,
-        logprobs_form: LogprobsForm::Chat,
-        text_token_ids: false,
-        generated_tokens: 0,
         response_id: "chatcmpl-test".to_owned(),
         model: "sim".to_owned(),
         created: 1,
-        include_usage: false,
-        first_chunk_fields: None,
+        ..GenerateRequest::default()
     }
 }
 
