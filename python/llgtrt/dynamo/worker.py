@@ -216,7 +216,7 @@ class Worker:
         try:
             plan, stream = await self._start(request, context)
             writer = AnswerWriter(None if plan.asked.logprobs is None else self._texts)
-            live = LiveRequest(len(plan.asked.tokens), plan.sequences, writer)
+            live = LiveRequest(len(plan.asked.tokens), plan.core.n, writer)
             self._live[live] = None
             stopped = asyncio.ensure_future(context.async_killed_or_stopped())
             # At once, not when the next token comes: a queued request has none.
