@@ -82,6 +82,7 @@ _BLOCKS = "nv_trt_llm_kv_cache_block_metrics"
 _GENERAL = "nv_trt_llm_general_metrics"
 _MEMORY = "nv_trt_llm_runtime_memory_metrics"
 _BATCHER = "nv_trt_llm_inflight_batcher_metrics"
+_SPECIFIC = "inflight_batcher_specific_metric"
 _ENDED = "llgtrt_request_success_total"
 _STOP, _LENGTH, _ERROR = (f'{{finished_reason="{reason}"}}' for reason in ("stop", "length", "error"))
 
@@ -91,9 +92,14 @@ def _micros(name: str, ours: str) -> Row:
     return Row(name, "counter", ours, part="_sum", scale=US)
 
 
+def _batch(phase: str, name: str, labels: dict[str, str]) -> Row:
+    """The sequences of a phase in the last forward pass."""
+    return Row(name, "gauge", "llgtrt_batch_sequences", labels, part=f'{{phase="{phase}"}}')
+
+
 TRITON = (
     Row(_REQUESTS, "gauge", "llgtrt_num_requests_running", {"request_type": "active"}),
-    Row(_REQUESTS, "gauge", "llgtrt_num_requests_running", {"request_type": "scheduled"}),
+    _batch("context", _REQUESTS, {"request_type": "context"}),
     Row(_REQUESTS, "gauge", "llgtrt_num_requests_waiting", {"request_type": "waiting"}),
     Row(_BLOCKS, "gauge", "llgtrt_kv_cache_usage_perc", {"kv_cache_block_type": "fraction"}),
     Row(_GENERAL, "gauge", "llgtrt_forward_passes_total", {"general_type": "iteration_counter"}),
@@ -101,12 +107,9 @@ TRITON = (
         Row(_MEMORY, "gauge", "llgtrt_runtime_memory_bytes", {"memory_type": kind}, part=f'{{kind="{kind}"}}')
         for kind in ("gpu", "cpu", "pinned")
     ),
-    Row(
-        _BATCHER,
-        "gauge",
-        "llgtrt_context_tokens",
-        {"inflight_batcher_specific_metric": "total_context_tokens"},
-    ),
+    Row(_BATCHER, "gauge", "llgtrt_context_tokens", {_SPECIFIC: "total_context_tokens"}),
+    Row(_BATCHER, "gauge", "llgtrt_micro_batch_id", {_SPECIFIC: "micro_batch_id"}),
+    _batch("generation", _BATCHER, {_SPECIFIC: "generation_requests"}),
     Row("nv_llm_input_token_len", "histogram", "llgtrt_request_prompt_tokens"),
     Row("nv_llm_output_token_len", "histogram", "llgtrt_request_generation_tokens"),
     Row("nv_inference_pending_request_count", "gauge", "llgtrt_num_requests_waiting"),
@@ -138,14 +141,22 @@ class CompatMetrics:
         engine: whose figures they are.
         block_tokens: llama.cpp's cache has no blocks, and routers count in them: so many of its cells are
             one, as in the KV events.
+        prefix_caching: whether finished prompts are kept.
     """
 
     def __init__(
-        self, names: Sequence[MetricNames], model: str, engine: AsyncEngine, block_tokens: int
+        self,
+        names: Sequence[MetricNames],
+        model: str,
+        engine: AsyncEngine,
+        block_tokens: int,
+        *,
+        prefix_caching: bool = True,
     ) -> None:
         self._names = names
         self._model = model
         self._engine = engine
+        self._prefix_caching = prefix_caching
         info = engine.model_info
         cells = info.max_batch_size * info.max_sequence_tokens if info.backend == "llamacpp" else 0
         self._block_tokens = block_tokens
@@ -174,7 +185,7 @@ class CompatMetrics:
         if blocks := self._cache_blocks(samples):
             config = {
                 "block_size": str(blocks["tokens_per"]),
-                "enable_prefix_caching": "True",
+                "enable_prefix_caching": str(self._prefix_caching),
                 "num_gpu_blocks": str(blocks["max"]),
             }
             yield "# HELP vllm:cache_config_info The KV cache."
@@ -194,6 +205,10 @@ class CompatMetrics:
 
     def _triton_constants(self, samples: Samples) -> Iterator[Row]:
         yield _constant(samples, _REQUESTS, self._engine.model_info.max_batch_size, {"request_type": "max"})
+        if "llgtrt_batch_sequences" in samples:
+            yield _batch("scheduled", _REQUESTS, {"request_type": "scheduled"})
+        else:
+            yield Row(_REQUESTS, "gauge", "llgtrt_num_requests_running", {"request_type": "scheduled"})
         yield _constant(samples, _GENERAL, int(time.time()), {"general_type": "timestamp"})
         for kind, count in self._cache_blocks(samples).items():
             yield _constant(samples, _BLOCKS, count, {"kv_cache_block_type": kind})

@@ -102,8 +102,14 @@ def model_services(
         embedding_name=settings.embedding_model_name,
         embedding_tokens=0 if info.embedder is None else info.embedder.max_tokens,
     )
-    block_tokens = settings.config.kv_events.block_size
-    metrics = ModelMetrics(engine, CompatMetrics(compat, model.name, engine, block_tokens))
+    compat_metrics = CompatMetrics(
+        compat,
+        model.name,
+        engine,
+        settings.config.kv_events.block_size,
+        prefix_caching=settings.config.runtime.enable_kv_cache_reuse,
+    )
+    metrics = ModelMetrics(engine, compat_metrics)
     if processor is not None:
         metrics.gauge(
             "llgtrt_input_processor_requests",

@@ -49,8 +49,25 @@ pub struct EngineStats {
     pub cache_blocks: Option<CacheBlocks>,
     /// What the engine's runtime holds, where it says.
     pub memory: Option<RuntimeMemory>,
-    /// Prompt tokens that took part in the last forward pass, where the engine says.
-    pub context_tokens: Option<u32>,
+    /// What the batcher did in the last forward pass, where the engine says.
+    pub batcher: Option<Batcher>,
+}
+
+/// One forward pass of an in-flight batcher: which sequences took part.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub struct Batcher {
+    /// All that took part.
+    pub scheduled: u32,
+    /// Those of them whose prompt was read.
+    pub context: u32,
+    /// Those of them that generated.
+    pub generation: u32,
+    /// Sequences that had to give way.
+    pub paused: u32,
+    /// Prompt tokens that were read.
+    pub context_tokens: u32,
+    /// Which of the batches that take turns it was, where there are several (pipeline parallelism).
+    pub micro_batch: u32,
 }
 
 /// The KV cache, counted in blocks.

@@ -18,7 +18,7 @@ pub mod step;
 pub mod vocabulary;
 
 pub use embedder::{EmbedText, Embedder, EmbedderTraits, room_for_text};
-pub use engine::{CacheBlocks, Capabilities, Engine, EngineStats, RuntimeMemory};
+pub use engine::{Batcher, CacheBlocks, Capabilities, Engine, EngineStats, RuntimeMemory};
 pub use error::{Error, ErrorKind, Result};
 pub use grammar::GrammarSpec;
 pub use kv_events::{BlockHash, KvBlocks, KvEvent, KvEventQueue, block_hash};

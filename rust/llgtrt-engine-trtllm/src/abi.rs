@@ -4,7 +4,7 @@
 use std::ffi::{c_char, c_void};
 
 /// `LLGTRT_TRTLLM_ABI_VERSION`.
-pub(crate) const ABI_VERSION: u32 = 2;
+pub(crate) const ABI_VERSION: u32 = 3;
 
 /// `LLGTRT_UNSET`: an optional number that is not given.
 pub(crate) const UNSET: i32 = i32::MIN;
@@ -210,7 +210,11 @@ plain! {
         queued_requests: i32,
         paused_requests: i32,
         max_active_requests: i32,
+        scheduled_requests: i32,
+        context_requests: i32,
+        generation_requests: i32,
         context_tokens: i32,
+        micro_batch_id: i32,
         kv_blocks_max: i32,
         kv_blocks_used: i32,
         kv_blocks_free: i32,

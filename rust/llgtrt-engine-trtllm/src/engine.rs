@@ -9,8 +9,8 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use llgtrt_core::{
-    AdvanceBatch, AdvanceState, CacheBlocks, Capabilities, Engine, EngineStats, Error, ErrorKind, Finish,
-    MaskBatch, MaskSlot, MaskSource, RequestOptions, Result, RuntimeMemory, SequenceId, SequenceSpec,
+    AdvanceBatch, AdvanceState, Batcher, CacheBlocks, Capabilities, Engine, EngineStats, Error, ErrorKind,
+    Finish, MaskBatch, MaskSlot, MaskSource, RequestOptions, Result, RuntimeMemory, SequenceId, SequenceSpec,
     StepBatch, Tokenizer,
 };
 
@@ -238,7 +238,14 @@ impl TrtllmEngine {
             if blocks.max > 0 { f64::from(blocks.used) / f64::from(blocks.max) } else { 0.0 };
         self.stats.memory =
             Some(RuntimeMemory { gpu: native.gpu_bytes, cpu: native.cpu_bytes, pinned: native.pinned_bytes });
-        self.stats.context_tokens = Some(count(native.context_tokens));
+        self.stats.batcher = Some(Batcher {
+            scheduled: count(native.scheduled_requests),
+            context: count(native.context_requests),
+            generation: count(native.generation_requests),
+            paused: count(native.paused_requests),
+            context_tokens: count(native.context_tokens),
+            micro_batch: count(native.micro_batch_id),
+        });
         Ok(())
     }
 }

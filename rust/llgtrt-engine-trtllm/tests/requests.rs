@@ -114,7 +114,9 @@ fn prefixes_are_found_in_the_cache_unless_salted() {
     let blocks = stats.cache_blocks.unwrap();
     assert!(blocks.max > 0 && blocks.free <= blocks.max && blocks.used <= blocks.max, "{blocks:?}");
     assert_eq!(blocks.tokens, 16);
-    assert!(stats.memory.is_some() && stats.context_tokens.is_some());
+    let batcher = stats.batcher.unwrap();
+    assert_eq!(batcher.scheduled, batcher.context + batcher.generation);
+    assert!(stats.memory.is_some());
     assert!(engine.native_stats_json().starts_with("{\"iter\":"));
 }
 

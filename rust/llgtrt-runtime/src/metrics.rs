@@ -75,7 +75,9 @@ struct Reported {
     cache_blocks: IntGaugeVec,
     cache_block_tokens: IntGaugeVec,
     memory: IntGaugeVec,
+    batch_sequences: IntGaugeVec,
     context_tokens: IntGaugeVec,
+    micro_batch: IntGaugeVec,
 }
 
 impl Reported {
@@ -101,6 +103,16 @@ impl Reported {
                 "Memory of the engine's runtime: gpu, cpu, pinned",
                 &["kind"],
             )?,
+            batch_sequences: gauge(
+                "llgtrt_batch_sequences",
+                "Sequences of the last forward pass: scheduled (all), context, generation; and those that were paused",
+                &["phase"],
+            )?,
+            micro_batch: gauge(
+                "llgtrt_micro_batch_id",
+                "Which of the batches that take turns the last forward pass was",
+                &[],
+            )?,
             context_tokens: gauge(
                 "llgtrt_context_tokens",
                 "Prompt tokens that took part in the last forward pass",
@@ -121,8 +133,18 @@ impl Reported {
                 self.memory.with_label_values(&[kind]).set(i64::try_from(bytes).unwrap_or(i64::MAX));
             }
         }
-        if let Some(tokens) = stats.context_tokens {
-            self.context_tokens.with_label_values::<&str>(&[]).set(i64::from(tokens));
+        if let Some(batcher) = stats.batcher {
+            let phases = [
+                ("scheduled", batcher.scheduled),
+                ("context", batcher.context),
+                ("generation", batcher.generation),
+                ("paused", batcher.paused),
+            ];
+            for (phase, count) in phases {
+                self.batch_sequences.with_label_values(&[phase]).set(i64::from(count));
+            }
+            self.context_tokens.with_label_values::<&str>(&[]).set(i64::from(batcher.context_tokens));
+            self.micro_batch.with_label_values::<&str>(&[]).set(i64::from(batcher.micro_batch));
         }
     }
 }
@@ -247,7 +269,7 @@ impl Metrics {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use llgtrt_core::{CacheBlocks, RuntimeMemory};
+    use llgtrt_core::{Batcher, CacheBlocks, RuntimeMemory};
 
     #[test]
     fn counters_follow_the_engine_and_never_fall() {
@@ -268,7 +290,7 @@ mod tests {
         let samples = |metrics: &Metrics| {
             let text = metrics.render().expect("text");
             let lines = text.lines().filter(|line| !line.starts_with('#'));
-            let names = ["kv_cache_block", "runtime_memory", "context_tokens"];
+            let names = ["kv_cache_block", "runtime_memory", "batch_", "context_tokens"];
             lines
                 .filter(|line| names.iter().any(|name| line.contains(name)))
                 .map(str::to_owned)
@@ -279,17 +301,28 @@ mod tests {
         metrics.update(&EngineStats {
             cache_blocks: Some(CacheBlocks { max: 9, used: 4, free: 5, tokens: 16 }),
             memory: Some(RuntimeMemory { gpu: 3, cpu: 2, pinned: 1 }),
-            context_tokens: Some(0),
+            batcher: Some(Batcher {
+                scheduled: 5,
+                context: 2,
+                generation: 3,
+                micro_batch: 1,
+                ..Batcher::default()
+            }),
             ..EngineStats::default()
         });
         assert_eq!(
             samples(&metrics),
             [
+                "llgtrt_batch_sequences{phase=\"context\"} 2",
+                "llgtrt_batch_sequences{phase=\"generation\"} 3",
+                "llgtrt_batch_sequences{phase=\"paused\"} 0",
+                "llgtrt_batch_sequences{phase=\"scheduled\"} 5",
                 "llgtrt_context_tokens 0",
                 "llgtrt_kv_cache_block_tokens 16",
                 "llgtrt_kv_cache_blocks{kind=\"free\"} 5",
                 "llgtrt_kv_cache_blocks{kind=\"max\"} 9",
                 "llgtrt_kv_cache_blocks{kind=\"used\"} 4",
+                "llgtrt_micro_batch_id 1",
                 "llgtrt_runtime_memory_bytes{kind=\"cpu\"} 2",
                 "llgtrt_runtime_memory_bytes{kind=\"gpu\"} 3",
                 "llgtrt_runtime_memory_bytes{kind=\"pinned\"} 1",

@@ -143,6 +143,13 @@ llgtrt_runtime_memory_bytes{kind="gpu"} 3000000000
 llgtrt_runtime_memory_bytes{kind="pinned"} 1
 # TYPE llgtrt_context_tokens gauge
 llgtrt_context_tokens 512
+# TYPE llgtrt_batch_sequences gauge
+llgtrt_batch_sequences{phase="context"} 2
+llgtrt_batch_sequences{phase="generation"} 30
+llgtrt_batch_sequences{phase="paused"} 0
+llgtrt_batch_sequences{phase="scheduled"} 32
+# TYPE llgtrt_micro_batch_id gauge
+llgtrt_micro_batch_id 1
 """
     families = parse(make("vllm", "triton", "trtllm", backend="trtllm").text(CORE + said))
     blocks = values(families["nv_trt_llm_kv_cache_block_metrics"], "kv_cache_block_type")
@@ -150,7 +157,10 @@ llgtrt_context_tokens 512
     memory = values(families["nv_trt_llm_runtime_memory_metrics"], "memory_type")
     assert memory == {"gpu": 3e9, "cpu": 2, "pinned": 1}
     batcher = families["nv_trt_llm_inflight_batcher_metrics"]
-    assert values(batcher, "inflight_batcher_specific_metric") == {"total_context_tokens": 512}
+    specific = {"total_context_tokens": 512, "micro_batch_id": 1, "generation_requests": 30}
+    assert values(batcher, "inflight_batcher_specific_metric") == specific
+    requests = values(families["nv_trt_llm_request_metrics"], "request_type")
+    assert (requests["scheduled"], requests["context"]) == (32, 2)
     (info,) = families["vllm:cache_config_info"].samples
     assert (info.labels["block_size"], info.labels["num_gpu_blocks"]) == ("64", "100")
     assert families["trtllm_kv_cache_used_blocks"].samples[0].value == 40
@@ -213,3 +223,14 @@ def test_the_page_names_every_family() -> None:
     for row in (*VLLM, *TRITON, *TRTLLM):
         assert f"`{row.name}" in page, row.name
         assert f"`{row.ours}" in page, row.ours
+
+
+async def test_whether_prefixes_are_cached() -> None:
+    native = FakeNativeEngine(backend="llamacpp", max_batch_size=4, max_sequence_tokens=100)
+    engine = fake_engine(native)
+    for cached in (True, False):
+        metrics = CompatMetrics(["vllm"], "m", engine, 16, prefix_caching=cached)
+        (info,) = parse(metrics.text(CORE))["vllm:cache_config_info"].samples
+        assert info.labels["enable_prefix_caching"] == str(cached)
+    await engine.shutdown()
+    native.close()

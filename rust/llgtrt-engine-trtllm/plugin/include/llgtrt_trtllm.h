@@ -29,7 +29,7 @@ extern "C" {
 #endif
 
 /* Changes with every change of a struct or a function. */
-#define LLGTRT_TRTLLM_ABI_VERSION 2u
+#define LLGTRT_TRTLLM_ABI_VERSION 3u
 
 /* An optional number that is not given. Optional floats that are not given are NaN. */
 #define LLGTRT_UNSET INT32_MIN
@@ -271,7 +271,13 @@ typedef struct llgtrt_trtllm_stats {
   int32_t queued_requests;
   int32_t paused_requests;
   int32_t max_active_requests;
-  int32_t context_tokens; /* of the last iteration */
+  /* Of the last iteration: sequences that took part, those whose prompt was read, those that generated; prompt tokens; which
+   * of the batches that take turns it was. */
+  int32_t scheduled_requests;
+  int32_t context_requests;
+  int32_t generation_requests;
+  int32_t context_tokens;
+  int32_t micro_batch_id;
   int32_t kv_blocks_max;
   int32_t kv_blocks_used;
   int32_t kv_blocks_free;

@@ -24,8 +24,13 @@ void Stats::add(te::IterationStats const& iteration) {
   plain_.cpu_bytes = iteration.cpuMemUsage;
   plain_.pinned_bytes = iteration.pinnedMemUsage;
   if (iteration.inflightBatchingStats) {
-    plain_.paused_requests = iteration.inflightBatchingStats->numPausedRequests;
-    plain_.context_tokens = iteration.inflightBatchingStats->numCtxTokens;
+    auto const& batch = *iteration.inflightBatchingStats;
+    plain_.scheduled_requests = batch.numScheduledRequests;
+    plain_.context_requests = batch.numContextRequests;
+    plain_.generation_requests = batch.numGenRequests;
+    plain_.paused_requests = batch.numPausedRequests;
+    plain_.context_tokens = batch.numCtxTokens;
+    plain_.micro_batch_id = batch.microBatchId;
   }
   if (iteration.kvCacheStats) {
     auto const& cache = *iteration.kvCacheStats;
