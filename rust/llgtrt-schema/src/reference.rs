@@ -39,7 +39,7 @@ const KEYWORDS: &[Keyword] = &[
     keyword("minItems", true, ""),
     keyword("maxItems", true, ""),
     keyword("uniqueItems", false, "longer lists than the rule lists"),
-    keyword("contains", false, "beside `uniqueItems`"),
+    keyword("contains", false, ""),
     keyword("minContains", false, ""),
     keyword("maxContains", false, ""),
     keyword("properties", true, ""),

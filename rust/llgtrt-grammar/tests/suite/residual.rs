@@ -34,6 +34,22 @@ fn check(schema: &Value, path: &str, keyword: &str, places: Option<&[Vec<Segment
     }
 }
 
+/// What rules of a grammar hold is not left open for another constraint that they do not hold.
+#[test]
+fn rules_hold_what_they_can_beside_what_is_left_open() {
+    let schema = json!({"type": "array", "items": {"type": "integer"}, "contains": {"minimum": 100},
+        "minContains": 2, "uniqueItems": true});
+    let left = |compose: bool| {
+        let limits =
+            NormalizeLimits { residual: ResidualMode::Verify, compose, ..NormalizeLimits::default() };
+        let found = normalize(&schema, &limits).unwrap();
+        assert_eq!(found.lark.is_some(), compose);
+        found.residual.into_iter().map(|left| left.keyword).collect::<Vec<_>>()
+    };
+    assert_eq!(left(false), ["contains", "uniqueItems"]);
+    assert_eq!(left(true), ["uniqueItems"]);
+}
+
 #[test]
 fn unique_items_are_left_open_where_they_are() {
     let tags = json!({"type": "array", "uniqueItems": true, "items": {"type": "string"}});
