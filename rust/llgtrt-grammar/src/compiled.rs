@@ -273,12 +273,11 @@ impl CompiledGrammar {
         self.inner.way_out.get_or_init(|| {
             let start = self.inner.start.lock().matcher.clone();
             let Inner { env, hints, .. } = &*self.inner;
-            let mut checked = self.inner.verification.as_ref().map(|plan| {
-                let verifier = Verifier::new(Arc::clone(plan), Arc::clone(env));
-                Checked {
-                    trial: Trial::new(verifier, Allowance::turn().search()),
-                    strings: Strings::default(),
-                }
+            let verification = self.inner.verification.as_ref();
+            let verifier = verification.map(|plan| Verifier::new(Arc::clone(plan), Arc::clone(env)));
+            let mut checked = verifier.as_ref().map(|verifier| Checked {
+                trial: Trial::new(verifier, Allowance::turn().search()),
+                strings: Strings::default(),
             });
             let query = Query {
                 matcher: &start,

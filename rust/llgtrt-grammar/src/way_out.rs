@@ -1,7 +1,8 @@
 //! The way out of a grammar's state: a short run of tokens that completes the answer.
 //!
 //! Found by walking a copy of the matcher, depth first and a little deeper each time, and preferring what
-//! closes: ends of strings, brackets, short values. Forced tokens come for free. The work is bounded in
+//! closes: ends of strings, brackets, short values. A check beside the grammar follows, so that what is found is right by it
+//! as well. Forced tokens come for free. The work is bounded in
 //! masks and in what llguidance counts for each; where it does not suffice there is no way out to follow.
 //! Runs on the thread that holds the slot, on a big stack.
 
@@ -9,6 +10,7 @@ mod candidates;
 mod closers;
 mod hints;
 mod parts;
+mod query;
 mod quoting;
 
 use std::collections::{HashMap, HashSet};
@@ -21,25 +23,12 @@ use toktrie::SimpleVob;
 
 pub(crate) use self::closers::Closers;
 pub(crate) use self::hints::Hints;
+pub(crate) use self::query::Query;
 use self::quoting::Behind;
 pub(crate) use self::quoting::{Quoting, Strings};
 
 use crate::TokenEnv;
 use crate::verify::Trial;
-
-/// Masks that a search may compute; about 20 us each.
-#[derive(Clone, Copy)]
-struct Effort {
-    most: usize,
-    /// Of the attempts that never go back, each.
-    direct: usize,
-}
-
-impl Effort {
-    const FULL: Self = Self { most: 1600, direct: 600 };
-    /// For a value on the way.
-    const PART: Self = Self { most: 200, direct: 100 };
-}
 
 /// Work that one search may cause inside llguidance: bytes that its lexer had to build states for, and items
 /// of its parser.
@@ -61,14 +50,15 @@ const MAX_FILLING: usize = 64;
 /// Hints that one search tries.
 const MAX_HINTS: usize = 8000;
 
+/// What a run may spend on leading a check back to where it tries another way: tokens that the check takes again, about
+/// 30 ns each.
+const MAX_RETURNING: usize = 200_000;
+
 /// Terminals that are tried at one position.
 const MAX_LEXEMES: usize = 12;
 
 /// Times that a search of whole terminals goes on from where the same tokens are allowed after the same terminal.
 const MAX_RETURNS: usize = 2;
-
-/// Length of the first runs among which the search goes back; it doubles.
-const FIRST_DEPTH: usize = 16;
 
 /// Whether `run` completes the answer from where the matcher is.
 pub(crate) fn completes(matcher: &mut Matcher, env: &TokenEnv, run: &[TokenId]) -> bool {
@@ -105,92 +95,11 @@ impl Found {
 }
 
 /// What is checked beside the grammar.
-pub(crate) struct Checked {
+pub(crate) struct Checked<'a> {
     /// Follows the search, and finds wrong what may not go on like this.
-    pub(crate) trial: Trial,
+    pub(crate) trial: Trial<'a>,
     /// Those of the answer so far. A way out adds none that has been there: they may have to differ.
     pub(crate) strings: Strings,
-}
-
-/// A search for a run that completes the answer.
-pub(crate) struct Query<'a> {
-    pub(crate) matcher: &'a Matcher,
-    pub(crate) env: &'a Arc<TokenEnv>,
-    pub(crate) hints: &'a Hints,
-    /// Where the answer stands.
-    pub(crate) quoting: Quoting,
-    pub(crate) checked: Option<&'a mut Checked>,
-    /// Tokens of the run.
-    pub(crate) most: usize,
-    /// How the search before this one went: the same may lead to the end again.
-    pub(crate) first: Style,
-}
-
-impl Query<'_> {
-    /// What is found, and by which style.
-    pub(crate) fn find(self) -> (Found, Style) {
-        self.search(Effort::FULL)
-    }
-
-    fn search(self, effort: Effort) -> (Found, Style) {
-        let Self { matcher, env, hints, quoting, checked, most, first } = self;
-        let (trial, strings) = checked.map(|checked| (&mut checked.trial, &checked.strings)).unzip();
-        let mut search = Search {
-            matcher: matcher.clone(),
-            env,
-            closers: env.closers(),
-            hints,
-            trial,
-            is_wrong: false,
-            strings,
-            path: Vec::new(),
-            masks_left: effort.most,
-            cost_left: MAX_COST,
-            hints_left: MAX_HINTS,
-            positions_ahead: MAX_POSITIONS_AHEAD,
-            seen: HashSet::new(),
-            returns: HashMap::new(),
-            last_way: Vec::new(),
-            turns: Vec::new(),
-            is_cut: false,
-        };
-        if search.is_complete() && search.may_end() {
-            return (Found::Way(Vec::new()), first);
-        }
-        let mut is_dead = false;
-        if !hints.runs(env).lexemes.is_empty() {
-            search.masks_left += effort.direct;
-            if search.run(quoting, most, effort.direct, Style::Lexemes) {
-                return (Found::Way(search.path), first);
-            }
-            is_dead = !search.is_cut && !hints.has_more;
-        }
-        let mut direct = [Style::Plain, Style::Novel, Style::InTurns];
-        direct.sort_by_key(|&style| style != first);
-        for style in direct {
-            if style == Style::InTurns {
-                search.masks_left += effort.direct;
-            }
-            if search.run(quoting, most, effort.direct, style) {
-                return (Found::Way(search.path), style);
-            }
-        }
-        let mut depth = FIRST_DEPTH.min(most);
-        while depth > 0 && search.masks_left > 0 {
-            let masks = (search.masks_left / 4).max(1);
-            // Where the text is not JSON, what looks like the inside of a string may be the outside.
-            for quoting in [quoting, Quoting { inside: !quoting.inside, escaped: false }] {
-                if search.run(quoting, depth, masks, Style::Back) {
-                    return (Found::Way(search.path), Style::Back);
-                }
-            }
-            if depth == most {
-                break;
-            }
-            depth = (2 * depth).min(most);
-        }
-        (if is_dead { Found::Dead } else { Found::Unknown }, first)
-    }
 }
 
 /// How a search goes.
@@ -220,12 +129,12 @@ struct Branch {
     ways: Vec<Vec<TokenId>>,
 }
 
-struct Search<'a> {
+struct Search<'a, 'c> {
     matcher: Matcher,
     env: &'a Arc<TokenEnv>,
     closers: &'a Closers,
     hints: &'a Hints,
-    trial: Option<&'a mut Trial>,
+    trial: Option<&'a mut Trial<'c>>,
     /// The check found wrong where the search is.
     is_wrong: bool,
     strings: Option<&'a Strings>,
@@ -233,6 +142,7 @@ struct Search<'a> {
     masks_left: usize,
     cost_left: u64,
     hints_left: usize,
+    returning_left: usize,
     positions_ahead: usize,
     /// Pairs of masks that this run has come by, or looked at: of one position, and of the next.
     seen: HashSet<(u64, u64)>,
@@ -245,7 +155,7 @@ struct Search<'a> {
     is_cut: bool,
 }
 
-impl<'a> Search<'a> {
+impl<'a> Search<'a, '_> {
     fn is_complete(&mut self) -> bool {
         self.matcher.is_stopped() || self.matcher.is_accepting().unwrap_or(false)
     }
@@ -257,6 +167,7 @@ impl<'a> Search<'a> {
 
     /// Depth first, from the start again, with at most `masks` masks. Leaves the run in `path` if there is one.
     fn run(&mut self, mut quoting: Quoting, depth: usize, mut masks: usize, style: Style) -> bool {
+        self.returning_left = MAX_RETURNING;
         self.back_to(0);
         self.seen.clear();
         self.returns.clear();
@@ -265,7 +176,8 @@ impl<'a> Search<'a> {
         let mut filling = 0;
         let mut branches: Vec<Branch> = Vec::new();
         loop {
-            if self.matcher.is_error() {
+            if self.matcher.is_error() || self.returning_left == 0 {
+                self.is_cut = true;
                 return false;
             }
             if !self.is_wrong && self.is_complete() {
@@ -338,7 +250,7 @@ impl<'a> Search<'a> {
             self.turns.pop();
         }
         if let Some(trial) = &mut self.trial {
-            trial.back_to(&self.path);
+            self.returning_left = self.returning_left.saturating_sub(trial.back_to(&self.path));
         }
         self.is_wrong = false;
     }

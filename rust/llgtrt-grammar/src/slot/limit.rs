@@ -12,7 +12,7 @@ use toktrie::SimpleVob;
 use super::{MAX_FORCED, Mask, Slot, State};
 use crate::compiled::mask_error;
 use crate::text::grammar_error;
-use crate::verify::{Trial, Verifier};
+use crate::verify::Trial;
 use crate::way_out::{self, Checked, Query, Quoting, Strings, Style};
 
 /// Tokens to spare from which on every token is compared with the way out.
@@ -158,10 +158,8 @@ impl Slot {
         {
             return Some((run.to_vec(), None));
         }
-        let mut trial = self
-            .verifier
-            .as_ref()
-            .map(|verifier| Trial::new(Verifier::clone(verifier), self.allowance.search()));
+        let verifier = self.verifier.as_deref();
+        let mut trial = verifier.map(|verifier| Trial::new(verifier, self.allowance.search()));
         let mut found = None;
         if let (Some(run), Some(trial)) = (known, &mut trial) {
             found = (trial.take(run) && trial.ends()).then(|| run.to_vec());

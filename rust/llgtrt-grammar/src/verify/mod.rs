@@ -8,13 +8,13 @@
 //! Used by [`Slot`](crate::slot) under the slot's lock, on a big stack.
 
 mod bans;
+mod items;
 mod judge;
 mod plan;
 mod scan;
 mod size;
 mod trial;
 
-use std::collections::HashSet;
 use std::sync::Arc;
 
 use llgtrt_core::{Error, ErrorKind, TokenId};
@@ -26,6 +26,7 @@ pub(crate) use self::plan::Plan;
 pub(crate) use self::trial::Trial;
 
 use self::bans::Bans;
+use self::items::Items;
 use self::judge::{Judge, Judgement};
 use self::plan::Check;
 use self::scan::{Event, Scanner};
@@ -55,7 +56,7 @@ pub(crate) struct Verifier {
     tokens: Vec<(TokenId, usize)>,
     scanner: Scanner,
     /// Items seen, of each open array whose items are to differ; by depth.
-    items: Vec<Option<HashSet<String>>>,
+    items: Vec<Option<Items>>,
     /// Starts of the open values that are judged at their end.
     open: Vec<usize>,
     /// Start of the first value on which the answer as a whole depends.
@@ -198,7 +199,7 @@ impl Verifier {
                     };
                     if unique && self.text.last() == Some(&b'[') {
                         self.items.resize(depth + 1, None);
-                        self.items[*depth] = Some(HashSet::new());
+                        self.items[*depth] = Some(Items::default());
                     }
                 }
                 Ok(())
@@ -217,7 +218,7 @@ impl Verifier {
         let text = &self.text[start..end];
         if let Some(Some(items)) = depth.checked_sub(1).and_then(|around| self.items.get_mut(around)) {
             let item = serde_json::from_slice(text).map_or_else(|_| String::new(), |value| canonical(&value));
-            if !items.insert(item) {
+            if !items.add(item) {
                 return Err(Wrong::Here);
             }
             if allowance.is_some() {

@@ -5,18 +5,18 @@ use llgtrt_core::TokenId;
 use super::{Allowance, Verifier, Wrong};
 
 /// A copy of a sequence's check. Nothing that it finds wrong is banned for the sequence.
-pub(crate) struct Trial {
+pub(crate) struct Trial<'a> {
     /// Where the sequence stands.
-    start: Verifier,
+    start: &'a Verifier,
     now: Verifier,
     allowance: Allowance,
     /// False once the allowance did not suffice: from there on nothing is found wrong.
     is_on: bool,
 }
 
-impl Trial {
+impl<'a> Trial<'a> {
     /// From where `start` is. Judges spend from the allowance.
-    pub(crate) fn new(start: Verifier, allowance: Allowance) -> Self {
+    pub(crate) fn new(start: &'a Verifier, allowance: Allowance) -> Self {
         Self { now: start.clone(), start, allowance, is_on: true }
     }
 
@@ -43,14 +43,17 @@ impl Trial {
         !matches!(checked, Err(Wrong::Here))
     }
 
-    /// Back to where `path`, which was found right, leads from the start.
-    pub(crate) fn back_to(&mut self, path: &[TokenId]) {
+    /// Back to where `path`, which was found right, leads from the start. Answers what that costs: one for each of its tokens,
+    /// and for 32 bytes of the answer before it.
+    pub(crate) fn back_to(&mut self, path: &[TokenId]) -> usize {
+        let cost = path.len() + self.start.text.len() / 32;
         if self.is_on {
-            self.now.clone_from(&self.start);
+            self.now.clone_from(self.start);
             for &token in path {
                 self.now.follow(token);
             }
         }
+        cost
     }
 
     /// What is left of the allowance, and whether it sufficed.

@@ -6,7 +6,7 @@ use toktrie::SimpleVob;
 use super::quoting::{Behind, Quoting};
 use super::{MAX_BRANCHES, MAX_BYTES_AHEAD, MAX_TOKENS_AHEAD, Search, Style, digest};
 
-impl Search<'_> {
+impl Search<'_, '_> {
     /// The tokens to try here, the best one first.
     pub(super) fn tokens(&mut self, quoting: Quoting, style: Style, mask: &SimpleVob) -> Vec<TokenId> {
         let mut ways = Vec::with_capacity(MAX_BRANCHES);

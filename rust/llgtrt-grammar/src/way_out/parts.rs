@@ -9,7 +9,8 @@ use llguidance::{Matcher, ParserFactory};
 use serde_json::Value;
 use toktrie::TokenizerEnv;
 
-use super::{Effort, Hints, Query, Quoting, Style};
+use super::query::Effort;
+use super::{Hints, Query, Quoting, Style};
 use crate::TokenEnv;
 use crate::lexer_guard::create_parser;
 
