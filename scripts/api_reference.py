@@ -49,6 +49,10 @@ of which is run by a test: a plain [chat](../examples/chat.py), a [stream](../ex
   `n_predict`, `grammar` and `json_schema`), `/infill` (`suffix`), `/apply-template`
   (`return_expanded_prompt`), `/props` and `/lora-adapters` (`/v1/models`), `/slots` and vLLM's `/load`
   (`/metrics`); SageMaker's `/invocations`.
+- `system_fingerprint` of chat and completions, in each chunk too, is a short hash of what answers depend on
+  beside the request: the server's version, engine and model (sizes and samples of its files), options, chat
+  template and defaults. While it stays the same, requests with a `seed` get the same answers on the same kind
+  of machine.
 - A request that does not say how to sample gets what the model's `generation_config.json` says
   (`server.generation_config`), else OpenAI's defaults.
 """

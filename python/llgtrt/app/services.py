@@ -9,6 +9,7 @@ from dataclasses import dataclass
 from llgtrt.api import CompatMetrics, HttpMetrics, ModelMetrics, Services
 from llgtrt.api.context import RequestTelemetry
 from llgtrt.api.services import ModelRepository
+from llgtrt.app.fingerprint import system_fingerprint
 from llgtrt.chat import ChatTemplate
 from llgtrt.config import ConfigError, MetricNames, ServerConfig, Settings
 from llgtrt.config.generation import sampling_defaults
@@ -92,6 +93,12 @@ def model_services(
     """
     server = settings.config.server
     info = engine.model_info
+    limits = TokenLimits(
+        max_n=server.max_n,
+        default_max_tokens=server.default_max_tokens,
+        clamp_max_tokens=server.max_tokens_beyond_context == "clamp",
+    )
+    defaults = sampling_defaults(settings, info.metadata)
     model = ServedModel(
         settings.served_model_name,
         info.max_sequence_tokens,
@@ -101,6 +108,7 @@ def model_services(
         aliases=server.model_aliases,
         embedding_name=settings.embedding_model_name,
         embedding_tokens=0 if info.embedder is None else info.embedder.max_tokens,
+        system_fingerprint=system_fingerprint(settings, info, template.source, defaults, limits),
     )
     compat_metrics = CompatMetrics(
         compat,
@@ -116,12 +124,6 @@ def model_services(
             "Requests that the input processor works on, or that wait for it.",
             processor.calls,
         )
-    limits = TokenLimits(
-        max_n=server.max_n,
-        default_max_tokens=server.default_max_tokens,
-        clamp_max_tokens=server.max_tokens_beyond_context == "clamp",
-    )
-    defaults = sampling_defaults(settings, info.metadata)
     completions = CompletionService(
         engine, model, limits=limits, defaults=defaults, receipts=server.receipt, hook=hook
     )

@@ -37,6 +37,7 @@ class ServerFields(TypedDict, total=False):
     response_id: str
     model: str
     created: int
+    system_fingerprint: str | None
     include_usage: bool
     first_chunk_fields: str | None
 

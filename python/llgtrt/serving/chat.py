@@ -17,7 +17,7 @@ from llgtrt.serving.generation import Generation, Traits, logprobs_object, recei
 from llgtrt.serving.hooked import HookedGeneration, start_hooked
 from llgtrt.serving.models import ServedModel, first_chunk_fields
 from llgtrt.serving.offload import in_proportion
-from llgtrt.serving.output import AnswerHead, AnswerReader, EncodedAnswer, Encoder
+from llgtrt.serving.output import AnswerHead, AnswerReader, EncodedAnswer, Encoder, ResponseHead
 from llgtrt.serving.prompt import ChatPrompts
 from llgtrt.serving.protocol import ChatRequest, Constraint, resolve_constraint
 from llgtrt.serving.protocol.tool_use import ToolUse, resolve_tools
@@ -153,7 +153,7 @@ class ChatService:
             prompt = prompt.followed_by(opening)
         expanded = prompt.expanded if request.return_expanded_prompt else None
         response_id = response_id or new_response_id("chatcmpl")
-        created = now()
+        head = ResponseHead(response_id, now(), name, self._model.system_fingerprint)
         grammar = None if constraint is None else constraint.grammar
         grammar_param = None if constraint is None else constraint.param
         plan = await in_proportion(size, self._formats.plan, use, constraint, prompt.expanded, budget)
@@ -179,6 +179,7 @@ class ChatService:
         stream = self._engine.submit(
             core.build(
                 [prompt.prompt],
+                head=head,
                 logprobs=logprobs,
                 grammar=grammar,
                 extras=prompt.extras,
@@ -187,9 +188,6 @@ class ChatService:
                 receipt=kind if self._receipts else None,
                 output="final" if not streaming else "deltas" if structured else "chat_sse",
                 control_text=structured and plan is not None and plan.names_control,
-                response_id=response_id,
-                model=name,
-                created=created,
                 first_chunk_fields=first_chunk_fields(expanded),
             ),
             permit,
@@ -198,16 +196,16 @@ class ChatService:
         generation = Generation(
             stream,
             streaming,
-            partial(response_object, "chat.completion", response_id, created, name, expanded, chat_choice),
+            partial(response_object, "chat.completion", head, expanded, chat_choice),
         )
         generation.traits = Traits("chat", name, response_id, request, kind)
         if explain is not None:
             generation.explain = explain
         if structured and plan is not None:
-            head = AnswerHead(response_id, created, name, plan, expanded, core.include_usage, continuous)
+            answer = AnswerHead(head, plan, expanded, core.include_usage, continuous)
             if encoder is None:
                 encoder = partial(ChatEncoder, legacy=use is not None and use.legacy)
-            generation.output = EncodedAnswer(AnswerReader(plan, self._count_tokens), encoder(head))
+            generation.output = EncodedAnswer(AnswerReader(plan, self._count_tokens), encoder(answer))
         return generation
 
     def _count_tokens(self, text: str) -> int:

@@ -66,10 +66,7 @@ class ChatEncoder(Encoder):
         for index, event in events:
             self._collect(messages.setdefault(index, _Message()), event)
         response: dict[str, Any] = {
-            "id": self._head.response_id,
-            "object": "chat.completion",
-            "created": self._head.created,
-            "model": self._head.model,
+            **self._head.response.members("chat.completion"),
             "choices": [self._whole_choice(index, one) for index, one in sorted(messages.items())],
             "usage": usage.openai(),
         }
@@ -207,12 +204,7 @@ class ChatEncoder(Encoder):
 
     def _event(self, members: dict[str, Any]) -> bytes:
         head = self._head
-        event = {
-            "id": head.response_id,
-            "object": "chat.completion.chunk",
-            "created": head.created,
-            "model": head.model,
-        }
+        event = head.response.members("chat.completion.chunk")
         if self._first:
             self._first = False
             if head.expanded_prompt is not None:

@@ -27,7 +27,7 @@ from llgtrt.serving.generation import (
 from llgtrt.serving.hooked import HookedGeneration, start_hooked
 from llgtrt.serving.models import ServedModel, first_chunk_fields
 from llgtrt.serving.offload import in_proportion
-from llgtrt.serving.output import Output
+from llgtrt.serving.output import Output, ResponseHead
 from llgtrt.serving.protocol import CompletionRequest, Constraint, resolve_constraint
 from llgtrt.serving.protocol.completion import prompts_of
 from llgtrt.serving.sampling import (
@@ -123,20 +123,15 @@ class CompletionService:
         size = request.body_bytes
         plan = await in_proportion(size, self._plan, request, constraint)
         permit = self._engine.reserve(plan.sequences)
-        response_id = new_response_id("cmpl")
-        created = now()
+        head = ResponseHead(new_response_id("cmpl"), now(), plan.name, self._model.system_fingerprint)
         continuous = continuous_usage(request)
         core_writes = output is None and hooked is None and not (continuous or request.return_token_ids)
-        generate = await in_proportion(
-            size, self._generate_request, request, plan, response_id, created, core_writes
-        )
+        generate = await in_proportion(size, self._generate_request, request, plan, head, core_writes)
         stream = self._engine.submit(generate, permit, plan.adapter)
         build = partial(
             response_object,
             "text_completion",
-            response_id,
-            created,
-            plan.name,
+            head,
             plan.expanded,
             completion_choice,
         )
@@ -147,17 +142,16 @@ class CompletionService:
         if hooked is not None:
             hooked.request.constrained = plan.constraint is not None
         if output is None and request.stream and not core_writes:
-            head = {
-                "id": response_id,
-                "object": "text_completion",
-                "created": created,
-                "model": plan.name,
-            }
             output = CompletionOutput(
-                head, completion_choice, build, plan.core.include_usage, plan.expanded, continuous
+                head.members("text_completion"),
+                completion_choice,
+                build,
+                plan.core.include_usage,
+                plan.expanded,
+                continuous,
             )
         kind = None if plan.constraint is None else plan.constraint.grammar.kind
-        traits = Traits("text_completion", plan.name, response_id, request, kind)
+        traits = Traits("text_completion", plan.name, head.response_id, request, kind)
         generation = Generation(stream, bool(request.stream), build, output, traits=traits)
         if plan.constraint is not None and plan.constraint.places:
             generation.explain = renamed(plan.constraint.places)
@@ -217,13 +211,13 @@ class CompletionService:
         self,
         request: CompletionRequest,
         plan: _Plan,
-        response_id: str,
-        created: int,
+        head: ResponseHead,
         core_writes: bool,
     ) -> GenerateRequest:
         constraint = plan.constraint
         return plan.core.build(
             plan.prompts,
+            head=head,
             logprobs=0 if plan.best_of is not None and request.logprobs is None else request.logprobs,
             grammar=None if constraint is None else constraint.grammar,
             echo=bool(request.echo),
@@ -232,9 +226,6 @@ class CompletionService:
             receipt=constraint.grammar.kind if constraint is not None and self._receipts else None,
             output="final" if not request.stream else "completion_sse" if core_writes else "deltas",
             logprobs_form="completion",
-            response_id=response_id,
-            model=plan.name,
-            created=created,
             first_chunk_fields=first_chunk_fields(plan.expanded),
         )
 

@@ -15,6 +15,7 @@ from llgtrt.config.generation import SamplingDefaults
 from llgtrt.engine import GenerateRequest, GrammarSpec, ModelInfo, ServerFields, generate_request
 from llgtrt.logs import REQUEST_ID
 from llgtrt.serving.errors import RequestError
+from llgtrt.serving.output import ResponseHead
 from llgtrt.serving.protocol.fields import (
     EngineFields,
     ExtraSamplingFields,
@@ -81,6 +82,7 @@ class CoreRequest:
         self,
         prompts: list[str | list[int]],
         *,
+        head: ResponseHead | None = None,
         logprobs: int | None = None,
         grammar: GrammarSpec | None = None,
         extras: Mapping[str, Any] | None = None,
@@ -90,6 +92,7 @@ class CoreRequest:
 
         Args:
             prompts: texts, or token ids.
+            head: of the answer, where the core writes it.
             logprobs: alternatives per token; None: no log-probabilities.
             grammar: the constraint.
             extras: what an input processor made beside the tokens.
@@ -99,6 +102,8 @@ class CoreRequest:
             InvalidRequestError: ``extras`` cannot be.
         """
         fields = {**self.fields, **server}
+        if head is not None:
+            fields.update(head.core_fields())
         if logprobs is not None:
             fields["sampling"] = {**fields["sampling"], "logprobs": logprobs}
         return generate_request(fields, prompts, grammar=grammar, extras=extras)

@@ -10,7 +10,7 @@ from pydantic_core import from_json, to_json
 
 from llgtrt.engine import ChoiceDelta, Delta, Stream
 from llgtrt.serving.offload import in_proportion
-from llgtrt.serving.output import Output, TokenUsage
+from llgtrt.serving.output import Output, ResponseHead, TokenUsage
 from llgtrt.serving.protocol.fields import GenerationFields
 
 
@@ -84,19 +84,14 @@ def delta_size(delta: Delta) -> int:
 
 def response_object(
     object_name: str,
-    response_id: str,
-    created: int,
-    model: str,
+    head: ResponseHead,
     expanded_prompt: str | list[str] | None,
     choice: Callable[[ChoiceDelta], dict[str, Any]],
     delta: Delta,
 ) -> dict[str, Any]:
     """The members that chat and completion responses share, around the choices."""
     response: dict[str, Any] = {
-        "id": response_id,
-        "object": object_name,
-        "created": created,
-        "model": model,
+        **head.members(object_name),
         "choices": [choice(one) for one in sorted(delta.choices, key=lambda one: one.index)],
         "usage": TokenUsage.of(delta.usage).openai(),
     }

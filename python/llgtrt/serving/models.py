@@ -26,6 +26,7 @@ class ServedModel:
         aliases: names that are not listed, each with the name or the adapter that it stands for.
         embedding_name: the name of a model that is there for embeddings or scores alone.
         embedding_tokens: most tokens of an input to it.
+        system_fingerprint: what answers depend on beside the request, as a short hash; None: they do not say.
     """
 
     name: str
@@ -37,6 +38,7 @@ class ServedModel:
     aliases: Mapping[str, str] = field(default_factory=dict)
     embedding_name: str | None = None
     embedding_tokens: int = 0
+    system_fingerprint: str | None = None
 
     def __post_init__(self) -> None:
         """Checks the aliases.

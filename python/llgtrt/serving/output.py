@@ -14,7 +14,7 @@ from typing import Any, TypeAlias
 
 from pydantic_core import from_json
 
-from llgtrt.engine import ChoiceDelta, Delta, Usage
+from llgtrt.engine import ChoiceDelta, Delta, ServerFields, Usage
 from llgtrt.serving.errors import Failure
 from llgtrt.tools import AnswerParser, AnswerPlan, CallArguments, CallBegun, CallEnded, Reasoning, Text
 
@@ -99,20 +99,56 @@ class TokenUsage:
 
 
 @dataclass(frozen=True, slots=True)
+class ResponseHead:
+    """The members that all of OpenAI's objects of one answer begin with.
+
+    Attributes:
+        response_id: ``id``.
+        created: seconds since the epoch.
+        model: the name to answer with.
+        system_fingerprint: what the answer depends on beside the request, as a short hash; None: left out.
+    """
+
+    response_id: str
+    created: int
+    model: str
+    system_fingerprint: str | None
+
+    def members(self, object_name: str) -> dict[str, Any]:
+        """Them, in an object of that name."""
+        members = {
+            "id": self.response_id,
+            "object": object_name,
+            "created": self.created,
+            "model": self.model,
+        }
+        if self.system_fingerprint is not None:
+            members["system_fingerprint"] = self.system_fingerprint
+        return members
+
+    def core_fields(self) -> ServerFields:
+        """Them, for the core, which writes plain answers itself."""
+        return {
+            "response_id": self.response_id,
+            "created": self.created,
+            "model": self.model,
+            "system_fingerprint": self.system_fingerprint,
+        }
+
+
+@dataclass(frozen=True, slots=True)
 class AnswerHead:
     """What all objects of one answer have in common.
 
     Attributes:
-        response_id, created, model: the members of those names.
+        response: the members of OpenAI's objects.
         plan: what the answer may consist of.
         expanded_prompt: the prompt, where the client asks for it.
         include_usage: an OpenAI stream ends with the token counts.
         continuous_usage: and each chunk before has those so far.
     """
 
-    response_id: str
-    created: int
-    model: str
+    response: ResponseHead
     plan: AnswerPlan
     expanded_prompt: str | None = None
     include_usage: bool = False

@@ -10,7 +10,8 @@ use std::time::Instant;
 
 use llgtrt_core::{Error, Receipt, TokenId, Tokenizer, Vocabulary};
 use llgtrt_text::{
-    ChoiceEnd, LogprobEntry, SseEncoder, SseKind, chat_logprobs, completion_logprobs, token_logprobs,
+    ChoiceEnd, ChunkHead, LogprobEntry, SseEncoder, SseKind, chat_logprobs, completion_logprobs,
+    token_logprobs,
 };
 
 use crate::request::{
@@ -124,14 +125,13 @@ impl RequestState {
             OutputFormat::Final | OutputFormat::Deltas => None,
         }
         .map(|kind| {
-            SseEncoder::new(
-                kind,
-                &request.response_id,
-                &request.model,
-                request.created,
-                request.include_usage,
-                request.first_chunk_fields.as_deref(),
-            )
+            let head = ChunkHead {
+                id: &request.response_id,
+                model: &request.model,
+                created: request.created,
+                system_fingerprint: request.system_fingerprint.as_deref(),
+            };
+            SseEncoder::new(kind, head, request.include_usage, request.first_chunk_fields.as_deref())
         });
         let logprobs = request.sampling.logprobs.map(|_| match request.output {
             OutputFormat::ChatSse => LogprobsForm::Chat,

@@ -143,6 +143,8 @@ pub struct GenerateRequest {
     pub model: String,
     /// `created` of SSE chunks, Unix seconds.
     pub created: u64,
+    /// `system_fingerprint` of SSE chunks.
+    pub system_fingerprint: Option<String>,
     /// Add the usage chunk.
     pub include_usage: bool,
     /// Raw JSON members merged into the first SSE chunk.
@@ -183,6 +185,7 @@ impl Default for GenerateRequest {
             response_id: String::new(),
             model: String::new(),
             created: 0,
+            system_fingerprint: None,
             include_usage: false,
             first_chunk_fields: None,
         }

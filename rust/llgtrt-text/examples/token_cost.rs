@@ -6,7 +6,9 @@ use std::hint::black_box;
 use std::time::Instant;
 
 use llgtrt_core::{TokenLogprobs, TokenOutput, Tokenizer};
-use llgtrt_text::{ByteTokenizer, LogprobEntry, SseEncoder, SseKind, TextOutput, TextPipe, chat_logprobs};
+use llgtrt_text::{
+    ByteTokenizer, ChunkHead, LogprobEntry, SseEncoder, SseKind, TextOutput, TextPipe, chat_logprobs,
+};
 
 const ROUNDS: u32 = 1_000_000;
 
@@ -29,8 +31,13 @@ fn main() {
     let mut frame = Vec::new();
     for (name, text) in [("short", " the"), ("escapes", "\"a\": \"\n"), ("é…😀", " é…😀")] {
         for (form, kind) in [("chat", SseKind::Chat), ("completion", SseKind::Completion)] {
-            let mut encoder =
-                SseEncoder::new(kind, "chatcmpl-0123456789abcdef", "smollm2", 1_700_000_000, true, None);
+            let head = ChunkHead {
+                id: "chatcmpl-0123456789abcdef",
+                model: "smollm2",
+                created: 1_700_000_000,
+                system_fingerprint: Some("fp_0123456789"),
+            };
+            let mut encoder = SseEncoder::new(kind, head, true, None);
             measure(&format!("SSE chunk, {form}, {name}"), |round| {
                 frame.clear();
                 encoder.chunk(&mut frame, round % 2, black_box(text), None, None);

@@ -24,5 +24,5 @@ pub use logprobs::{
     prompt_logprobs_by_token, token_logprobs,
 };
 pub use pipe::{TextOutput, TextPipe};
-pub use sse::{ChoiceEnd, SseEncoder, SseKind};
+pub use sse::{ChoiceEnd, ChunkHead, SseEncoder, SseKind};
 pub use stop::{MayEnd, StopMatcher};

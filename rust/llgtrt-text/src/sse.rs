@@ -34,7 +34,7 @@ pub struct ChoiceEnd<'a> {
 #[derive(Debug, Clone)]
 pub struct SseEncoder {
     kind: SseKind,
-    /// `data: {"id":...,"model":"..."`: the start of every chunk.
+    /// `data: {"id":...,"model":"..."` and the rest of [`ChunkHead`]: the start of every chunk.
     head: String,
     /// Members for the first chunk, each with a comma before it; taken by that chunk.
     first_fields: Option<String>,
@@ -44,28 +44,42 @@ pub struct SseEncoder {
     started: Vec<bool>,
 }
 
+/// What all chunks of an answer begin with.
+#[derive(Debug, Clone, Copy)]
+pub struct ChunkHead<'a> {
+    /// `id`.
+    pub id: &'a str,
+    /// `model`.
+    pub model: &'a str,
+    /// `created`, in Unix seconds.
+    pub created: u64,
+    /// `system_fingerprint`, if the server has one.
+    pub system_fingerprint: Option<&'a str>,
+}
+
 impl SseEncoder {
-    /// An encoder for one request. `created` is in Unix seconds. With `include_usage`, chunks say
-    /// `"usage":null` until [`usage_chunk`](Self::usage_chunk). `first_chunk_fields` is a list of JSON members
-    /// (`"a":1,"b":2`) for the top level of the first chunk; if it is anything else it is left out, because an
-    /// event has to stay readable.
+    /// An encoder for one request. With `include_usage`, chunks say `"usage":null` until
+    /// [`usage_chunk`](Self::usage_chunk). `first_chunk_fields` is a list of JSON members (`"a":1,"b":2`) for the top
+    /// level of the first chunk; if it is anything else it is left out, because an event has to stay readable.
     pub fn new(
         kind: SseKind,
-        id: &str,
-        model: &str,
-        created: u64,
+        answer: ChunkHead<'_>,
         include_usage: bool,
         first_chunk_fields: Option<&str>,
     ) -> Self {
         let mut head = String::from("data: {\"id\":");
-        json::string(&mut head, id);
+        json::string(&mut head, answer.id);
         head.push_str(match kind {
             SseKind::Chat => ",\"object\":\"chat.completion.chunk\",\"created\":",
             SseKind::Completion => ",\"object\":\"text_completion\",\"created\":",
         });
-        json::integer(&mut head, created);
+        json::integer(&mut head, answer.created);
         head.push_str(",\"model\":");
-        json::string(&mut head, model);
+        json::string(&mut head, answer.model);
+        if let Some(fingerprint) = answer.system_fingerprint {
+            head.push_str(",\"system_fingerprint\":");
+            json::string(&mut head, fingerprint);
+        }
         let foot = if include_usage { "}],\"usage\":null}\n\n" } else { "}]}\n\n" };
         let first_fields = first_chunk_fields.and_then(checked_members);
         Self { kind, head, first_fields, foot, started: Vec::new() }
@@ -204,8 +218,11 @@ mod tests {
 
     use super::*;
 
+    const HEAD: ChunkHead<'_> =
+        ChunkHead { id: "id-1", model: "model \"m\"", created: 1_700_000_000, system_fingerprint: None };
+
     fn encoder(kind: SseKind, include_usage: bool, fields: Option<&str>) -> SseEncoder {
-        SseEncoder::new(kind, "id-1", "model \"m\"", 1_700_000_000, include_usage, fields)
+        SseEncoder::new(kind, HEAD, include_usage, fields)
     }
 
     /// The JSON of one event; checks the framing.
@@ -257,6 +274,22 @@ mod tests {
                 "stop_reason": "END"})
             )
         );
+    }
+
+    #[test]
+    fn every_chunk_has_the_fingerprint() {
+        let head = ChunkHead { system_fingerprint: Some("fp_\"1"), ..HEAD };
+        for kind in [SseKind::Chat, SseKind::Completion] {
+            let mut encoder = SseEncoder::new(kind, head, true, Some("\"a\":1"));
+            let mut write = |write: &dyn Fn(&mut SseEncoder, &mut Vec<u8>)| {
+                let mut out = Vec::new();
+                write(&mut encoder, &mut out);
+                event(&out)["system_fingerprint"].clone()
+            };
+            assert_eq!(write(&|encoder, out| encoder.chunk(out, 0, "a", None, None)), "fp_\"1");
+            assert_eq!(write(&|encoder, out| encoder.chunk(out, 0, "b", None, None)), "fp_\"1");
+            assert_eq!(write(&|encoder, out| encoder.usage_chunk(out, 5, 3, 2)), "fp_\"1");
+        }
     }
 
     #[test]
@@ -331,7 +364,9 @@ mod tests {
         #[test]
         fn every_event_is_valid(text: String, id: String, model: String, finish: Option<String>, index in 0_u32..200, chat: bool, usage: bool) {
             let kind = if chat { SseKind::Chat } else { SseKind::Completion };
-            let mut encoder = SseEncoder::new(kind, &id, &model, 1, usage, None);
+            let system_fingerprint = usage.then_some("fp_0");
+            let head = ChunkHead { id: &id, model: &model, created: 1, system_fingerprint };
+            let mut encoder = SseEncoder::new(kind, head, usage, None);
             let stop = serde_json::to_string(&text).unwrap();
             for first in [true, false] {
                 let mut out = Vec::new();

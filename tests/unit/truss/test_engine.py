@@ -101,7 +101,7 @@ async def test_its_json_is_that_of_the_server_s_own_route(
     async with AsgiCall(serve(Echo), path, body) as call:
         finish(await submitted(native), FakeChoice(0, "x"))
         answer = (await call.done()).json()
-    assert set(answer) == {"id", "object", "created", "model", "choices", "usage"}
+    assert set(answer) == {"id", "object", "created", "model", "system_fingerprint", "choices", "usage"}
     assert set(answer["choices"][0]) == {*COMMON, member}
 
 

@@ -94,10 +94,10 @@ class MessagesEncoder(Encoder):
     ) -> dict[str, Any]:
         reason, sequence = self._stop_reason() if finished is not None else (None, None)
         message = {
-            "id": self._head.response_id,
+            "id": self._head.response.response_id,
             "type": "message",
             "role": "assistant",
-            "model": self._head.model,
+            "model": self._head.response.model,
             "content": content,
             "stop_reason": reason,
             "stop_sequence": sequence,

@@ -107,14 +107,14 @@ class ResponsesEncoder(Encoder):
         done = status in ("completed", "incomplete")
         cut = {"reason": "max_output_tokens"} if status == "incomplete" else None
         response = {
-            "id": self._head.response_id,
+            "id": self._head.response.response_id,
             "object": "response",
-            "created_at": self._head.created,
+            "created_at": self._head.response.created,
             "completed_at": now() if done else None,
             "status": status,
             "error": error,
             "incomplete_details": cut,
-            "model": self._head.model,
+            "model": self._head.response.model,
             "output": self._items,
         }
         if usage is not None:
