@@ -288,8 +288,13 @@ impl CompiledGrammar {
                 most: MAX_SHORTEST,
                 first: Style::Plain,
             };
-            query.find()
+            query.find_first()
         })
+    }
+
+    /// How the way out was found.
+    pub(crate) fn way_out_style(&self) -> Style {
+        self.shortest().1
     }
 
     /// Whether no answer can end, as far as a bounded search tells.

@@ -117,7 +117,7 @@ impl Slot {
             retract: None,
             allowance: Allowance::default(),
             put_off: false,
-            limit: limit.map(|limit| Box::new(Limit::new(limit, || grammar.way_out().map(<[_]>::to_vec)))),
+            limit: limit.map(|limit| Box::new(Limit::new(limit, grammar))),
             closed: false,
             span: tracing::Span::current(),
             mask_time: Duration::ZERO,

@@ -30,9 +30,8 @@ pub(crate) use self::quoting::{Quoting, Strings};
 use crate::TokenEnv;
 use crate::verify::Trial;
 
-/// Work that one search may cause inside llguidance: bytes that its lexer had to build states for, and items
-/// of its parser.
-const MAX_COST: u64 = 400_000;
+/// Nodes of the token trie that cost as much as one item of the parser.
+const NODES_PER_COST: u64 = 32;
 
 /// Ways tried at one position.
 const MAX_BRANCHES: usize = 8;
@@ -329,12 +328,18 @@ impl<'a> Search<'a, '_> {
         ways
     }
 
+    /// What the last mask cost: bytes that the lexer had to build states for, items of the parser, nodes of the trie.
+    fn cost(&self) -> u64 {
+        self.matcher.last_step_stats().map_or(0, |stats| {
+            stats.lexer_cost + stats.all_items as u64 + stats.trie_nodes_walked as u64 / NODES_PER_COST
+        })
+    }
+
     /// The ways to try here, the best one last, and a digest of the tokens that are allowed.
     fn ways(&mut self, quoting: Quoting, style: Style, depth: usize) -> (Vec<Vec<TokenId>>, u64) {
         self.masks_left -= 1;
         let Ok(mask) = self.matcher.compute_mask() else { return (Vec::new(), 0) };
-        let cost =
-            self.matcher.last_step_stats().map_or(0, |stats| stats.lexer_cost + stats.all_items as u64);
+        let cost = self.cost();
         self.cost_left = self.cost_left.saturating_sub(cost);
         let allowed = digest(&mask);
         let mut ways = Vec::new();

@@ -10,6 +10,7 @@ use llgtrt_core::{Error, TokenId};
 use toktrie::SimpleVob;
 
 use super::{MAX_FORCED, Mask, Slot, State};
+use crate::CompiledGrammar;
 use crate::compiled::mask_error;
 use crate::text::grammar_error;
 use crate::verify::Trial;
@@ -57,9 +58,11 @@ pub(super) struct Limit {
 }
 
 impl Limit {
-    pub(super) fn new(limit: TokenLimit, first: impl FnOnce() -> Option<Vec<TokenId>>) -> Self {
-        let way_out = if limit.tokens <= TokenLimit::SHORT { first() } else { None };
-        let style = Style::default();
+    pub(super) fn new(limit: TokenLimit, grammar: &CompiledGrammar) -> Self {
+        // Not for long answers, even if it is known: what others asked for must not change an answer.
+        let is_short = limit.tokens <= TokenLimit::SHORT;
+        let way_out = if is_short { grammar.way_out().map(<[_]>::to_vec) } else { None };
+        let style = if is_short { grammar.way_out_style() } else { Style::default() };
         let next = if way_out.is_some() { 0 } else { limit.tokens / 8 };
         Self {
             bound: limit,

@@ -6,21 +6,27 @@ use std::sync::Arc;
 use llguidance::Matcher;
 
 use super::quoting::Quoting;
-use super::{Checked, Found, Hints, MAX_COST, MAX_HINTS, MAX_POSITIONS_AHEAD, MAX_RETURNING, Search, Style};
+use super::{Checked, Found, Hints, MAX_HINTS, MAX_POSITIONS_AHEAD, MAX_RETURNING, Search, Style};
 use crate::TokenEnv;
 
-/// Masks that a search may compute; about 20 us each.
+/// What a search may spend.
 #[derive(Clone, Copy)]
 pub(super) struct Effort {
+    /// Masks.
     most: usize,
     /// Of the attempts that never go back, each.
     direct: usize,
+    /// What masks cost, by [`Search::cost`]; about 150 ns each.
+    cost: u64,
 }
 
 impl Effort {
-    const FULL: Self = Self { most: 1600, direct: 600 };
+    /// Between two tokens of an answer: others wait for it.
+    const STEP: Self = Self { most: 1600, direct: 600, cost: 400_000 };
+    /// Once for each grammar.
+    const ONCE: Self = Self { cost: 4 * Self::STEP.cost, ..Self::STEP };
     /// For a value on the way.
-    pub(super) const PART: Self = Self { most: 200, direct: 100 };
+    pub(super) const PART: Self = Self { most: 200, direct: 100, cost: 100_000 };
 }
 
 /// Length of the first runs among which the search goes back; it doubles.
@@ -43,7 +49,12 @@ pub(crate) struct Query<'a, 'c> {
 impl Query<'_, '_> {
     /// What is found, and by which style.
     pub(crate) fn find(self) -> (Found, Style) {
-        self.search(Effort::FULL)
+        self.search(Effort::STEP)
+    }
+
+    /// The same with more work, where nobody waits for the next token.
+    pub(crate) fn find_first(self) -> (Found, Style) {
+        self.search(Effort::ONCE)
     }
 
     pub(super) fn search(self, effort: Effort) -> (Found, Style) {
@@ -59,7 +70,7 @@ impl Query<'_, '_> {
             strings,
             path: Vec::new(),
             masks_left: effort.most,
-            cost_left: MAX_COST,
+            cost_left: effort.cost,
             hints_left: MAX_HINTS,
             returning_left: MAX_RETURNING,
             positions_ahead: MAX_POSITIONS_AHEAD,
