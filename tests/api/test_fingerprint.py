@@ -44,7 +44,7 @@ def test_every_object_of_an_answer_has_it(openai: OpenAI, fields: dict[str, Any]
         answers.append(openai.completions.create(**PROMPT, **fields, stream=stream))
     for answer in answers:
         chunks = list(answer) if stream else [answer]
-        assert len(chunks) > (1 if stream else 0)
+        assert chunks
         assert {chunk.system_fingerprint for chunk in chunks} == {expected}
 
 
