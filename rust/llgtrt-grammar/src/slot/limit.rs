@@ -22,6 +22,9 @@ const NEAR: usize = 512;
 /// Tokens until a search that found nothing is tried again; twice as many after each that finds nothing either.
 const RETRY_AFTER: usize = 4;
 
+/// First tokens of a way out that others may have taken the place of.
+const MAX_SKIPPED: usize = 8;
+
 /// Spare tokens below which a token is withdrawn if no way out was found behind it.
 const ENOUGH: usize = 64;
 
@@ -152,10 +155,14 @@ impl Slot {
         style: &mut Style,
     ) -> Option<(Vec<TokenId>, Option<bool>)> {
         let rest = before.and_then(|run| run.strip_prefix(new));
-        let known = rest
-            .or(before)
-            .filter(|run| run.len() <= left && !self.lengthens_number(run))
-            .filter(|run| way_out::completes(&mut self.matcher, &self.env, run));
+        let known = match (rest, before) {
+            (Some(rest), _) => self.fits(rest, left).then_some(rest),
+            // Often the new tokens are what the way out began with, in other tokens or with a space.
+            (None, Some(run)) => {
+                (0..=run.len().min(MAX_SKIPPED)).map(|skip| &run[skip..]).find(|run| self.fits(run, left))
+            }
+            (None, None) => None,
+        };
         if let Some(run) = known
             && (rest.is_some() || self.verifier.is_none())
         {
@@ -197,6 +204,13 @@ impl Slot {
             is_right
         });
         found.map(|run| (run, Some(is_right)))
+    }
+
+    /// Whether the run completes the answer within what is left.
+    fn fits(&mut self, run: &[TokenId], left: usize) -> bool {
+        run.len() <= left
+            && !self.lengthens_number(run)
+            && way_out::completes(&mut self.matcher, &self.env, run)
     }
 
     /// Nothing was found behind the new tokens; `before` is the way out that was known before them.
