@@ -97,7 +97,7 @@ struct Inner {
     size: Mutex<Size>,
     first_mask: SimpleVob,
     /// The shortest answer that was found, once somebody asked.
-    way_out: OnceLock<(Found, Style)>,
+    way_out: OnceLock<Shortest>,
     /// What answers may be completed with.
     hints: Hints,
     env: Arc<TokenEnv>,
@@ -106,6 +106,14 @@ struct Inner {
     warnings: Vec<String>,
     verification: Option<Arc<Plan>>,
     most_digits: Option<usize>,
+}
+
+/// What the search for the shortest answer ended with.
+struct Shortest {
+    found: Found,
+    style: Style,
+    /// The check beside the grammar followed to the end, or there is none.
+    is_right: bool,
 }
 
 /// Estimated memory. Its lock is held for an instant only, unlike that of [`Start`].
@@ -263,13 +271,13 @@ impl CompiledGrammar {
     /// A short answer, in tokens; `None` if none was found within the bounds of the search. An answer with
     /// fewer tokens may exist, though rarely. Needs a big stack; the first call takes some milliseconds.
     pub fn way_out(&self) -> Option<&[TokenId]> {
-        match &self.shortest().0 {
+        match &self.shortest().found {
             Found::Way(run) => Some(run),
             Found::Dead | Found::Unknown => None,
         }
     }
 
-    fn shortest(&self) -> &(Found, Style) {
+    fn shortest(&self) -> &Shortest {
         self.inner.way_out.get_or_init(|| {
             let start = self.inner.start.lock().matcher.clone();
             let Inner { env, hints, .. } = &*self.inner;
@@ -288,18 +296,21 @@ impl CompiledGrammar {
                 most: MAX_SHORTEST,
                 first: Style::Plain,
             };
-            query.find_first()
+            let (found, style) = query.find_first();
+            let is_right = checked.is_none_or(|checked| checked.trial.into_rest().1);
+            Shortest { found, style, is_right }
         })
     }
 
-    /// How the way out was found.
-    pub(crate) fn way_out_style(&self) -> Style {
-        self.shortest().1
+    /// How the way out was found, and whether it is right by the check beside the grammar as well.
+    pub(crate) fn way_out_traits(&self) -> (Style, bool) {
+        let Shortest { style, is_right, .. } = self.shortest();
+        (*style, *is_right)
     }
 
     /// Whether no answer can end, as far as a bounded search tells.
     fn is_dead(&self) -> bool {
-        matches!(self.shortest().0, Found::Dead)
+        matches!(self.shortest().found, Found::Dead)
     }
 
     /// What answers may be completed with.

@@ -65,13 +65,13 @@ impl Limit {
         // Not for long answers, even if it is known: what others asked for must not change an answer.
         let is_short = limit.tokens <= TokenLimit::SHORT;
         let way_out = if is_short { grammar.way_out().map(<[_]>::to_vec) } else { None };
-        let style = if is_short { grammar.way_out_style() } else { Style::default() };
+        let (style, is_right) = if is_short { grammar.way_out_traits() } else { (Style::default(), true) };
         let next = if way_out.is_some() { 0 } else { limit.tokens / 8 };
         Self {
             bound: limit,
             way_out,
             at: 0,
-            is_right: true,
+            is_right,
             style,
             retry_after: RETRY_AFTER,
             next,

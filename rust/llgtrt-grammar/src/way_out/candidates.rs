@@ -117,7 +117,7 @@ impl Search<'_, '_> {
             if class.is_some_and(|class: usize| std::mem::replace(&mut classes[class], true)) {
                 continue;
             }
-            if self.masks_left == 0 {
+            if self.masks_left == 0 || self.cost_left == 0 {
                 return None;
             }
             self.masks_left -= 1;
@@ -125,6 +125,7 @@ impl Search<'_, '_> {
                 return None;
             }
             let after = self.matcher.compute_mask();
+            self.cost_left = self.cost_left.saturating_sub(self.cost());
             if self.matcher.rollback(1).is_err() {
                 return None;
             }
