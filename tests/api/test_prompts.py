@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from pathlib import Path
 from typing import Any
 
@@ -70,3 +71,28 @@ def test_the_expanded_prompt_is_returned_when_asked_for(http: httpx.Client) -> N
 def test_an_empty_prompt_is_the_token_that_begins_a_text(http: httpx.Client) -> None:
     body = ok(http.post(COMPLETIONS, json={"prompt": "", "max_tokens": 2}))
     assert body["usage"]["prompt_tokens"] == 1
+
+
+def test_documents_reach_the_model(http: httpx.Client, start_server: StartServer, tmp_path: Path) -> None:
+    documents = [{"title": "Sky", "text": "It is <green>."}]
+    body = chat("Hi", documents=documents, return_expanded_prompt=True)
+    prompt = ok(http.post(CHAT, json=body))["expanded_prompt"]
+    assert "<|im_start|>system\n" in prompt
+    assert '{"title": "Sky", "text": "It is <green>."}' in prompt
+    assert prompt.endswith("<|im_start|>user\nHi<|im_end|>\n<|im_start|>assistant\n")
+    counted = ok(http.post("/tokenize", json={"messages": body["messages"], "documents": documents}))["count"]
+    assert counted == ok(http.post(CHAT, json={**body, "max_tokens": 1}))["usage"]["prompt_tokens"]
+
+    template = tmp_path / "template.j2"
+    template.write_text(
+        "{% for d in documents or [] %}({{ d.title }}: {{ d.text }}){% endfor %}{{ messages[0].content }}"
+    )
+    server = start_server("--chat-template", str(template))
+    assert ok(httpx.post(server.base_url + CHAT, json=body))["expanded_prompt"] == "(Sky: It is <green>.)Hi"
+
+
+@pytest.mark.parametrize("documents", ["text", ["text"], [{"title": "\ud800"}], {"title": "x"}])
+def test_documents_that_are_none(http: httpx.Client, documents: Any) -> None:
+    body = json.dumps(chat("Hi", documents=documents))
+    response = http.post(CHAT, content=body, headers={"Content-Type": "application/json"})
+    assert response.status_code == 400, response.text

@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from typing import Any
 
 Render = Callable[..., "str | None"]
-"""The prompt for some messages and, maybe, tools; ``None`` if the template fails on them."""
+"""The prompt for some messages and, maybe, tools and documents; ``None`` if the template fails on them."""
 
 _NEEDLE = "needle1f3a"
 
@@ -32,6 +32,9 @@ class TemplateStyle:
 
     tools: bool
     """The template shows definitions of tools."""
+
+    documents: bool
+    """The template shows documents."""
 
     tool_calls: bool
     """The template shows calls of tools."""
@@ -73,6 +76,9 @@ def find_style(render: Render, source: str) -> TemplateStyle:
         "function": {"name": _NEEDLE, "description": "d", "parameters": {"type": "object", "properties": {}}},
     }
     with_tools = render([_user(form("Hello"))], [definition])
+    # Templates read different members of a document, or all of them.
+    members = ("doc_id", "id", "title", "text", "content", "contents")
+    with_documents = render([_user(form("Hello"))], None, [dict.fromkeys(members, _NEEDLE)])
     system = render([{"role": "system", "content": form(_NEEDLE)}, _user(form("Hello"))])
     return TemplateStyle(
         content_parts=content_parts,
@@ -80,6 +86,7 @@ def find_style(render: Render, source: str) -> TemplateStyle:
         null_content=null_content,
         system_role=_shows(system, _NEEDLE),
         tools=_shows(with_tools, _NEEDLE),
+        documents=_shows(with_documents, _NEEDLE),
         tool_calls=as_object or as_text or null_content or _shows(tool_call(arguments, form("")), _NEEDLE),
         developer_role="developer" in source,
     )

@@ -38,6 +38,8 @@ CHATML = """{%- for message in messages -%}
 
 SCHEMA_INSTRUCTION = "Answer with JSON that conforms to this JSON schema:\n"
 
+DOCUMENTS_INSTRUCTION = "Answer with the help of these documents, each as one line of JSON:\n"
+
 _END_MARK = "\ufdd1"
 """Put behind the content of a final message that is to be continued; the prompt ends where it is found."""
 
@@ -129,6 +131,7 @@ class ChatTemplate:
         messages: Sequence[Mapping[str, Any]],
         *,
         tools: Sequence[Mapping[str, Any]] | None = None,
+        documents: Sequence[Mapping[str, Any]] | None = None,
         json_schema: Any = None,
         add_generation_prompt: bool = True,
         continue_final_message: bool = False,
@@ -139,6 +142,8 @@ class ChatTemplate:
         Args:
             messages: as in the OpenAI API.
             tools: tool definitions for the template.
+            documents: what the model is to answer from, with members such as ``title`` and ``text``. They go
+                where the template puts them, else into the system message.
             json_schema: a schema that the answer will satisfy, to tell the model about. It goes where the
                 template puts it, else into the system message.
             add_generation_prompt: end with the header of the answer, so that the model begins one.
@@ -159,13 +164,15 @@ class ChatTemplate:
                 plain = [_without_calls(message, self._calls) for message in plain]
             if tools and not self.style.tools:
                 self._add_instruction(plain, fallback.instruction(tools, self._calls))
+            if documents and not self.style.documents:
+                self._add_instruction(plain, _listed(documents))
             if json_schema is not None and not self.shows_json_schema:
                 self._add_schema(plain, json_schema)
             context: dict[str, Any] = {
                 **self._kwargs(template_kwargs),
                 # Templates of Hugging Face models expect these two to be defined always.
                 "tools": self._guard.protect(tools) if tools else None,
-                "documents": None,
+                "documents": self._guard.protect(documents) if documents else None,
                 "add_generation_prompt": add_generation_prompt,
             }
             if json_schema is not None and self.shows_json_schema:
@@ -212,9 +219,15 @@ class ChatTemplate:
             raise ChatError(f"the chat template failed on the messages: {str(error)[:200]}") from error
         return "".join(pieces)
 
-    def _try(self, messages: list[dict[str, Any]], tools: list[dict[str, Any]] | None = None) -> str | None:
+    def _try(
+        self,
+        messages: list[dict[str, Any]],
+        tools: list[dict[str, Any]] | None = None,
+        documents: list[dict[str, Any]] | None = None,
+    ) -> str | None:
+        context = {"tools": tools, "documents": documents, "add_generation_prompt": True}
         try:
-            return self._run(messages, {"tools": tools, "documents": None, "add_generation_prompt": True})
+            return self._run(messages, context)
         except (ChatError, RecursionError):
             return None
 
@@ -298,6 +311,12 @@ def _tests_for(syntax_tree: jinja2.nodes.Template, name: str) -> bool:
         test.name == "defined" and isinstance(test.node, jinja2.nodes.Name) and test.node.name == name
         for test in tests
     )
+
+
+def _listed(documents: Sequence[Mapping[str, Any]]) -> str:
+    """The documents for a template that shows none."""
+    lines = "\n".join(json.dumps(document, ensure_ascii=False) for document in documents)
+    return f"{DOCUMENTS_INSTRUCTION}<documents>\n{lines}\n</documents>"
 
 
 def _without_calls(message: dict[str, Any], one: ToolFormat) -> dict[str, Any]:

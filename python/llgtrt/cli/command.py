@@ -7,6 +7,7 @@ from typing import Any
 import click
 
 from llgtrt.config import FLAGS, Arguments, ConfigError, is_truss
+from llgtrt.config.engine import HOW_TO_GET_A_MODEL
 
 from . import bench, build_trtllm, check_schema, doctor, dynamo
 from .actions import perform
@@ -82,6 +83,13 @@ def command() -> click.Command:
             ),
             *(option(name, flag) for name, flag in FLAGS.items()),
             click.Option(
+                ["-hf", "-hfr", "--hf-repo"],
+                hidden=True,
+                is_eager=True,
+                expose_value=False,
+                callback=_say_how_to_get_a_model,
+            ),
+            click.Option(
                 ["--version"],
                 is_flag=True,
                 is_eager=True,
@@ -128,6 +136,12 @@ def _print_version(context: click.Context, _parameter: click.Parameter, value: b
         number = "(not installed)"
     click.echo(f"{PROGRAM} {number}")
     context.exit()
+
+
+def _say_how_to_get_a_model(_context: click.Context, parameter: click.Parameter, value: str | None) -> None:
+    """llama-server's option, which is not here."""
+    if value is not None:
+        raise click.UsageError(f"{parameter.opts[0]}: {HOW_TO_GET_A_MODEL}")
 
 
 def _complain(message: str) -> None:

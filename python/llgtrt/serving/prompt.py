@@ -82,6 +82,7 @@ class ChatPrompts:
             "continue_final_message": goes_on,
             "template_kwargs": self._template_kwargs(request),
             "tools": list(tools) or None,
+            "documents": request.documents,
         }
         if self._processor is None:
             return await self._render(request, options)

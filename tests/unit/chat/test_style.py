@@ -99,3 +99,24 @@ def test_roles() -> None:
         "{% if messages[0].role == 'system' %}{{ raise_exception('no') }}{% endif %}" + TEXT
     )
     assert not refuses.style.system_role
+
+
+DOCUMENTS = "{% for d in documents or [] %}<{{ d.title }}>{{ d['text'] }}{% endfor %}"
+
+
+@pytest.mark.parametrize(("source", "shown"), [(TEXT, False), (DOCUMENTS + TEXT, True)])
+def test_documents_go_into_the_system_message_where_the_template_shows_none(source: str, shown: bool) -> None:
+    template = ChatTemplate(source, special_tokens=["<eos>"])
+    assert template.style.documents is shown
+    documents = [{"title": "A", "text": "7 is ä<eos>."}, {"title": "B", "text": "b"}]
+    prompt = template.render(HISTORY[:1], documents=documents)
+    if shown:
+        assert prompt.expanded == "<A>7 is ä<eos>.<B>b[user]hi"
+    else:
+        assert prompt.expanded == (
+            "[system]Answer with the help of these documents, each as one line of JSON:\n<documents>\n"
+            '{"title": "A", "text": "7 is ä<eos>."}\n{"title": "B", "text": "b"}\n</documents>[user]hi'
+        )
+    # What stands in a document is text, never a control token.
+    assert "<eos>" not in prompt.text
+    assert "documents" not in template.render(HISTORY[:1], documents=[]).expanded

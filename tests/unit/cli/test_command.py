@@ -195,6 +195,14 @@ def test_a_failed_start_is_one_line_and_code_1(
     assert capsys.readouterr().err == "llgtrt: error: two lines\n"
 
 
+@pytest.mark.parametrize("argv", [["-hf", "owner/name"], ["--hf-repo=owner/name"], ["serve", "-hf", "a/b"]])
+def test_an_option_to_download_a_model_is_answered_with_how_to_get_one(
+    argv: list[str], capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert run(argv) == 2
+    assert "hf download" in capsys.readouterr().err
+
+
 def test_the_exit_code_of_the_server_is_passed_on(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(command_module, "perform", lambda _: 3)
     assert run([]) == 3

@@ -69,6 +69,28 @@ def test_what_is_no_model(tmp_path: Path) -> None:
         locate_model(model(tmp_path / "c.gguf"), "trtllm")
 
 
+@pytest.mark.parametrize(
+    ("name", "is_one"),
+    [
+        ("meta-llama/Llama-3.1-8B", True),
+        ("TheOwner/Name-GGUF:Q4_K_M", True),
+        ("hf.co/owner/name", True),
+        ("https://huggingface.co/owner/name/resolve/main/f.gguf", True),
+        ("missing.gguf", False),
+        ("tests/missing", False),
+        ("/owner/name", False),
+    ],
+)
+def test_a_name_of_a_model_to_download_is_answered_with_how_to_get_it(
+    name: str, is_one: bool, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "tests").mkdir()
+    with pytest.raises(ConfigError, match="no such file or folder") as caught:
+        locate_model(Path(name))
+    assert ("hf download" in str(caught.value)) is is_one
+
+
 def test_sim_needs_no_model(tmp_path: Path) -> None:
     assert locate_model(None, "sim") == ModelLocation("sim", None, None)
     assert locate_model(tmp_path, "sim") == ModelLocation("sim", None, tmp_path)

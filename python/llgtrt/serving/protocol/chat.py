@@ -14,6 +14,8 @@ MAX_MESSAGES = 16_384
 """Each takes a few tokens: more would not fit any context."""
 
 
+MAX_DOCUMENTS = 1024
+
 MAX_BUDGET = 16_384
 """Tokens of a thinking budget: the grammar's states grow with it."""
 
@@ -52,6 +54,13 @@ class ChatRequest(ConstraintFields):
     )
     include_json_schema_in_prompt: bool | None = Field(
         default=None, description="Show the JSON schema of the answer to the chat template."
+    )
+    documents: list[dict[str, Any]] | None = Field(
+        default=None,
+        max_length=MAX_DOCUMENTS,
+        fail_fast=True,
+        description="What to answer from: objects with members such as `title` and `text`. Where the chat "
+        "template does not show documents they join the system message.",
     )
     chat_template_kwargs: dict[str, Any] | None = Field(
         default=None,

@@ -15,7 +15,13 @@ from llgtrt.serving.protocol import ChatRequest
 from llgtrt.serving.registry import Models, ModelServices
 from llgtrt.serving.tokens import most_tokens
 
-OF_MESSAGES = ("tools", "chat_template_kwargs", "add_generation_prompt", "continue_final_message")
+OF_MESSAGES = (
+    "tools",
+    "documents",
+    "chat_template_kwargs",
+    "add_generation_prompt",
+    "continue_final_message",
+)
 CHUNK = 4096
 """Values that are written by one call, which lets no other thread go on."""
 

@@ -6,7 +6,7 @@ from typing import Any
 
 from pydantic import Field
 
-from llgtrt.serving.protocol.chat import MAX_MESSAGES
+from llgtrt.serving.protocol.chat import MAX_DOCUMENTS, MAX_MESSAGES
 from llgtrt.serving.protocol.fields import RequestModel
 from llgtrt.serving.protocol.tools import ChatTool
 
@@ -21,6 +21,12 @@ class TokenizeRequest(RequestModel):
     )
     tools: list[ChatTool] | None = Field(
         default=None, fail_fast=True, description="With messages: functions that the model may call."
+    )
+    documents: list[dict[str, Any]] | None = Field(
+        default=None,
+        max_length=MAX_DOCUMENTS,
+        fail_fast=True,
+        description="With messages: what to answer from.",
     )
     chat_template_kwargs: dict[str, Any] | None = Field(
         default=None, description="With messages: variables for the chat template."
