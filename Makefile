@@ -158,7 +158,7 @@ $(PEERS_DONE): $(REQUIREMENTS_DONE) requirements/peers.txt
 	@touch $@
 
 $(CLIENTS_DONE): $(REQUIREMENTS_DONE) requirements/clients.txt
-	@echo "Installing the stock clients for Python (about 240 MB)"
+	@echo "Installing the stock clients for Python (about 770 MB)"
 	@$(BIN)/python -m venv $(CLIENTS)/.venv
 	@$(BIN)/uv pip install --quiet --python $(CLIENTS)/.venv/bin/python --require-hashes -r requirements/clients.txt
 	@touch $@

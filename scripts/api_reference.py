@@ -44,8 +44,8 @@ of which is run by a test: a plain [chat](../examples/chat.py), a [stream](../ex
   `param`; the routes of other APIs have their own forms. 429 and 503 carry `Retry-After`.
 - `/chat/completions`, `/completions` and `/models` are there without `/v1` too; `/health` and `/ping` are
   `/v1/health/ready`.
-- Of other servers' own routes there are vLLM's `/tokenize`, `/detokenize`, `/version` and `/rerank`, and
-  Triton's. Not there, with what does the same here: llama.cpp's `/completion` (`/v1/completions`, which takes
+- Of other servers' own routes there are vLLM's `/tokenize`, `/detokenize`, `/tokenizer_info`, `/version` and
+  `/rerank`, and Triton's. Not there, with what does the same here: llama.cpp's `/completion` (`/v1/completions`, which takes
   `n_predict`, `grammar` and `json_schema`), `/infill` (`suffix`), `/apply-template`
   (`return_expanded_prompt`), `/props` and `/lora-adapters` (`/v1/models`), `/slots` and vLLM's `/load`
   (`/metrics`); SageMaker's `/invocations`.

@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 import httpx
+import jinja2
 import pytest
 
 from support.api import CHAT, COMPLETIONS, chat, error_of, ok
@@ -64,6 +65,20 @@ def test_what_is_refused_is_named(http: httpx.Client, path: str, body: Any, para
     error = error_of(http.post(path, json=body))
     assert error["param"] == param
     assert len(error["message"]) < 500
+
+
+def test_clients_that_make_prompts_themselves_are_told_how(http: httpx.Client) -> None:
+    info = ok(http.get("/tokenizer_info", params={"model": "sim-model"}))
+    assert info["model_max_length"] == ok(http.get("/v1/models"))["data"][0]["max_model_len"]
+    for name in ("bos_token", "eos_token"):
+        assert len(tokenize(http, prompt=info[name], add_special_tokens=False)["tokens"]) == 1
+        assert info[name] in info["additional_special_tokens"]
+    # The template is the one that answers are made with.
+    prompt = ok(http.post(CHAT, json={**chat(), "max_tokens": 1, "return_expanded_prompt": True}))[
+        "expanded_prompt"
+    ]
+    assert jinja2.Template(info["chat_template"]).render(**chat(), add_generation_prompt=True) == prompt
+    assert error_of(http.get("/tokenizer_info", params={"model": "other"}), 404)["code"] == "model_not_found"
 
 
 def test_another_model_is_not_found(http: httpx.Client) -> None:

@@ -1,7 +1,8 @@
 """What lm-eval's ``local-completions`` sends for log-likelihoods, and how it reads the answer.
 
 Taken from ``LocalCompletionsAPI`` in ``lm_eval.models.openai_completions`` (``_create_payload`` without
-``generate``, and ``parse_logprobs``), whose dependencies are too large to be installed for it.
+``generate``, and ``parse_logprobs``), whose dependencies are too large for CI. The client itself is asked in
+``tests/clients``.
 """
 
 from __future__ import annotations

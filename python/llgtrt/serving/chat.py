@@ -6,6 +6,7 @@ from collections.abc import Callable
 from functools import partial
 from typing import Any
 
+from llgtrt.chat import ChatTemplate
 from llgtrt.config.generation import SamplingDefaults
 from llgtrt.engine import AsyncEngine, ChoiceDelta
 from llgtrt.hooks import HookRunner
@@ -69,6 +70,11 @@ class ChatService:
     def context_tokens(self) -> int:
         """Most tokens of prompt and answer together."""
         return self._model.max_sequence_tokens
+
+    @property
+    def template(self) -> ChatTemplate:
+        """The model's chat template."""
+        return self._prompts.template
 
     async def prompt_tokens(self, request: ChatRequest, add_special: bool | None = None) -> list[int]:
         """The tokens of a conversation's prompt.

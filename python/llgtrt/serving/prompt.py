@@ -60,6 +60,11 @@ class ChatPrompts:
         """Whether a prompt may take long: an input processor makes it."""
         return self._processor is not None
 
+    @property
+    def template(self) -> ChatTemplate:
+        """The model's chat template."""
+        return self._template
+
     async def make(
         self,
         request: ChatRequest,

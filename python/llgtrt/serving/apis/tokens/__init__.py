@@ -1,4 +1,4 @@
-"""Texts to tokens and back, in the form of vLLM: ``/tokenize`` and ``/detokenize``."""
+"""Texts to tokens and back, in the form of vLLM: ``/tokenize``, ``/detokenize`` and ``/tokenizer_info``."""
 
 from __future__ import annotations
 
@@ -60,6 +60,26 @@ class TokensService:
         one = self._find(request.model)
         return await one.tokens.run(_text, one.engine, request.tokens)
 
+    async def info(self, request: dict[str, str]) -> bytes:
+        """What clients that make prompts themselves have to know, with the names of tokenizer_config.json.
+
+        Raises:
+            RequestError: the model is not served.
+        """
+        one = self._find(request.get("model"))
+        known = one.engine.model_info
+        return to_json(
+            {
+                "tokenizer_class": "PreTrainedTokenizerFast",
+                "bos_token": known.bos_token,
+                "eos_token": known.eos_token,
+                "additional_special_tokens": known.special_tokens,
+                "vocab_size": known.vocab_size,
+                "model_max_length": one.model.max_sequence_tokens,
+                "chat_template": one.chat.template.source,
+            }
+        )
+
     def _find(self, name: str | None) -> ModelServices:
         one = self._models.find(name)
         one.model.resolve(name)
@@ -87,6 +107,14 @@ def tokens_api(models: Models) -> Api:
                 "The text.",
                 service.detokenize,
                 DetokenizeRequest,
+            ),
+            ObjectRoute(
+                "GET",
+                "/tokenizer_info",
+                "Describe the tokenizer",
+                "Control tokens, the size of the vocabulary, the context, the chat template.",
+                service.info,
+                query=("model",),
             ),
         ),
     )
