@@ -112,6 +112,10 @@ def test_its_events_come_in_order_and_fit_the_clients_types(http: httpx.Client) 
         "message_stop",
     ]
     assert {data["index"] for _name, data in events if "index" in data} == {0}
+    begun, ended = events[0][1]["message"]["usage"], events[-2][1]["usage"]
+    assert begun["input_tokens"] + begun["cache_read_input_tokens"] > 0
+    assert begun["input_tokens"] == ended["input_tokens"]
+    assert begun["output_tokens"] <= ended["output_tokens"]
 
 
 def test_the_length_and_stop_sequences(client: Anthropic) -> None:

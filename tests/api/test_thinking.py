@@ -48,6 +48,21 @@ def both(http: httpx.Client, **fields: Any) -> tuple[dict[str, Any], dict[str, A
 
 
 @pytest.mark.parametrize("fields", [{}, {"response_format": FORMAT}])
+def test_thinking_can_be_left_out_of_what_is_sent(thinker: httpx.Client, fields: dict[str, Any]) -> None:
+    choice, usage = both(thinker, **fields, include_reasoning=False)
+    assert not {"reasoning", "reasoning_content"} & choice["message"].keys()
+    assert choice["message"]["content"] == '{"n":4}'
+    assert usage == both(thinker, **fields)[1]
+
+
+def test_the_tokens_of_an_answer_count_behind_the_thinking(thinker: httpx.Client) -> None:
+    choice, _usage = both(thinker, allowed_token_ids=[ord("{"), ord("}")], max_tokens=40)
+    assert choice["message"]["reasoning_content"] == 'First </thin, then {"n": 0}.'
+    assert set(choice["message"]["content"]) <= {"{", "}"}
+    assert choice["finish_reason"] == "length"
+
+
+@pytest.mark.parametrize("fields", [{}, {"response_format": FORMAT}])
 def test_p16_thinking_is_apart_from_the_answer(thinker: httpx.Client, fields: dict[str, Any]) -> None:
     choice, usage = both(thinker, **fields)
     message = choice["message"]
@@ -77,8 +92,11 @@ def test_the_effort_reaches_the_template(thinker: httpx.Client) -> None:
     assert body["expanded_prompt"].endswith("<think>\n(high) ")
 
 
-def test_a_budget_ends_the_thinking(thinker: httpx.Client) -> None:
-    choice, _ = both(thinker, response_format=FORMAT, thinking={"type": "enabled", "budget_tokens": 3})
+@pytest.mark.parametrize(
+    "fields", [{"thinking": {"type": "enabled", "budget_tokens": 3}}, {"thinking_token_budget": 3}]
+)
+def test_a_budget_ends_the_thinking(thinker: httpx.Client, fields: dict[str, Any]) -> None:
+    choice, _ = both(thinker, response_format=FORMAT, **fields)
     assert len(choice["message"]["reasoning"]) <= 12
     assert choice["message"]["reasoning"].startswith("First")
     Draft202012Validator(SCHEMA).validate(json.loads(choice["message"]["content"]))

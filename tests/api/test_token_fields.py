@@ -188,3 +188,80 @@ def test_as_many_as_best_of_is_no_choice(http: httpx.Client) -> None:
     same = http.post(COMPLETIONS, json={**ANSWER, "n": 2, "best_of": 2})
     assert ok(same)["choices"] == ok(plain)["choices"]
     assert json.loads(same.text)["usage"] == json.loads(plain.text)["usage"]
+
+
+A, B, END = 65, 66, 257
+"""Tokens of the simulated model: two letters, and the end of an answer."""
+
+
+def id_of(http: httpx.Client, control: str) -> int:
+    (token,) = ok(http.post("/tokenize", json={"prompt": control, "add_special_tokens": False}))["tokens"]
+    return int(token)
+
+
+def answers(http: httpx.Client, **fields: Any) -> list[tuple[str, str]]:
+    """Text and finish reason by both routes, and of their streams, which say the same."""
+    found = []
+    for path, asked in ((COMPLETIONS, {**ANSWER, "ignore_eos": False}), (CHAT, chat(max_tokens=9))):
+        body = ok(http.post(path, json={**asked, **fields}))
+        choice = body["choices"][0]
+        text = choice["text"] if path == COMPLETIONS else choice["message"]["content"]
+        chunks = chunks_of(http.post(path, json={**asked, **fields, **STREAM}).text)
+        assert joined(chunks) == text
+        finish = [
+            one["finish_reason"] for chunk in chunks for one in chunk["choices"] if one["finish_reason"]
+        ]
+        assert finish == [choice["finish_reason"]]
+        found.append((text, choice["finish_reason"]))
+    return found
+
+
+def test_an_answer_of_some_tokens_only(http: httpx.Client) -> None:
+    for text, finish in answers(http, allowed_token_ids=[A, B]):
+        assert set(text) <= {"A", "B"}
+        # No token that ends the answer is allowed, however likely.
+        assert (len(text), finish) == (9, "length")
+    end = {"logit_bias": {str(END): 100}}
+    assert answers(http, allowed_token_ids=[A, B], **end) == answers(http, allowed_token_ids=[A, B])
+    assert answers(http, allowed_token_ids=[A, B, END], **end) == [("", "stop")] * 2
+    # The usual way to classify.
+    for text, finish in answers(http, allowed_token_ids=[A, B], max_tokens=1):
+        assert text in ("A", "B")
+        assert finish == "length"
+    assert answers(http, allowed_token_ids=[]) == answers(http)
+
+
+@pytest.mark.parametrize(
+    ("fields", "param"),
+    [
+        ({"allowed_token_ids": [A, 10**6]}, "allowed_token_ids[1]"),
+        ({"allowed_token_ids": ["A"]}, "allowed_token_ids[0]"),
+        ({"allowed_token_ids": [A], "guided_regex": "A"}, "allowed_token_ids"),
+        (
+            {"allowed_token_ids": [A], "tools": [{"type": "function", "function": {"name": "f"}}]},
+            "allowed_token_ids",
+        ),
+    ],
+)
+def test_tokens_that_cannot_be_all_of_an_answer(http: httpx.Client, fields: Any, param: str) -> None:
+    assert error_of(http.post(CHAT, json=chat(**fields)))["param"] == param
+
+
+def test_control_tokens_can_be_shown(http: httpx.Client) -> None:
+    name = "<|im_start|>"
+    fields = {"logit_bias": {str(id_of(http, name)): 100}, "max_tokens": 3}
+    assert answers(http, **fields) == [("", "length")] * 2
+    shown = answers(http, **fields, skip_special_tokens=False, spaces_between_special_tokens=True)
+    assert shown == [(name * 3, "length")] * 2
+    # What ends an answer is no part of it.
+    plain = answers(http, max_tokens=60)
+    assert answers(http, max_tokens=60, skip_special_tokens=False) == plain
+
+
+def test_a_prompt_without_the_token_that_begins_a_text(http: httpx.Client) -> None:
+    for path, asked in ((COMPLETIONS, {**ANSWER, "max_tokens": 1}), (CHAT, chat(max_tokens=1))):
+        counts = [
+            ok(http.post(path, json={**asked, "add_special_tokens": add}))["usage"]["prompt_tokens"]
+            for add in (None, True, False)
+        ]
+        assert counts == [counts[0], counts[0], counts[0] - 1]

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from dataclasses import replace
 from functools import partial
 from typing import Any
 
@@ -140,7 +141,10 @@ class ChatService:
         size = request.body_bytes
         constraint = await in_proportion(size, resolve_constraint, request, self._formats.control)
         use = await in_proportion(size, resolve_tools, request)
-        budget = None if request.thinking is None else request.thinking.budget_tokens
+        if constraint is not None and constraint.of_tokens and use is not None and use.callable:
+            raise RequestError(f"{constraint.param} cannot be combined with tools.", constraint.param)
+        core.follow(constraint)
+        budget = request.budget_tokens
         opening = self._formats.opening(use, constraint, budget)
         logprobs = _logprobs(request)
         streaming = bool(request.stream)
@@ -175,9 +179,13 @@ class ChatService:
         if reported and encoder is not None:
             field = "return_token_ids" if request.return_token_ids else "prompt_logprobs"
             raise RequestError(f"{field} is for chat and completions; this API has no place for it.", field)
-        read_here = encoder is not None or reported or (streaming and (hooked is not None or continuous))
+        show_control = request.skip_special_tokens is False
+        read_here = encoder is not None or reported or show_control
+        read_here = read_here or (streaming and (hooked is not None or continuous))
         if read_here:
             plan = plan or AnswerPlan(self._formats.markup)
+        if show_control and plan is not None:
+            plan = replace(plan, show_control=True)
         if hooked is not None:
             hooked.request.constrained = grammar is not None
         structured = read_here or (plan is not None and (bool(plan.tools) or plan.thinking is not None))
@@ -189,7 +197,7 @@ class ChatService:
                 logprobs=logprobs,
                 grammar=grammar,
                 extras=prompt.extras,
-                add_special=prompt.add_special,
+                add_special=prompt.add_special and request.add_special_tokens is not False,
                 grammar_param=grammar_param,
                 receipt=kind if self._receipts else None,
                 output="final" if not streaming else "deltas" if structured else "chat_sse",
@@ -210,7 +218,11 @@ class ChatService:
         if structured and plan is not None:
             answer = AnswerHead(head, plan, expanded, core.include_usage, continuous)
             if encoder is None:
-                encoder = partial(ChatEncoder, legacy=use is not None and use.legacy)
+                encoder = partial(
+                    ChatEncoder,
+                    legacy=use is not None and use.legacy,
+                    with_reasoning=request.include_reasoning is not False,
+                )
             generation.output = EncodedAnswer(AnswerReader(plan, self._count_tokens), encoder(answer))
         return generation
 

@@ -45,11 +45,18 @@ class _Choice:
 
 
 class ChatEncoder(Encoder):
-    """OpenAI's chat. ``legacy``: calls go to ``function_call``."""
+    """OpenAI's chat.
 
-    def __init__(self, head: AnswerHead, *, legacy: bool) -> None:
+    Args:
+        head: what all objects of the answer have in common.
+        legacy: calls go to ``function_call``.
+        with_reasoning: the client gets the thinking.
+    """
+
+    def __init__(self, head: AnswerHead, *, legacy: bool, with_reasoning: bool = True) -> None:
         self._head = head
         self._legacy = legacy
+        self._with_reasoning = with_reasoning
         self._choices: dict[int, _Choice] = {}
         self._first = True
         self._prompt: dict[str, Any] = {}
@@ -139,7 +146,7 @@ class ChatEncoder(Encoder):
                     {"id": self._head.new_call_id(call["name"], number), "type": "function", "function": call}
                     for number, call in enumerate(one.calls)
                 ]
-        if one.reasoning:
+        if one.reasoning and self._with_reasoning:
             message["reasoning_content"] = message["reasoning"] = one.reasoning
         choice = {
             "index": index,
@@ -167,6 +174,8 @@ class ChatEncoder(Encoder):
         if isinstance(event, Text):
             return {"content": event.text}
         if isinstance(event, Reasoning):
+            if not self._with_reasoning:
+                return None
             return {"reasoning_content": event.text, "reasoning": event.text}
         if isinstance(event, CallBegun):
             function = {"name": event.name, "arguments": ""}

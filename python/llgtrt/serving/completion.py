@@ -39,6 +39,7 @@ from llgtrt.serving.sampling import (
     new_response_id,
     now,
 )
+from llgtrt.tools.markup import with_control
 
 
 @dataclass(frozen=True, slots=True)
@@ -125,15 +126,19 @@ class CompletionService:
         permit = self._engine.reserve(plan.sequences)
         head = ResponseHead(new_response_id("cmpl"), now(), plan.name, self._model.system_fingerprint)
         continuous = continuous_usage(request)
-        core_writes = output is None and hooked is None and not (continuous or request.return_token_ids)
+        named = request.skip_special_tokens is False
+        core_writes = (
+            output is None and hooked is None and not (continuous or request.return_token_ids or named)
+        )
         generate = await in_proportion(size, self._generate_request, request, plan, head, core_writes)
         stream = self._engine.submit(generate, permit, plan.adapter)
+        choice = completion_choice_with_control if named else completion_choice
         build = partial(
             response_object,
             "text_completion",
             head,
             plan.expanded,
-            completion_choice,
+            choice,
         )
         if plan.best_of is not None:
             build = partial(
@@ -144,7 +149,7 @@ class CompletionService:
         if output is None and request.stream and not core_writes:
             output = CompletionOutput(
                 head.members("text_completion"),
-                completion_choice,
+                choice,
                 build,
                 plan.core.include_usage,
                 plan.expanded,
@@ -184,6 +189,7 @@ class CompletionService:
             raise RequestError("prompt is empty, and this model has no token that begins a text.", "prompt")
         sequences = check_choices(core.n, len(prompts), self._limits.max_n)
         constraint = constraint or resolve_constraint(request, self._control)
+        core.follow(constraint)
         if core.asked == 0 and (not request.echo or constraint is not None):
             raise RequestError(
                 "max_tokens may be 0 only with echo and without a constraint: nothing is generated then.",
@@ -224,6 +230,8 @@ class CompletionService:
             echo_logprobs=plan.prompt_logprobs,
             grammar_param=None if constraint is None or constraint.places else constraint.param,
             receipt=constraint.grammar.kind if constraint is not None and self._receipts else None,
+            add_special=request.add_special_tokens is not False,
+            control_text=request.skip_special_tokens is False,
             output="final" if not request.stream else "completion_sse" if core_writes else "deltas",
             logprobs_form="completion",
             first_chunk_fields=first_chunk_fields(plan.expanded),
@@ -244,6 +252,11 @@ def completion_choice(delta: ChoiceDelta) -> dict[str, Any]:
         **token_members(delta),
         **receipt_member(delta),
     }
+
+
+def completion_choice_with_control(delta: ChoiceDelta) -> dict[str, Any]:
+    """One member of ``choices``, with the control tokens of its text."""
+    return {**completion_choice(delta), "text": with_control(delta.text)}
 
 
 def _single(expanded: list[str] | None) -> str | list[str] | None:

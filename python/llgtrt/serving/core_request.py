@@ -16,6 +16,7 @@ from llgtrt.engine import GenerateRequest, GrammarSpec, ModelInfo, ServerFields,
 from llgtrt.logs import REQUEST_ID
 from llgtrt.serving.errors import RequestError
 from llgtrt.serving.output import ResponseHead
+from llgtrt.serving.protocol import Constraint
 from llgtrt.serving.protocol.fields import (
     EngineFields,
     ExtraSamplingFields,
@@ -77,6 +78,14 @@ class CoreRequest:
     def include_usage(self) -> bool:
         """Whether a stream ends with the token counts."""
         return bool(self.fields["include_usage"])
+
+    def follow(self, constraint: Constraint | None) -> None:
+        """Takes over what a constraint says of the end of the answer."""
+        if constraint is None or not constraint.of_tokens:
+            return
+        self.fields["at_limit"] = "cut"
+        if not constraint.ends:
+            self.fields["sampling"]["ignore_eos"] = True
 
     def build(
         self,
@@ -225,12 +234,13 @@ def _check_token_ids(request: GenerationFields, vocab_size: int) -> None:
                 f"logit_bias: token id {token} is outside the vocabulary of {vocab_size}.",
                 f"logit_bias.{token}",
             )
-    for index, token in enumerate(request.stop_token_ids or ()):
-        if token >= vocab_size:
-            raise RequestError(
-                f"stop_token_ids[{index}]: token id {token} is outside the vocabulary of {vocab_size}.",
-                f"stop_token_ids[{index}]",
-            )
+    for name in ("stop_token_ids", "allowed_token_ids"):
+        for index, token in enumerate(getattr(request, name) or ()):
+            if token >= vocab_size:
+                raise RequestError(
+                    f"{name}[{index}]: token id {token} is outside the vocabulary of {vocab_size}.",
+                    f"{name}[{index}]",
+                )
 
 
 def check_prompt_logprobs(request: GenerationFields, supported: bool) -> None:

@@ -173,7 +173,7 @@ class Encoder(ABC):
         return b""
 
     def counted(self, usage: TokenUsage) -> None:
-        """Tells the token counts so far, before the events that they include."""
+        """Tells the token counts so far, before the beginning and before the events that they include."""
         del usage
 
     @abstractmethod
@@ -278,10 +278,10 @@ class EncodedAnswer(Output):
     def encode(self, delta: Delta, last: bool) -> bytes:
         """The part of a stream for a delta; empty if all of it is held back."""
         parts: list[bytes] = []
+        self._encoder.counted(TokenUsage.of(delta.so_far))
         if not self._began:
             self._began = True
             parts.append(self._encoder.begin())
-        self._encoder.counted(TokenUsage.of(delta.so_far))
         parts += [self._encoder.event(index, event) for index, event in self._reader.read(delta)]
         if last:
             parts.append(self._encoder.end(self._reader.usage(delta.usage)))

@@ -113,6 +113,8 @@ class ChatPrompts:
             off = True
         elif request.reasoning_effort is not None:
             said["reasoning_effort"] = request.reasoning_effort
+        if request.verbosity is not None:
+            said["verbosity"] = request.verbosity
         if off or (request.thinking is not None and request.thinking.type == "enabled"):
             said |= {"enable_thinking": not off, "thinking": not off}
         known = {name: value for name, value in said.items() if name in self._template.variables}

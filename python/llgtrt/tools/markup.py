@@ -6,6 +6,7 @@ import json
 import re
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
+from functools import cached_property
 
 CONTROL_OPEN = "\ufdd0"
 CONTROL_CLOSE = "\ufdd1"
@@ -28,6 +29,12 @@ class ControlTokens:
 
     names: Sequence[str] = ()
     encode: Callable[[str], list[int]] = lambda _name: []
+
+    @cached_property
+    def ids(self) -> frozenset[int]:
+        """The ids of all of them."""
+        encoded = (self.encode(name) for name in self.names if name)
+        return frozenset(tokens[0] for tokens in encoded if len(tokens) == 1)
 
     def markup(self, texts: Iterable[str]) -> Markup:
         """The markup of those control tokens that some texts name."""
@@ -116,6 +123,11 @@ def slashed(expression: str) -> str:
 def without_control(text: str) -> str:
     """The text without names of control tokens."""
     return _CONTROL.sub("", text) if CONTROL_OPEN in text or CONTROL_CLOSE in text else text
+
+
+def with_control(text: str) -> str:
+    """The text with names of control tokens as it would be with them written out."""
+    return text.replace(CONTROL_OPEN, "").replace(CONTROL_CLOSE, "")
 
 
 def overlap(text: str, mark: str) -> int:

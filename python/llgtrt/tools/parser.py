@@ -18,7 +18,7 @@ from llgtrt.tools.events import (
     Text,
     merged,
 )
-from llgtrt.tools.markup import CONTROL_CLOSE, CONTROL_OPEN, overlap, without_control
+from llgtrt.tools.markup import CONTROL_CLOSE, CONTROL_OPEN, overlap, with_control, without_control
 from llgtrt.tools.plan import AnswerPlan
 
 
@@ -33,6 +33,7 @@ class AnswerParser:
     def __init__(self, plan: AnswerPlan) -> None:
         self._plan = plan
         self._show = plan.markup.shown
+        self._plain = with_control if plan.show_control else without_control
         self._buffer = ""
         self._events: list[Event] = []
         self._options: dict[str, int | None] = {}
@@ -70,11 +71,11 @@ class AnswerParser:
             if cut and held:
                 rest = rest[:-held]
             if self._state == self._thinking:
-                self._emit(Reasoning(without_control(rest).rstrip()))
+                self._emit(Reasoning(self._plain(rest).rstrip()))
             else:
-                self._emit(Text(without_control(rest)))
+                self._emit(Text(self._plain(rest)))
         elif self._state in (self._text, self._opening, self._before_thinking):
-            self._emit(Text(without_control(rest)))
+            self._emit(Text(self._plain(rest)))
         return self._take()
 
     # Thinking.
@@ -107,7 +108,7 @@ class AnswerParser:
         if at < 0:
             self._release(Reasoning)
             return False
-        self._emit(Reasoning(without_control(self._buffer[:at]).rstrip()))
+        self._emit(Reasoning(self._plain(self._buffer[:at]).rstrip()))
         self._buffer = self._buffer[at + len(self._mark) :]
         self._state = self._after_thinking
         return True
@@ -152,7 +153,7 @@ class AnswerParser:
 
     def _text(self) -> bool:
         shown = _closed(self._buffer)
-        self._emit(Text(without_control(self._buffer[:shown])))
+        self._emit(Text(self._plain(self._buffer[:shown])))
         self._buffer = self._buffer[shown:]
         return False
 
@@ -161,7 +162,7 @@ class AnswerParser:
         if at < 0:
             self._release(Text)
             return False
-        self._emit(Text(without_control(self._buffer[:at]).rstrip()))
+        self._emit(Text(self._plain(self._buffer[:at]).rstrip()))
         self._buffer = self._buffer[at + len(self._mark) :]
         self._begin_section(len(self._mark))
         return True
@@ -180,7 +181,7 @@ class AnswerParser:
         """Shows what cannot be a part of the mark, or blanks before it."""
         shown = min(len(self._buffer) - overlap(self._buffer, self._mark), _closed(self._buffer))
         shown = len(self._buffer[:shown].rstrip())
-        self._emit(kind(without_control(self._buffer[:shown])))
+        self._emit(kind(self._plain(self._buffer[:shown])))
         self._buffer = self._buffer[shown:]
 
     # Calls.

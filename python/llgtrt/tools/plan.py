@@ -70,6 +70,7 @@ class AnswerPlan:
         parallel: it may hold several.
         answer: the grammar of an answer that is not a call; ``None`` is any text.
         thinking: what comes before.
+        show_control: names of control tokens that are no mark are a part of the text.
     """
 
     markup: Markup
@@ -79,6 +80,7 @@ class AnswerPlan:
     parallel: bool = True
     answer: Answer | None = None
     thinking: Thinking | None = None
+    show_control: bool = False
 
     @property
     def constrained(self) -> bool:
@@ -110,6 +112,8 @@ class AnswerPlan:
     @property
     def names_control(self) -> bool:
         """Whether the parser has to see control tokens."""
+        if self.show_control:
+            return True
         texts = []
         if self.format is not None and self.tools:
             one = self.format

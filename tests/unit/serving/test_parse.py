@@ -195,13 +195,19 @@ def test_fields_that_would_change_the_answer_are_refused(field: str) -> None:
 
 
 UNSUPPORTED: list[tuple[str, Any, Any]] = [
-    ("allowed_token_ids", [1], []),
     ("banned_tokens", [1], []),
+    ("custom_token_bans", [1], ""),
+    ("lora", [{"id": 0, "scale": 1.0}], []),
+    ("stop_regex", "a+", ""),
+    ("separate_reasoning", False, True),
+    ("reasoning_format", "none", "auto"),
+    ("return_hidden_states", True, False),
+    ("top_n_sigma", 1.5, -1),
+    ("samplers", ["top_k"], []),
     ("use_beam_search", True, False),
     ("detokenize", False, True),
     ("best_of", 2, 1),
     ("echo", True, False),
-    ("skip_special_tokens", False, True),
     ("length_penalty", 1.5, 1.0),
     ("mirostat", 2, 0),
 ]

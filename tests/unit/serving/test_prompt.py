@@ -58,3 +58,15 @@ async def test_tensors_reach_an_engine_that_takes_them() -> None:
 async def test_other_engines_refuse_them(native: FakeNativeEngine) -> None:
     with pytest.raises(RequestError, match=r"prompt_table, position_ids, encoder_output_length\.$"):
         await prompts(native).make(REQUEST, None, n=1, max_tokens=None)
+
+
+@pytest.mark.parametrize(
+    ("source", "shown"), [("{{ verbosity }}|" + CHATML, "low|"), (CHATML, "<|im_start|>")]
+)
+async def test_the_verbosity_is_for_templates_that_read_it(
+    native: FakeNativeEngine, source: str, shown: str
+) -> None:
+    request = ChatRequest(messages=[{"role": "user", "content": "x"}], verbosity="low")
+    made = ChatPrompts(fake_engine(native), ChatTemplate(source))
+    prompt = await made.make(request, None, n=1, max_tokens=None)
+    assert prompt.expanded.startswith(shown)

@@ -76,6 +76,15 @@ class ChatRequest(ConstraintFields):
         description="Thinking before the answer; with a budget also for models without thinking tags, before "
         "a constraint.",
     )
+    thinking_token_budget: int | None = Field(
+        default=None, ge=1, le=MAX_BUDGET, description="vLLM's name of thinking.budget_tokens."
+    )
+    include_reasoning: bool | None = Field(
+        default=None, description="false: the answer is sent without its thinking."
+    )
+    verbosity: str | None = Field(
+        default=None, max_length=40, description="For the chat template, if it reads this."
+    )
     add_generation_prompt: bool | None = Field(
         default=None, description="End the prompt with the header of an answer; true if left out."
     )
@@ -99,3 +108,9 @@ class ChatRequest(ConstraintFields):
         default=None, description="The older name of tool_choice: 'none', 'auto' or an object with a name."
     )
     modalities: list[str] | None = Field(default=None, fail_fast=True, description="Only ['text'].")
+
+    @property
+    def budget_tokens(self) -> int | None:
+        """How long the thinking may be, in tokens; ``None``: as long as the answer."""
+        own = None if self.thinking is None else self.thinking.budget_tokens
+        return self.thinking_token_budget if own is None else own

@@ -29,6 +29,8 @@ class Constraint:
         json_schema: the schema, where it is one.
         parts: of a grammar that was put together, the further entries of its list.
         places: of such a one, prefixes of paths in it and the fields that they are.
+        of_tokens: it names tokens: at its limit the answer is cut, as any of its beginnings is as good.
+        ends: whether the model may end the answer where the grammar allows it.
     """
 
     grammar: GrammarSpec
@@ -37,6 +39,8 @@ class Constraint:
     json_schema: Any = None
     parts: tuple[Part, ...] = ()
     places: tuple[tuple[str, str], ...] = ()
+    of_tokens: bool = False
+    ends: bool = True
 
     def __eq__(self, other: object) -> bool:
         if not isinstance(other, Constraint):

@@ -19,6 +19,7 @@ UNKNOWN_CONSTRAINTS = frozenset(
         "bnf",
         "choice",
         "choices",
+        "format",
         "grammar_lazy",
         "grammar_triggers",
         "grammars",

@@ -14,6 +14,7 @@ from pydantic_core import PydanticCustomError
 MAX_STOP_STRINGS = 64
 MAX_STOP_TOKEN_IDS = 256
 MAX_LOGIT_BIAS = 1024
+MAX_ALLOWED_TOKENS = 2**18
 MAX_BAD_WORDS = 256
 MAX_BAD_WORD_CHARS = 1000
 MAX_SALT_CHARS = 1000
@@ -300,6 +301,23 @@ class GenerationFields(EngineFields, ExtraSamplingFields, SamplingFields, Reques
     )
     kv_cache_retention: KvCacheRetention | None = Field(
         default=None, description="How long prompt and answer stay in the KV cache. (TensorRT-LLM)"
+    )
+    allowed_token_ids: list[TokenIdField] | None = Field(
+        default=None,
+        max_length=MAX_ALLOWED_TOKENS,
+        fail_fast=True,
+        description="The answer, behind any thinking, consists of these tokens only. It ends by itself only "
+        "where a token that ends answers is one of them. Not with another constraint, nor with tools.",
+    )
+    add_special_tokens: bool | None = Field(
+        default=None,
+        description="false: no token that begins a text is put in front of the prompt; else one is, once.",
+    )
+    skip_special_tokens: bool | None = Field(
+        default=None, description="false: control tokens in the answer are written out, but for its end."
+    )
+    spaces_between_special_tokens: bool | None = Field(
+        default=None, description="Accepted: control tokens have no blanks around them."
     )
     truncate_prompt_tokens: PromptLimit | None = Field(
         default=None,

@@ -27,28 +27,49 @@ REFUSED_FIELDS = {
 """Fields that are no constraint, but without which a client would get something else than it asked for."""
 
 HARMLESS_VALUES: dict[str, tuple[Any, ...]] = {
-    "add_special_tokens": (True,),
-    "allowed_token_ids": ([],),
-    "banned_tokens": ([],),
+    "adaptive_target": (-1,),
+    "ban_eos_token": (False,),
+    "banned_tokens": ([], ""),
     "best_of": (0, 1),
+    "custom_token_bans": ([], ""),
     "detokenize": (True,),
     "dry_multiplier": (0,),
     "dynatemp_range": (0,),
     "early_stopping": (False,),
     "echo": (False,),
     "length_penalty": (1,),
+    "lora": ([],),
     "mirostat": (0,),
+    "no_stop_trim": (False,),
+    "reasoning_format": ("auto", "deepseek"),
+    "return_hidden_states": (False,),
     "return_tokens_as_token_ids": (False,),
-    "skip_special_tokens": (True,),
-    "spaces_between_special_tokens": (True,),
+    "samplers": ([],),
+    "separate_reasoning": (True,),
+    "stop_regex": ([], ""),
     "suffix": ("",),
     "tfs_z": (1,),
     "top_a": (0,),
+    "top_n_sigma": (-1, 0),
     "typical_p": (1,),
     "use_beam_search": (False,),
     "xtc_probability": (0,),
 }
 """Fields of other servers that this one does not have, and the values that ask for nothing."""
+
+INSTEAD = {
+    "ban_eos_token": "ignore_eos is the name of it",
+    "banned_tokens": "give each of them a logit_bias of -100",
+    "custom_token_bans": "give each of them a logit_bias of -100",
+    "detokenize": "return_token_ids gives the tokens beside the text",
+    "lora": "lora_model names an adapter",
+    "no_stop_trim": "include_stop_str_in_output is the name of it",
+    "reasoning_format": "thoughts are always apart from the answer, in reasoning_content",
+    "return_tokens_as_token_ids": "return_token_ids gives the tokens",
+    "separate_reasoning": "thoughts are always apart from the answer, in reasoning_content",
+    "stop_regex": "a regular expression as the constraint of the answer can do the same",
+}
+"""What does the same as some of these fields."""
 
 MAX_FIELDS = 256
 """Far more than exist; a body of a million unknown fields would take a second to look at."""
@@ -102,7 +123,8 @@ def _check_unknown(request: GenerationFields) -> None:
         if name in REFUSED_FIELDS:
             raise RequestError(REFUSED_FIELDS[name], name)
         if name in HARMLESS_VALUES and value not in HARMLESS_VALUES[name]:
-            raise RequestError(f"{name} is not supported here.", name)
+            instead = f": {INSTEAD[name]}" if name in INSTEAD else ""
+            raise RequestError(f"{name} is not supported here{instead}.", name)
         if is_unknown_constraint(name):
             raise RequestError(
                 f"{name[:100]}: this constraint is not supported. Use response_format, structured_outputs, "

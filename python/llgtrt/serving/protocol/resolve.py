@@ -6,6 +6,7 @@ from collections.abc import Callable, Iterator
 from typing import Any, TypeAlias
 
 from llgtrt.serving.errors import RequestError
+from llgtrt.serving.protocol.allowed_tokens import allowed_tokens
 from llgtrt.serving.protocol.constraint import (
     Constraint,
     choice,
@@ -114,6 +115,8 @@ def _plain_constraints(request: ConstraintFields, control: ControlTokens) -> Ite
         ebnf=request.ebnf,
         gbnf=request.gbnf,
     )
+    if request.allowed_token_ids:
+        yield allowed_tokens(request.allowed_token_ids, control)
     if request.structural_tag is not None:
         yield structural_tag(request.structural_tag, "structural_tag", control)
 

@@ -38,10 +38,15 @@ class MessagesEncoder(Encoder):
         self._texts: list[list[str]] = []
         self._open = False
         self._finished: Finished | None = None
+        self._counted = TokenUsage(0, 0, 0)
+
+    def counted(self, usage: TokenUsage) -> None:
+        """Tells the token counts so far."""
+        self._counted = usage
 
     def begin(self) -> bytes:
-        """The beginning of the message. Its tokens are counted at the end."""
-        message = self._message([], None, TokenUsage(0, 0, 0))
+        """The beginning of the message, with the tokens of the prompt."""
+        message = self._message([], None, self._counted)
         return _event("message_start", message=message)
 
     def event(self, index: int, event: OutputEvent) -> bytes:
