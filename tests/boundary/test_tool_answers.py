@@ -31,6 +31,8 @@ from llgtrt.tools import (
 )
 from llgtrt.tools.families import harmony
 from llgtrt.tools.families.hermes import HERMES
+from llgtrt.tools.families.minicpm import MINICPM5
+from llgtrt.tools.pair_arguments import PairSyntax
 from llgtrt.tools.reasoning import HARMONY
 from llgtrt.tools.registry import FAMILIES
 from support.core import Core, engine_config
@@ -87,6 +89,16 @@ MARKED = ToolFormat(
 )
 """Calls between control tokens, as Mistral's and others' are."""
 
+MARKED_PAIRS = ToolFormat(
+    name="control-pairs",
+    detects=lambda _template: False,
+    trigger="<|im_start|>",
+    head="<|im_start|>{name}:",
+    tail="<|im_end|>",
+    arguments=PairSyntax("<|im_start|><{key}>", "<|im_end|></{key}>", quotes=("<![CDATA[", "]]>")).style(),
+)
+"""Arguments between control tokens as well, as MiniMax M3's are."""
+
 ANSWER = Answer(
     {
         "json_schema": {
@@ -99,7 +111,7 @@ ANSWER = Answer(
     "json_schema",
     "response_format",
 )
-FORMATS = [*FAMILIES, *(one.marked for one in FAMILIES if one.marked is not None), MARKED]
+FORMATS = [*FAMILIES, *(one.marked for one in FAMILIES if one.marked is not None), MARKED, MARKED_PAIRS]
 
 
 @pytest.fixture(scope="module")
@@ -348,3 +360,20 @@ def test_errors_name_the_schema(core: Core) -> None:
     assert delta.error is not None
     assert delta.error.param == "grammars[4].json_schema.properties.a.type"
     assert ("grammars[4].json_schema", "tools[3].function.parameters") in grammar.places
+
+
+def test_a_string_may_stand_in_a_cdata_block_where_the_model_knows_them(core: Core) -> None:
+    text: dict[str, Any] = {"type": "object", "properties": {"a": {"type": "string"}}, "required": ["a"]}
+    plan = AnswerPlan(Markup({}), MINICPM5, (Tool("f", text, "x"),), required=True)
+    values = {
+        "x & y": "x & y",
+        "<![CDATA[a </param> b\n]]>": "a </param> b\n",
+        "<![CDATA[": None,
+        "<![CDATA[a]]> b": None,
+    }
+    texts = [f'<function name="f"><param name="a">{value}</param></function>' for value in values]
+    assert accepted(core, plan, texts) == [meant is not None for meant in values.values()]
+    for whole, meant in zip(texts, values.values(), strict=True):
+        if meant is not None:
+            ((_, arguments),) = calls_of(parse_answer(plan, [whole]))
+            assert json.loads(arguments) == {"a": meant}

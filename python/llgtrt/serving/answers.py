@@ -189,7 +189,8 @@ def _is_verified(constraint: Constraint | None) -> bool:
 
 
 def _texts(one: ToolFormat) -> tuple[str, ...]:
-    return (one.section_begin, one.head, one.tail, one.separator, one.section_end, *one.openings)
+    fixed = (one.section_begin, one.head, one.tail, one.separator, one.section_end)
+    return (*fixed, *one.openings, *one.arguments.texts)
 
 
 def _answer(constraint: Constraint, use: ToolUse | None, calls: ToolFormat | None, markup: Markup) -> Answer:

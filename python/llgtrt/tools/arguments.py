@@ -6,6 +6,8 @@ from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import Any, Protocol
 
+from llgtrt.tools.markup import Markup
+
 
 class UnsupportedSchemaError(ValueError):
     """The arguments of a tool cannot be written in the model's format.
@@ -96,8 +98,17 @@ class ArgumentStyle:
             and gives the expression that matches them. The path is that of the schema in the request.
         reader: a reader of arguments under that schema.
 
+        texts: fixed texts, of which parts may be control tokens of a model.
+        of: the same style for a model with some control tokens; ``None``: it is the same for all.
+
     ``grammar`` raises :class:`UnsupportedSchemaError` where the style cannot hold a schema.
     """
 
     grammar: Callable[[RuleWriter, Any, str, str], str]
     reader: Callable[[Any], ArgumentReader]
+    texts: tuple[str, ...] = ()
+    of: Callable[[Markup], ArgumentStyle] | None = None
+
+    def of_model(self, markup: Markup) -> ArgumentStyle:
+        """The style for a model with these control tokens."""
+        return self if self.of is None else self.of(markup)

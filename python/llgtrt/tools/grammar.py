@@ -109,8 +109,9 @@ def _section(plan: AnswerPlan, rules: RuleWriter, read: str) -> str:
     """Calls, of whose fixed text ``read`` has come already."""
     one, markup = plan.format, plan.markup
     assert one is not None
+    style = one.arguments.of_model(markup)
     for number, tool in enumerate(plan.tools):
-        arguments = one.arguments.grammar(rules, tool.schema, f"args_{number}", tool.param)
+        arguments = style.grammar(rules, tool.schema, f"args_{number}", tool.param)
         rules.rules.append(f"arguments_{number}: {arguments}")
 
     def calls(before: str, index: int) -> str:
@@ -148,9 +149,10 @@ def _unmarked(plan: AnswerPlan, rules: RuleWriter) -> str:
     """Calls that nothing marks but the way the first begins."""
     one, markup = plan.format, plan.markup
     assert one is not None
+    style = one.arguments.of_model(markup)
     first = []
     for number, tool in enumerate(plan.tools):
-        arguments = one.arguments.grammar(rules, tool.schema, f"args_{number}", tool.param)
+        arguments = style.grammar(rules, tool.schema, f"args_{number}", tool.param)
         heads = [filled(head, tool.name, 0) for head in one.openings]
         marked = [markup.lark(head) for head in heads if markup.has_control(head)]
         plain = "|".join(pattern(head) for head in heads if not markup.has_control(head))

@@ -8,10 +8,13 @@ from __future__ import annotations
 
 import json
 from dataclasses import dataclass, field
+from functools import partial
 from typing import Any
 
 from llgtrt.tools.arguments import ArgumentStyle, RuleWriter, UnsupportedSchemaError
-from llgtrt.tools.markup import TEXT, overlap, pattern, quoted
+from llgtrt.tools.markup import TEXT, Markup, overlap, pattern, quoted
+
+NO_CONTROL = Markup({})
 
 _ANNOTATIONS = frozenset(
     {
@@ -45,10 +48,11 @@ class PairSyntax:
 
     Attributes:
         begin: what comes before a value, with ``{key}`` in place of its name.
-        end: what comes behind it.
+        end: what comes behind it, with ``{key}`` as well.
         join: what stands between two pairs.
         raw_strings: plain strings are not quoted.
         python: single booleans are those of Python.
+        quotes: what may stand around a plain string, such as those of a CDATA block.
     """
 
     begin: str
@@ -56,16 +60,23 @@ class PairSyntax:
     join: str = ""
     raw_strings: bool = True
     python: bool = False
+    quotes: tuple[str, str] | None = None
 
-    def style(self) -> ArgumentStyle:
-        """The style with these texts."""
-        return ArgumentStyle(self._grammar, self._reader)
+    def style(self, markup: Markup = NO_CONTROL) -> ArgumentStyle:
+        """The style with these texts, for a model with some control tokens."""
+        texts = (self.begin, self.end, self.join, *(self.quotes or ()))
+        return ArgumentStyle(partial(self._grammar, markup), partial(self._reader, markup), texts, self.style)
 
-    def _reader(self, schema: Any) -> PairReader:
+    def around(self, key: str) -> tuple[str, str]:
+        """What comes before and behind the value of a name."""
+        return self.begin.replace("{key}", key), self.end.replace("{key}", key)
+
+    def _reader(self, markup: Markup, schema: Any) -> PairReader:
         properties, _required, definitions = _object(schema, "")
-        return PairReader(self, {key: _kind(self, one, definitions) for key, one in properties.items()})
+        kinds = {key: _kind(self, key, one, definitions) for key, one in properties.items()}
+        return PairReader(self, markup, kinds)
 
-    def _grammar(self, rules: RuleWriter, schema: Any, prefix: str, param: str) -> str:
+    def _grammar(self, markup: Markup, rules: RuleWriter, schema: Any, prefix: str, param: str) -> str:
         properties, required, definitions = _object(schema, param)
         pairs = []
         for number, (key, one) in enumerate(properties.items()):
@@ -73,31 +84,56 @@ class PairSyntax:
             if not key or _UNSAFE & set(key):
                 raise UnsupportedSchemaError("the model's call format cannot write this name", at)
             name = f"{prefix}_{number}"
-            kind = _kind(self, one, definitions)
-            begin = quoted(self.begin.replace("{key}", key))
-            end = quoted(self.end) if self.end else ""
+            kind = _kind(self, key, one, definitions)
+            before, behind = self.around(key)
+            begin = markup.lark(before)
+            end = markup.lark(behind) if behind else ""
             if kind.raw and kind.choices is None:
-                rules.rules.append(f"{name}_value[lazy]: /{TEXT}{pattern(self.end)}/")
-                value, end = f"{name}_value", ""
+                value, end = self._raw(markup, rules, name, behind), ""
             elif kind.choices is not None:
                 value = "(" + " | ".join(map(quoted, kind.choices)) + ")"
             else:
                 value = rules.schema(kind.schema, at)
             rules.rules.append(f"{name}: {begin} {value} {end}".rstrip())
             pairs.append((name, key in required))
-        return self._list(rules, pairs, prefix)
+        return self._list(markup, rules, pairs, prefix)
 
-    def _list(self, rules: RuleWriter, pairs: list[tuple[str, bool]], prefix: str) -> str:
+    def _raw(self, markup: Markup, rules: RuleWriter, name: str, end: str) -> str:
+        """A plain string with what comes behind it, as it is or between quotes."""
+        if self.quotes is None:
+            return _until(markup, rules, f"{name}_value", end)
+        before, behind = self.quotes
+        plain = _until(markup, rules, f"{name}_value", end, before)
+        return f"({plain} | {markup.lark(before)} {_until(markup, rules, f'{name}_quoted', behind + end)})"
+
+    def _list(self, markup: Markup, rules: RuleWriter, pairs: list[tuple[str, bool]], prefix: str) -> str:
         if not self.join:
             return " ".join(name if needed else f"{name}?" for name, needed in pairs) or '""'
         # The pairs from one on: behind another pair, or as the first.
         behind, first = '""', '""'
         for number, (name, needed) in reversed(list(enumerate(pairs))):
-            after, alone = f"{quoted(self.join)} {name} {behind}", f"{name} {behind}"
+            after, alone = f"{markup.lark(self.join)} {name} {behind}", f"{name} {behind}"
             rules.rules.append(f"{prefix}_behind_{number}: {after if needed else f'{after} | {behind}'}")
             rules.rules.append(f"{prefix}_first_{number}: {alone if needed else f'{alone} | {first}'}")
             behind, first = f"{prefix}_behind_{number}", f"{prefix}_first_{number}"
         return first
+
+
+def _until(markup: Markup, rules: RuleWriter, name: str, end: str, excludes: str = "") -> str:
+    """Any text up to the first ``end``, and that; the text does not begin with ``excludes``.
+
+    A control token cannot be in text: text before one is all that is none.
+    """
+    first, token = markup.segments(end)[0]
+    body = f"/{TEXT}/" if token is not None else f"/{TEXT}{pattern(first)}/"
+    if excludes and not markup.has_control(excludes):
+        body += f" & ~/{pattern(excludes)}{TEXT}/"
+    text = f"{name}_text".upper()
+    rules.rules.append(f"{text}: {body}")
+    if token is not None:
+        return f"{text} {markup.lark(end)}"
+    rules.rules.append(f"{name}[lazy]: {text}")
+    return f"{name} {markup.lark(end[len(first) :])}" if len(first) < len(end) else name
 
 
 @dataclass(frozen=True)
@@ -118,7 +154,7 @@ class _Kind:
 _PYTHON = {"True": "true", "False": "false", "None": "null"}
 
 
-def _kind(syntax: PairSyntax, schema: Any, definitions: dict[str, Any]) -> _Kind:
+def _kind(syntax: PairSyntax, key: str, schema: Any, definitions: dict[str, Any]) -> _Kind:
     if not isinstance(schema, dict):
         return _Kind(raw=False, schema=schema)
     said = schema.keys() - _ANNOTATIONS
@@ -133,10 +169,16 @@ def _kind(syntax: PairSyntax, schema: Any, definitions: dict[str, Any]) -> _Kind
         and schema.get("type", "string") == "string"
         and isinstance(values, list)
         and values
-        and all(isinstance(value, str) and value and syntax.end not in value for value in values)
+        and all(isinstance(value, str) and value and _is_plain(syntax, key, value) for value in values)
     ):
         return _Kind(raw=True, choices=values)
     return _Kind(raw=False, schema={**definitions, **schema})
+
+
+def _is_plain(syntax: PairSyntax, key: str, value: str) -> bool:
+    """Whether a text can be written without quotes."""
+    quoted_ = syntax.quotes is not None and value.startswith(syntax.quotes[0])
+    return not quoted_ and syntax.around(key)[1] not in value
 
 
 def _object(schema: Any, param: str) -> tuple[dict[str, Any], set[str], dict[str, Any]]:
@@ -173,8 +215,11 @@ class PairReader:
     """Makes one JSON object of pairs."""
 
     syntax: PairSyntax
+    markup: Markup
     kinds: dict[str, _Kind]
     _buffer: str = ""
+    _end: str = ""
+    _may_be_quoted: bool = False
     _written: int = 0
     _kind: _Kind | None = None
     _depth: int = 0
@@ -206,7 +251,8 @@ class PairReader:
     def _begin(self) -> str:
         join = self.syntax.join if self._written else ""
         for key, kind in self.kinds.items():
-            begin = join + self.syntax.begin.replace("{key}", key)
+            before, behind = self.syntax.around(key)
+            begin = self.markup.shown(join + before)
             if self._buffer.startswith(begin):
                 self._buffer = self._buffer[len(begin) :]
                 name = json.dumps(key, ensure_ascii=False)
@@ -214,6 +260,8 @@ class PairReader:
                 self._out.append(f'{name}: "' if kind.raw else f"{name}: ")
                 self._written += 1
                 self._kind = kind
+                self._end = self.markup.shown(behind)
+                self._may_be_quoted = kind.raw and kind.choices is None and self.syntax.quotes is not None
                 return "value"
             if begin.startswith(self._buffer):
                 return "wait"
@@ -224,7 +272,9 @@ class PairReader:
         return self._raw() if self._kind.raw else self._json()
 
     def _raw(self) -> bool:
-        end = self.syntax.end
+        if self._may_be_quoted and not self._find_quotes():
+            return False
+        end = self._end
         at = self._buffer.find(end)
         if at < 0:
             at = len(self._buffer) - overlap(self._buffer, end)
@@ -236,9 +286,21 @@ class PairReader:
         self._kind = None
         return True
 
+    def _find_quotes(self) -> bool:
+        """Whether it is known if the string stands between quotes."""
+        assert self.syntax.quotes is not None
+        before, behind = map(self.markup.shown, self.syntax.quotes)
+        if self._buffer.startswith(before):
+            self._buffer = self._buffer[len(before) :]
+            self._end = behind + self._end
+        elif before.startswith(self._buffer):
+            return False
+        self._may_be_quoted = False
+        return True
+
     def _json(self) -> bool:
         """JSON goes on as it is, up to what cannot belong to it."""
-        stops = self.syntax.end[:1] or ",)"
+        stops = self._end[:1] or ",)"
         for at, character in enumerate(self._buffer):
             if self._in_string:
                 if self._escaped:
@@ -248,11 +310,11 @@ class PairReader:
                 elif character == '"':
                     self._in_string = False
             elif self._depth == 0 and character in stops:
-                if len(self._buffer) - at < len(self.syntax.end):
+                if len(self._buffer) - at < len(self._end):
                     self._show(at)
                     return False
                 self._show(at)
-                self._buffer = self._buffer[len(self.syntax.end) :]
+                self._buffer = self._buffer[len(self._end) :]
                 self._kind = None
                 return True
             elif character == '"':

@@ -212,7 +212,7 @@ class AnswerParser:
             return True
         tool = self._plan.tools[number]
         assert self._plan.format is not None
-        self._reader = self._plan.format.arguments.reader(tool.schema)
+        self._reader = self._plan.format.arguments.of_model(self._plan.markup).reader(tool.schema)
         self._emit(CallBegun(self.calls, tool.name))
         self.calls += 1
         self.complete = False

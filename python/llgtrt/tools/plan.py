@@ -118,6 +118,7 @@ class AnswerPlan:
         if self.format is not None and self.tools:
             one = self.format
             texts += [one.section_begin, one.head, one.tail, one.separator, one.section_end, *one.openings]
+            texts += one.arguments.texts
         if self.thinking is not None:
             texts += [self.thinking.format.begin, self.thinking.format.end, self.answer_mark]
         return any(self.markup.has_control(text) for text in texts)

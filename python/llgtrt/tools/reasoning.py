@@ -34,6 +34,7 @@ FORMATS = (
     ReasoningFormat("think", "<think>", "</think>"),
     ReasoningFormat("magistral", "[THINK]", "[/THINK]"),
     ReasoningFormat("seed", "<seed:think>", "</seed:think>"),
+    ReasoningFormat("minimax-m3", "<mm:think>", "</mm:think>"),
 )
 
 SCRATCH = ReasoningFormat("scratch", "<think>", "</think>")

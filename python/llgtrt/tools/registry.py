@@ -15,7 +15,8 @@ from llgtrt.tools.families.hermes import HERMES
 from llgtrt.tools.families.kimi import KIMI_K2
 from llgtrt.tools.families.lfm2 import LFM2
 from llgtrt.tools.families.llama3 import LLAMA3
-from llgtrt.tools.families.minimax import MINIMAX_M2
+from llgtrt.tools.families.minicpm import MINICPM5
+from llgtrt.tools.families.minimax import MINIMAX_M2, MINIMAX_M3
 from llgtrt.tools.families.mistral import MISTRAL, MISTRAL_ARGS
 from llgtrt.tools.families.nemotron import NEMOTRON
 from llgtrt.tools.families.pythonic import PYTHONIC
@@ -36,6 +37,8 @@ FAMILIES: tuple[ToolFormat, ...] = (
     DEEPSEEK_V31,
     KIMI_K2,
     GRANITE3,
+    MINIMAX_M3,
+    MINICPM5,
     SEED_OSS,
     NEMOTRON,
     LFM2,

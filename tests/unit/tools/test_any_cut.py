@@ -25,6 +25,9 @@ VALUES = [
     "<arg_key>a</arg_key>\n<arg_value>x</arg_value>\n",
     '<parameter name="on">true</parameter>\n',
     'a="x, )", on=True, l=[1, "]"]',
+    '<param name="a">x</param><param name="on">true</param>',
+    '<param name="a"><![CDATA[x</param>\n]]></param>',
+    "]<]minimax[>[<a>x]<]minimax[>[</a>",
 ]
 
 

@@ -9,10 +9,13 @@ import pytest
 
 from llgtrt.tools import AnswerPlan, Markup, Tool, UnsupportedSchemaError, answer_grammar
 from llgtrt.tools.families.glm import GLM4
+from llgtrt.tools.families.minicpm import MINICPM5
+from llgtrt.tools.families.minimax import MINIMAX_M3
 from llgtrt.tools.families.pythonic import PYTHONIC
 from llgtrt.tools.families.qwen3_coder import QWEN3_CODER
 from llgtrt.tools.format import ToolFormat
 
+PLAIN = Markup({})
 SCHEMA: dict[str, Any] = {
     "type": "object",
     "properties": {
@@ -26,11 +29,11 @@ SCHEMA: dict[str, Any] = {
 }
 
 
-def read(one: ToolFormat, text: str) -> tuple[Any, str]:
+def read(one: ToolFormat, text: str, markup: Markup = PLAIN) -> tuple[Any, str]:
     """The arguments and what follows them, the same however the text is cut."""
     results = set()
     for size in (1, 2, 3, 7, len(text)):
-        reader = one.arguments.reader(SCHEMA)
+        reader = one.arguments.of_model(markup).reader(SCHEMA)
         out, rest = "", None
         for at in range(0, len(text), size):
             piece = text[at : at + size]
@@ -66,6 +69,36 @@ def test_names_and_values_by_turns() -> None:
     )
     assert read(GLM4, text) == ({"text": "1", "on": True}, "</tool_call>")
     assert read(GLM4, "</tool_call>") == ({}, "</tool_call>")
+
+
+def test_a_cdata_block_holds_what_looks_like_a_tag() -> None:
+    text = (
+        '<param name="text"><![CDATA[a </param>\n<b> ]] ]]></param><param name="unit">b c</param>'
+        '<param name="list">["<![CDATA["]</param></function>'
+    )
+    assert read(MINICPM5, text) == (
+        {"text": "a </param>\n<b> ]] ", "unit": "b c", "list": ["<![CDATA["]},
+        "</function>",
+    )
+    # What only begins like one is text.
+    for value in ("", "plain & <simple>", "<![CDAT", "a<![CDATA[b]]>"):
+        read_, rest = read(MINICPM5, f'<param name="text">{value}</param></function>')
+        assert (read_, rest) == ({"text": value}, "</function>")
+
+
+@pytest.mark.parametrize("names", [{}, {"]<]minimax[>[": 7}], ids=["text", "control token"])
+def test_tags_with_a_mark(names: dict[str, int]) -> None:
+    """The mark of each tag is a control token, or text, as the model's vocabulary says."""
+    markup = Markup(names)
+    mark = markup.shown("]<]minimax[>[")
+    text = (
+        f"{mark}<text>a ]<] </text> b{mark}</text>{mark}<unit>b c{mark}</unit>{mark}<on>true{mark}</on>"
+        f'{mark}<list>["x", "</list>"]{mark}</list>{mark}</invoke>'
+    )
+    assert read(MINIMAX_M3, text, markup) == (
+        {"text": "a ]<] </text> b", "unit": "b c", "on": True, "list": ["x", "</list>"]},
+        f"{mark}</invoke>",
+    )
 
 
 def test_python() -> None:

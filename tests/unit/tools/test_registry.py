@@ -20,6 +20,8 @@ TEMPLATES = {
     "qwen3-coder": "{{ '<tool_call>' }}{{ '<function=' + tool_call.name + '>' }}<tools>",
     "glm4": "{{ '<tool_call>' + name }}<arg_key>{{ k }}</arg_key>",
     "minimax-m2": "{{ '<minimax:tool_call>' }}<invoke name=",
+    "minimax-m3": "{% set mark = ']<]minimax[>[' %}{{ mark + '<tool_call>' }}{{ mark + '<invoke name=' }}",
+    "minicpm5": "{{ '<function name=' ~ call.name }}{{ '<param name=' ~ param }}",
     "pythonic": "in the format of [func_name1(params_name1=params_value1, ...), func_name2(params)]",
     "mistral": "{{ '[TOOL_CALLS][' }}{{ '[AVAILABLE_TOOLS]' }}",
     "mistral-args": "{{ '[TOOL_CALLS]' + name + '[ARGS]' }}",
@@ -76,6 +78,12 @@ def test_whole_templates_show_it_too(template: str, name: str) -> None:
 def test_whole_templates_show_their_tags_for_thinking(template: str, name: str | None) -> None:
     found = find_reasoning((PUBLISHED / f"{template}.jinja").read_text(encoding="utf-8"))
     assert (found and found.name) == name
+
+
+def test_the_thinking_of_minimax_m3_has_tags_of_its_own() -> None:
+    found = find_reasoning("{{ '<mm:think>' }}{{ '</mm:think>' }}")
+    assert found is not None
+    assert found.name == "minimax-m3"
 
 
 def test_templates_without_tools_get_the_fallback() -> None:

@@ -1,4 +1,4 @@
-"""MiniMax M2: a section of invocations, each argument between tags."""
+"""MiniMax M2 and M3: a section of invocations, each argument between tags. M3 marks each tag."""
 
 from __future__ import annotations
 
@@ -15,3 +15,17 @@ MINIMAX_M2 = ToolFormat(
     section_end="</minimax:tool_call>",
     arguments=PairSyntax('<parameter name="{key}">', "</parameter>\n").style(),
 )
+
+_TAG = "]<]minimax[>["
+
+MINIMAX_M3 = ToolFormat(
+    name="minimax-m3",
+    detects=lambda template: _TAG in template and "<invoke" in template,
+    trigger=f"{_TAG}<tool_call>",
+    section_begin=f"{_TAG}<tool_call>\n",
+    head=f'{_TAG}<invoke name="{{name}}">',
+    tail=f"{_TAG}</invoke>\n",
+    section_end=f"{_TAG}</tool_call>",
+    arguments=PairSyntax(f"{_TAG}<{{key}}>", f"{_TAG}</{{key}}>").style(),
+)
+"""The tag of an argument is its name. Lists and objects are written as JSON."""
