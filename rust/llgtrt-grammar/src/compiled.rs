@@ -23,7 +23,7 @@ use crate::cache::Account;
 use crate::lexer_guard::create_parser;
 use crate::text::first_line;
 use crate::verify::{Allowance, Plan, Trial, Verifier};
-use crate::way_out::{Checked, Found, Hints, Query, Quoting, Strings, Style};
+use crate::way_out::{Answer, Checked, Found, Hints, Query, Quoting, Strings, Style};
 
 /// Lexer fuel that a sequence has to spend before what it learned is kept.
 const MIN_LEARNED_FUEL: u64 = 500;
@@ -296,7 +296,7 @@ impl CompiledGrammar {
                 most: MAX_SHORTEST,
                 first: Style::Plain,
             };
-            let (found, style) = query.find_first();
+            let Answer { found, style, .. } = query.find_first();
             let is_right = checked.is_none_or(|checked| checked.trial.into_rest().1);
             Shortest { found, style, is_right }
         })

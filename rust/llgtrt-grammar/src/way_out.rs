@@ -2,8 +2,8 @@
 //!
 //! Found by walking a copy of the matcher, depth first and a little deeper each time, and preferring what
 //! closes: ends of strings, brackets, short values. A check beside the grammar follows, so that what is found is right by it
-//! as well. Forced tokens come for free. The work is bounded in
-//! masks and in what llguidance counts for each; where it does not suffice there is no way out to follow.
+//! as well. Forced tokens come for free. All work is counted in one unit (see [`Search::spend`]) and bounded; where that does
+//! not suffice there is no way out to follow.
 //! Runs on the thread that holds the slot, on a big stack.
 
 mod candidates;
@@ -23,15 +23,19 @@ use toktrie::SimpleVob;
 
 pub(crate) use self::closers::Closers;
 pub(crate) use self::hints::Hints;
-pub(crate) use self::query::Query;
+pub(crate) use self::query::{Answer, Query};
 use self::quoting::Behind;
 pub(crate) use self::quoting::{Quoting, Strings};
 
 use crate::TokenEnv;
 use crate::verify::Trial;
 
-/// Nodes of the token trie that cost as much as one item of the parser.
+/// What work costs, in units of about 0.2 us: a mask besides what llguidance counts for it, a node of the token trie (32
+/// for one unit), a run of tokens that is held against the grammar, a token that is taken.
+const MASK_COST: u64 = 20;
 const NODES_PER_COST: u64 = 32;
+const HINT_COST: u64 = 5;
+const TOKEN_COST: u64 = 5;
 
 /// Ways tried at one position.
 const MAX_BRANCHES: usize = 8;
@@ -45,13 +49,6 @@ const MAX_POSITIONS_AHEAD: usize = 4;
 
 /// Tokens in a row that only make a text longer, in a search that does not go back.
 const MAX_FILLING: usize = 64;
-
-/// Hints that one search tries.
-const MAX_HINTS: usize = 8000;
-
-/// What a run may spend on leading a check back to where it tries another way: tokens that the check takes again, about
-/// 30 ns each.
-const MAX_RETURNING: usize = 200_000;
 
 /// Terminals that are tried at one position.
 const MAX_LEXEMES: usize = 12;
@@ -139,9 +136,9 @@ struct Search<'a, 'c> {
     strings: Option<&'a Strings>,
     path: Vec<TokenId>,
     masks_left: usize,
+    /// What the search, and the present run of it, may still spend.
     cost_left: u64,
-    hints_left: usize,
-    returning_left: usize,
+    run_left: u64,
     positions_ahead: usize,
     /// Pairs of masks that this run has come by, or looked at: of one position, and of the next.
     seen: HashSet<(u64, u64)>,
@@ -166,7 +163,7 @@ impl<'a> Search<'a, '_> {
 
     /// Depth first, from the start again, with at most `masks` masks. Leaves the run in `path` if there is one.
     fn run(&mut self, mut quoting: Quoting, depth: usize, mut masks: usize, style: Style) -> bool {
-        self.returning_left = MAX_RETURNING;
+        self.run_left = if style == Style::Back { self.cost_left } else { self.cost_left / 2 };
         self.back_to(0);
         self.seen.clear();
         self.returns.clear();
@@ -175,7 +172,7 @@ impl<'a> Search<'a, '_> {
         let mut filling = 0;
         let mut branches: Vec<Branch> = Vec::new();
         loop {
-            if self.matcher.is_error() || self.returning_left == 0 {
+            if self.matcher.is_error() || self.run_left == 0 {
                 self.is_cut = true;
                 return false;
             }
@@ -195,7 +192,7 @@ impl<'a> Search<'a, '_> {
                     self.push(run, &mut quoting);
                     continue;
                 }
-                if masks == 0 || self.masks_left == 0 || self.cost_left == 0 {
+                if masks == 0 || self.masks_left == 0 {
                     self.is_cut = true;
                     return false;
                 }
@@ -212,6 +209,12 @@ impl<'a> Search<'a, '_> {
                     if filling > MAX_FILLING {
                         return false;
                     }
+                }
+                if style == Style::Plain
+                    && self.trial.is_none()
+                    && let Some(way) = ways.last()
+                {
+                    self.repeat(way, allowed, &mut quoting, depth);
                 }
                 branches.push(Branch { len: self.path.len(), quoting, allowed, ways });
             } else {
@@ -240,6 +243,40 @@ impl<'a> Search<'a, '_> {
         None
     }
 
+    /// Takes what the run took since the same tokens were allowed and it went the same way, again and again, as long as the
+    /// same are allowed behind it: a list that must have a thousand items does not need masks for each.
+    fn repeat(&mut self, way: &[TokenId], allowed: u64, quoting: &mut Quoting, depth: usize) {
+        let before = self.turns.iter().rev().find(|(_, at, other)| *at == allowed && other == way);
+        let Some(round) = before.map(|&(from, ..)| self.path[from..].to_vec()) else { return };
+        let (mut times, mut is_growing) = (1, true);
+        while times > 0 && self.run_left > 0 {
+            let is_taken = times * round.len() <= depth - self.path.len()
+                && self.take_round(&round.repeat(times), allowed, quoting);
+            is_growing &= is_taken;
+            times = if is_growing { 2 * times } else { times / 2 };
+        }
+    }
+
+    /// Takes the tokens if they are allowed, and behind them the same ones as here.
+    fn take_round(&mut self, tokens: &[TokenId], allowed: u64, quoting: &mut Quoting) -> bool {
+        self.spend(tokens.len() as u64 * TOKEN_COST);
+        if self.masks_left == 0 || !self.takes(tokens) {
+            return false;
+        }
+        let (len, before) = (self.path.len(), *quoting);
+        self.push(tokens, quoting);
+        let is_same = !self.matcher.is_stopped() && {
+            let mask = self.matcher.compute_mask();
+            self.spend_mask();
+            mask.is_ok_and(|mask| digest(&mask) == allowed)
+        };
+        if !is_same {
+            self.back_to(len);
+            *quoting = before;
+        }
+        is_same
+    }
+
     fn back_to(&mut self, len: usize) {
         let drop = self.path.len() - len;
         if drop > 0 && self.matcher.rollback(drop).is_ok() {
@@ -249,12 +286,14 @@ impl<'a> Search<'a, '_> {
             self.turns.pop();
         }
         if let Some(trial) = &mut self.trial {
-            self.returning_left = self.returning_left.saturating_sub(trial.back_to(&self.path));
+            let cost = trial.back_to(&self.path);
+            self.spend(cost);
         }
         self.is_wrong = false;
     }
 
     fn push(&mut self, tokens: &[TokenId], quoting: &mut Quoting) {
+        self.spend(tokens.len() as u64 * TOKEN_COST);
         if self.matcher.consume_tokens(tokens).is_ok() {
             for &token in tokens {
                 quoting.push(self.env.bytes(token));
@@ -265,8 +304,9 @@ impl<'a> Search<'a, '_> {
     }
 
     /// The strings up to here, if new ones have to differ from them.
-    fn behind(&self) -> Option<Behind<'a>> {
+    fn behind(&mut self) -> Option<Behind<'a>> {
         let mut behind = self.strings?.behind();
+        self.spend(self.path.len() as u64 / 4);
         self.path.iter().for_each(|&token| behind.push(self.env.bytes(token)));
         Some(behind)
     }
@@ -298,12 +338,11 @@ impl<'a> Search<'a, '_> {
 
     /// Whether the whole run is allowed here.
     fn takes(&mut self, run: &[TokenId]) -> bool {
-        if self.hints_left == 0 {
+        if self.run_left == 0 {
             self.is_cut = true;
             return false;
         }
-        self.hints_left -= 1;
-        self.cost_left = self.cost_left.saturating_sub(run.len() as u64);
+        self.spend(HINT_COST);
         self.matcher.validate_tokens(run).is_ok_and(|valid| valid == run.len())
     }
 
@@ -328,19 +367,26 @@ impl<'a> Search<'a, '_> {
         ways
     }
 
-    /// What the last mask cost: bytes that the lexer had to build states for, items of the parser, nodes of the trie.
-    fn cost(&self) -> u64 {
-        self.matcher.last_step_stats().map_or(0, |stats| {
+    /// Counts work.
+    fn spend(&mut self, cost: u64) {
+        self.cost_left = self.cost_left.saturating_sub(cost);
+        self.run_left = self.run_left.saturating_sub(cost);
+    }
+
+    /// Counts the last mask: bytes that the lexer had to build states for, items of the parser, nodes of the trie.
+    fn spend_mask(&mut self) {
+        self.masks_left -= 1;
+        let counted = self.matcher.last_step_stats().map_or(0, |stats| {
             stats.lexer_cost + stats.all_items as u64 + stats.trie_nodes_walked as u64 / NODES_PER_COST
-        })
+        });
+        self.spend(MASK_COST + counted);
     }
 
     /// The ways to try here, the best one last, and a digest of the tokens that are allowed.
     fn ways(&mut self, quoting: Quoting, style: Style, depth: usize) -> (Vec<Vec<TokenId>>, u64) {
-        self.masks_left -= 1;
-        let Ok(mask) = self.matcher.compute_mask() else { return (Vec::new(), 0) };
-        let cost = self.cost();
-        self.cost_left = self.cost_left.saturating_sub(cost);
+        let mask = self.matcher.compute_mask();
+        self.spend_mask();
+        let Ok(mask) = mask else { return (Vec::new(), 0) };
         let allowed = digest(&mask);
         let mut ways = Vec::new();
         if style == Style::Lexemes {

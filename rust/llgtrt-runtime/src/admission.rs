@@ -291,7 +291,7 @@ impl Admission {
                     let tokens = max_tokens as usize + generated.len();
                     let limit = if request.at_limit == AtLimit::Close {
                         check_shortest(grammar, tokens)?;
-                        Some(TokenLimit { tokens, retract: self.capabilities.retract })
+                        Some(TokenLimit { tokens, retract: self.capabilities.retract, turn: choice })
                     } else {
                         None
                     };

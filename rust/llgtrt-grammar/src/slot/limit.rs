@@ -28,6 +28,12 @@ const MAX_SKIPPED: usize = 8;
 /// Spare tokens below which a token is withdrawn if no way out was found behind it.
 const ENOUGH: usize = 64;
 
+/// What searches may cost for each token of the answer where there are tokens to spare: about 1 ms.
+const COST_PER_TOKEN: u64 = 5_000;
+
+/// A search that cannot be made at every token.
+const DEAR: u64 = 5 * COST_PER_TOKEN;
+
 /// The limit of one sequence.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct TokenLimit {
@@ -35,6 +41,8 @@ pub struct TokenLimit {
     pub tokens: usize,
     /// Whether the engine can withdraw tokens ([`Capabilities::retract`](llgtrt_core::Capabilities::retract)).
     pub retract: bool,
+    /// Which of the answers to one request it is: they search for their ends one after the other.
+    pub turn: u32,
 }
 
 impl TokenLimit {
@@ -54,6 +62,8 @@ pub(super) struct Limit {
     retry_after: usize,
     /// How it was found.
     style: Style,
+    /// What the last search spent, by [`Answer::cost`](way_out::Answer); 0 where none was needed.
+    cost: u64,
     /// Tokens from which on it has to be looked at again.
     next: usize,
     /// Nothing else may come any more.
@@ -66,28 +76,49 @@ impl Limit {
         let is_short = limit.tokens <= TokenLimit::SHORT;
         let way_out = if is_short { grammar.way_out().map(<[_]>::to_vec) } else { None };
         let (style, is_right) = if is_short { grammar.way_out_traits() } else { (Style::default(), true) };
-        let next = if way_out.is_some() { 0 } else { limit.tokens / 8 };
-        Self {
+        let is_known = way_out.is_some();
+        let mut own = Self {
             bound: limit,
             way_out,
             at: 0,
             is_right,
             style,
+            cost: 0,
             retry_after: RETRY_AFTER,
-            next,
+            next: 0,
             following: false,
+        };
+        if !is_known {
+            own.next = own.in_turn(limit.tokens / 8);
         }
+        own
+    }
+
+    /// Tokens until a way out of this length has to be looked at again. Searches that cost much are made seldom.
+    fn pause(&self, way_out: usize, spare: usize) -> usize {
+        match spare {
+            _ if spare >= NEAR + 2 * way_out => self.in_turn(spare / 8),
+            ENOUGH.. => self.in_turn((spare / 8).min((self.cost / COST_PER_TOKEN) as usize)),
+            _ => 0,
+        }
+    }
+
+    /// This many tokens or up to half as many more, so that the equal answers of one request do not search at one time.
+    fn in_turn(&self, tokens: usize) -> usize {
+        tokens + self.bound.turn as usize % (1 + tokens / 2)
     }
 
     /// Tokens that have to be left besides a way out of this length.
     fn margin(&self, way_out: usize) -> usize {
         // Without withdrawing, a token may lead to where the way out is longer. A check beside the grammar that could not
         // follow the search may withdraw some of the way out itself, and another one is longer.
-        match (self.bound.retract, self.is_right) {
+        let margin = match (self.bound.retract, self.is_right) {
             (true, true) => 1,
             (true, false) => 4 + way_out / 4,
             (false, _) => 16 + way_out / 2,
-        }
+        };
+        // Nearer than `ENOUGH` every token may need a search.
+        if self.cost > DEAR { margin.max(ENOUGH - 1) } else { margin }
     }
 }
 
@@ -131,13 +162,13 @@ impl Slot {
         };
         let new: Vec<TokenId> = tokens.iter().chain(&self.forced).skip(limit.at).copied().collect();
         let before = limit.way_out.take();
-        let found = self.way_out_behind(tokens, before.as_deref(), &new, left, &mut limit.style);
+        let found = self.way_out_behind(tokens, before.as_deref(), &new, left, limit);
         let Some((run, is_right)) = found else { return self.without_way_out(limit, before, len, left) };
         let spare = left - run.len();
         limit.retry_after = RETRY_AFTER;
         limit.at = len;
         limit.is_right = is_right.unwrap_or(limit.is_right);
-        limit.next = if spare < NEAR + 2 * run.len() { 0 } else { len + spare / 8 };
+        limit.next = len + limit.pause(run.len(), spare);
         limit.following |= spare <= limit.margin(run.len());
         limit.way_out = Some(run);
         if limit.following { self.follow_way_out(limit) } else { Ok(()) }
@@ -152,8 +183,9 @@ impl Slot {
         before: Option<&[TokenId]>,
         new: &[TokenId],
         left: usize,
-        style: &mut Style,
+        limit: &mut Limit,
     ) -> Option<(Vec<TokenId>, Option<bool>)> {
+        limit.cost = 0;
         let rest = before.and_then(|run| run.strip_prefix(new));
         let known = match (rest, before) {
             (Some(rest), _) => self.fits(rest, left).then_some(rest),
@@ -192,11 +224,12 @@ impl Slot {
                 quoting,
                 checked: checked.as_mut(),
                 most: left,
-                first: *style,
+                first: limit.style,
             };
-            let way;
-            (way, *style) = query.find();
-            found = way.way();
+            let answer = query.find();
+            limit.style = answer.style;
+            limit.cost = answer.cost;
+            found = answer.found.way();
         }
         let is_right = checked.is_none_or(|checked| {
             let (allowance, is_right) = checked.trial.into_rest();
@@ -227,7 +260,7 @@ impl Slot {
         let lost = before.is_none() && self.verifier.is_none();
         if lost || (enough && left > 0) || !limit.bound.retract || at >= len || at < self.told {
             limit.at = len;
-            limit.next = len + limit.retry_after;
+            limit.next = len + limit.in_turn(limit.retry_after);
             limit.retry_after *= 2;
             return Ok(());
         }

@@ -45,8 +45,8 @@ impl<'a> Trial<'a> {
 
     /// Back to where `path`, which was found right, leads from the start. Answers what that costs: one for each of its tokens,
     /// and for 32 bytes of the answer before it.
-    pub(crate) fn back_to(&mut self, path: &[TokenId]) -> usize {
-        let cost = path.len() + self.start.text.len() / 32;
+    pub(crate) fn back_to(&mut self, path: &[TokenId]) -> u64 {
+        let cost = (path.len() + self.start.text.len() / 32) as u64;
         if self.is_on {
             self.now.clone_from(self.start);
             for &token in path {

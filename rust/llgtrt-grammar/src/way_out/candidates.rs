@@ -117,15 +117,14 @@ impl Search<'_, '_> {
             if class.is_some_and(|class: usize| std::mem::replace(&mut classes[class], true)) {
                 continue;
             }
-            if self.masks_left == 0 || self.cost_left == 0 {
+            if self.masks_left == 0 || self.run_left == 0 {
                 return None;
             }
-            self.masks_left -= 1;
             if self.matcher.consume_token(token).is_err() {
                 return None;
             }
             let after = self.matcher.compute_mask();
-            self.cost_left = self.cost_left.saturating_sub(self.cost());
+            self.spend_mask();
             if self.matcher.rollback(1).is_err() {
                 return None;
             }
@@ -158,12 +157,10 @@ impl Search<'_, '_> {
             let others = mask.iter().filter(|&token| !self.env.is_eos(token) && !escapes(token));
             tried.extend(others.take(MAX_TOKENS_AHEAD));
         }
-        self.cost_left = self.cost_left.saturating_sub(tried.len() as u64);
         let env = self.env;
         // The strings last: what is open may be long, and few tokens come as far as this.
         tried.into_iter().find(|&token| {
-            self.matcher.validate_tokens(&[token, end]).is_ok_and(|valid| valid == 2)
-                && behind.is_none_or(|behind| !behind.has_string(env.bytes(token)))
+            self.takes(&[token, end]) && behind.is_none_or(|behind| !behind.has_string(env.bytes(token)))
         })
     }
 }

@@ -74,6 +74,6 @@ fn value(schema: &Value, factory: &ParserFactory, env: &Arc<TokenEnv>) -> Option
         first: Style::Plain,
     };
     let text: Vec<u8> =
-        query.search(Effort::PART).0.way()?.iter().flat_map(|&token| env.bytes(token).to_vec()).collect();
+        query.search(Effort::PART).found.way()?.iter().flat_map(|&token| env.bytes(token).to_vec()).collect();
     Some(env.tokenize_bytes(&text))
 }

@@ -6,7 +6,7 @@ use std::sync::Arc;
 use llguidance::Matcher;
 
 use super::quoting::Quoting;
-use super::{Checked, Found, Hints, MAX_HINTS, MAX_POSITIONS_AHEAD, MAX_RETURNING, Search, Style};
+use super::{Checked, Found, Hints, MAX_POSITIONS_AHEAD, Search, Style};
 use crate::TokenEnv;
 
 /// What a search may spend.
@@ -16,17 +16,17 @@ pub(super) struct Effort {
     most: usize,
     /// Of the attempts that never go back, each.
     direct: usize,
-    /// What masks cost, by [`Search::cost`]; about 150 ns each.
+    /// All work, by [`Search::spend`]; about 0.2 us each.
     cost: u64,
 }
 
 impl Effort {
     /// Between two tokens of an answer: others wait for it.
-    const STEP: Self = Self { most: 1600, direct: 600, cost: 400_000 };
+    const STEP: Self = Self { most: 1600, direct: 600, cost: 100_000 };
     /// Once for each grammar.
-    const ONCE: Self = Self { cost: 4 * Self::STEP.cost, ..Self::STEP };
+    const ONCE: Self = Self { cost: 10 * Self::STEP.cost, ..Self::STEP };
     /// For a value on the way.
-    pub(super) const PART: Self = Self { most: 200, direct: 100, cost: 100_000 };
+    pub(super) const PART: Self = Self { most: 200, direct: 100, cost: Self::STEP.cost };
 }
 
 /// Length of the first runs among which the search goes back; it doubles.
@@ -46,18 +46,26 @@ pub(crate) struct Query<'a, 'c> {
     pub(crate) first: Style,
 }
 
+/// What a search led to.
+pub(crate) struct Answer {
+    pub(crate) found: Found,
+    /// How it was found.
+    pub(crate) style: Style,
+    /// What the search has spent, in units of about 0.2 us.
+    pub(crate) cost: u64,
+}
+
 impl Query<'_, '_> {
-    /// What is found, and by which style.
-    pub(crate) fn find(self) -> (Found, Style) {
+    pub(crate) fn find(self) -> Answer {
         self.search(Effort::STEP)
     }
 
     /// The same with more work, where nobody waits for the next token.
-    pub(crate) fn find_first(self) -> (Found, Style) {
+    pub(crate) fn find_first(self) -> Answer {
         self.search(Effort::ONCE)
     }
 
-    pub(super) fn search(self, effort: Effort) -> (Found, Style) {
+    pub(super) fn search(self, effort: Effort) -> Answer {
         let Self { matcher, env, hints, quoting, checked, most, first } = self;
         let (trial, strings) = checked.map(|checked| (&mut checked.trial, &checked.strings)).unzip();
         let mut search = Search {
@@ -71,8 +79,7 @@ impl Query<'_, '_> {
             path: Vec::new(),
             masks_left: effort.most,
             cost_left: effort.cost,
-            hints_left: MAX_HINTS,
-            returning_left: MAX_RETURNING,
+            run_left: effort.cost,
             positions_ahead: MAX_POSITIONS_AHEAD,
             seen: HashSet::new(),
             returns: HashMap::new(),
@@ -80,34 +87,42 @@ impl Query<'_, '_> {
             turns: Vec::new(),
             is_cut: false,
         };
-        if search.is_complete() && search.may_end() {
+        let (found, style) = search.find(quoting, most, effort, first);
+        Answer { found, style, cost: effort.cost - search.cost_left }
+    }
+}
+
+impl Search<'_, '_> {
+    /// A run that completes the answer, and by which style.
+    fn find(&mut self, quoting: Quoting, most: usize, effort: Effort, first: Style) -> (Found, Style) {
+        if self.is_complete() && self.may_end() {
             return (Found::Way(Vec::new()), first);
         }
         let mut is_dead = false;
-        if !hints.runs(env).lexemes.is_empty() {
-            search.masks_left += effort.direct;
-            if search.run(quoting, most, effort.direct, Style::Lexemes) {
-                return (Found::Way(search.path), first);
+        if !self.hints.runs(self.env).lexemes.is_empty() {
+            self.masks_left += effort.direct;
+            if self.run(quoting, most, effort.direct, Style::Lexemes) {
+                return (Found::Way(std::mem::take(&mut self.path)), first);
             }
-            is_dead = !search.is_cut && !hints.has_more;
+            is_dead = !self.is_cut && !self.hints.has_more;
         }
         let mut direct = [Style::Plain, Style::Novel, Style::InTurns];
         direct.sort_by_key(|&style| style != first);
         for style in direct {
             if style == Style::InTurns {
-                search.masks_left += effort.direct;
+                self.masks_left += effort.direct;
             }
-            if search.run(quoting, most, effort.direct, style) {
-                return (Found::Way(search.path), style);
+            if self.run(quoting, most, effort.direct, style) {
+                return (Found::Way(std::mem::take(&mut self.path)), style);
             }
         }
         let mut depth = FIRST_DEPTH.min(most);
-        while depth > 0 && search.masks_left > 0 {
-            let masks = (search.masks_left / 4).max(1);
+        while depth > 0 && self.masks_left > 0 {
+            let masks = (self.masks_left / 4).max(1);
             // Where the text is not JSON, what looks like the inside of a string may be the outside.
             for quoting in [quoting, Quoting { inside: !quoting.inside, escaped: false }] {
-                if search.run(quoting, depth, masks, Style::Back) {
-                    return (Found::Way(search.path), Style::Back);
+                if self.run(quoting, depth, masks, Style::Back) {
+                    return (Found::Way(std::mem::take(&mut self.path)), Style::Back);
                 }
             }
             if depth == most {

@@ -98,7 +98,7 @@ fn its_limit_counts_the_tokens_before() {
     let validator = jsonschema::draft202012::new(&value).unwrap();
     for bench in [Bench::bytes(), Bench::words()] {
         let grammar = bench.compile(&schema(&value.to_string()));
-        let limit = Some(TokenLimit { tokens: 60, retract: true });
+        let limit = Some(TokenLimit { tokens: 60, retract: true, turn: 0 });
         for seed in 0..4 {
             let whole = go_on(&bench, &grammar, limit, true, seed, &[]);
             for cut in 1..whole.tokens.len() {

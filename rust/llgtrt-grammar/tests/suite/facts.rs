@@ -90,7 +90,7 @@ fn an_answer_that_was_completed_at_its_limit_says_so() {
     let bench = bench();
     let grammar = bench.compile(&schema(&json!({"type": "string"})));
     let id = SequenceId(4);
-    bench.pool.register_within(id, &grammar, TokenLimit { tokens: 6, retract: true });
+    bench.pool.register_within(id, &grammar, TokenLimit { tokens: 6, retract: true, turn: 0 });
     let mut tokens = bench.encode("\"abc");
     assert!(!bench.pool.tally(id).closed);
     while tokens.len() < 6 {

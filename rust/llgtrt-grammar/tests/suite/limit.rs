@@ -31,7 +31,7 @@ fn generate(
     mut pick: impl FnMut(&[TokenId]) -> TokenId,
 ) -> (Vec<TokenId>, bool) {
     let id = SequenceId(7);
-    bench.pool.register_within(id, grammar, TokenLimit { tokens: most, retract: engine.retract });
+    bench.pool.register_within(id, grammar, TokenLimit { tokens: most, retract: engine.retract, turn: 0 });
     let mut tokens: Vec<TokenId> = Vec::new();
     let mut steps = 0;
     let closed = loop {
@@ -120,6 +120,18 @@ fn endless_answers_end_valid_at_every_limit_from_the_shortest_up() {
 }
 
 /// What fills a text up to its shortest length is dots or letters and few tokens, not escapes.
+#[test]
+fn lists_of_a_thousand_items_are_completed() {
+    let bench = Bench::words();
+    for items in [json!({"type": "string", "maxLength": 6}), json!({"type": "integer"}), json!([1, 2])] {
+        let items = if items.is_array() { json!({"enum": [items, "a"]}) } else { items };
+        let grammar =
+            bench.compile(&schema(&json!({"type": "array", "items": items, "minItems": 1000}).to_string()));
+        let (tokens, closed) = generate(&bench, &grammar, EMBEDDED, 4500, endless(&bench, 3));
+        assert!(closed && json_of(&bench, &tokens).as_array().unwrap().len() >= 1000, "{items}");
+    }
+}
+
 #[test]
 fn short_texts_are_filled_readably() {
     let value = json!({"type": "object", "properties": {"name": {"type": "string", "minLength": 9, "maxLength": 24},
@@ -265,7 +277,11 @@ fn an_answer_without_a_known_way_out_goes_on_to_its_limit() {
     let grammar = bench.compile(&GrammarSpec::Regex("[0-9]{5000}".to_owned()));
     assert_eq!(grammar.way_out(), None, "it is longer than any search");
     for most in [1, 2, 9] {
-        bench.pool.register_within(SequenceId(7), &grammar, TokenLimit { tokens: most, retract: true });
+        bench.pool.register_within(
+            SequenceId(7),
+            &grammar,
+            TokenLimit { tokens: most, retract: true, turn: 0 },
+        );
         let mut tokens = Vec::new();
         while tokens.len() < most {
             let (forced, state) = bench.advance(7, &tokens, true);

@@ -30,7 +30,7 @@ pub enum End {
 #[allow(dead_code, reason = "shared with an example that has no limits")]
 pub fn walk_within(bench: &Bench, grammar: &CompiledGrammar, random: &mut Random, tokens: usize) -> End {
     let id = SequenceId(u64::MAX);
-    bench.pool.register_within(id, grammar, TokenLimit { tokens, retract: true });
+    bench.pool.register_within(id, grammar, TokenLimit { tokens, retract: true, turn: 0 });
     let end = run(bench, id, random);
     bench.pool.remove(id);
     end
