@@ -45,10 +45,11 @@ of which is run by a test: a plain [chat](../examples/chat.py), a [stream](../ex
 - `/chat/completions`, `/completions` and `/models` are there without `/v1` too; `/health` and `/ping` are
   `/v1/health/ready`.
 - Of other servers' own routes there are vLLM's `/tokenize`, `/detokenize`, `/tokenizer_info`, `/version` and
-  `/rerank`, and Triton's. Not there, with what does the same here: llama.cpp's `/completion`
-  (`/v1/completions`, which takes `n_predict`, `grammar` and `json_schema`), `/infill` (`suffix`),
-  `/apply-template` (`return_expanded_prompt`), `/props` and `/lora-adapters` (`/v1/models`), `/slots` and
-  vLLM's `/load` (`/metrics`); SageMaker's `/invocations`.
+  `/rerank`; llama.cpp's `/completion` (streamed without `[DONE]`; answers are sampled as by the other routes,
+  and `n_probs` is `logprobs` of `/v1/completions`), `/infill`, `/apply-template`, `/props`, its names in
+  `/tokenize` and `/detokenize`, and `/v1/chat/completions/input_tokens`; and Triton's. Not there, with what
+  does the same here: llama.cpp's `/lora-adapters` (`/v1/models`) and `/slots`, vLLM's `/load` (`/metrics`);
+  SageMaker's `/invocations`.
 - `system_fingerprint` of chat and completions, in each chunk too, is a short hash of what answers depend on
   beside the request: the server's version, engine and model (sizes and samples of its files), options, chat
   template and defaults. While it stays the same, requests with a `seed` get the same answers on the same kind

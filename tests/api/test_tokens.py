@@ -25,7 +25,11 @@ def tokenize(http: httpx.Client, **fields: Any) -> dict[str, Any]:
 def test_there_and_back(http: httpx.Client, text: str) -> None:
     answer = tokenize(http, model="sim-model", prompt=text, add_special_tokens=False)
     assert answer["token_strs"] is None
-    assert ok(http.post("/detokenize", json={"tokens": answer["tokens"]})) == {"prompt": text}
+    back = ok(http.post("/detokenize", json={"tokens": answer["tokens"]}))
+    assert back == {"prompt": text, "content": text}
+    # llama.cpp's names and default.
+    assert tokenize(http, content=text)["tokens"] == answer["tokens"]
+    assert tokenize(http, content=text, add_special=True)["count"] == answer["count"] + 1
     with_texts = tokenize(http, prompt=text, add_special_tokens=False, return_token_strs=True)
     assert with_texts["tokens"] == answer["tokens"]
     assert len(with_texts["token_strs"]) == answer["count"]
@@ -48,6 +52,7 @@ def test_what_an_answer_counts(http: httpx.Client) -> None:
     [
         ("/tokenize", {}, "prompt"),
         ("/tokenize", {"prompt": "a", "messages": MESSAGES}, "prompt"),
+        ("/tokenize", {"prompt": "a", "content": "a"}, "prompt"),
         ("/tokenize", {"prompt": ["a"]}, "prompt"),
         ("/tokenize", {"prompt": "a" * 70_000}, "prompt"),
         ("/tokenize", {"messages": [{"role": "user", "content": "a" * 70_000}]}, "messages"),

@@ -30,6 +30,7 @@ from llgtrt.serving import (
     started_threads,
 )
 from llgtrt.serving.apis.embeddings import embeddings_api
+from llgtrt.serving.apis.llamacpp import llamacpp_api
 from llgtrt.serving.apis.messages import messages_api
 from llgtrt.serving.apis.responses import ResponseStore, responses_api
 from llgtrt.serving.apis.tokens import tokens_api
@@ -170,6 +171,7 @@ def server_services(
             messages_api(models),
             tokens_api(models),
             embeddings_api(models),
+            llamacpp_api(models),
         ),
         server=server,
         metrics=metrics,

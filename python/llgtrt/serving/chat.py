@@ -20,7 +20,7 @@ from llgtrt.serving.hooked import HookedGeneration, start_hooked
 from llgtrt.serving.models import ServedModel, first_chunk_fields
 from llgtrt.serving.offload import in_proportion
 from llgtrt.serving.output import AnswerHead, AnswerReader, EncodedAnswer, Encoder, ResponseHead
-from llgtrt.serving.prompt import ChatPrompts
+from llgtrt.serving.prompt import ChatPrompt, ChatPrompts
 from llgtrt.serving.protocol import ChatRequest, Constraint, resolve_constraint
 from llgtrt.serving.protocol.tool_use import ToolUse, resolve_tools
 from llgtrt.serving.sampling import OPENAI, TokenLimits, check_choices, continuous_usage, new_response_id, now
@@ -88,16 +88,27 @@ class ChatService:
             RequestError: a field is wrong.
             OverloadedError: too many texts wait.
         """
+        prompt = await self._prompt(request)
+        if not isinstance(prompt.prompt, str):
+            return prompt.prompt
+        special = prompt.add_special if add_special is None else add_special
+        return await self._tokens.encode(prompt.prompt, special)
+
+    async def prompt_text(self, request: ChatRequest) -> str:
+        """The prompt of a conversation as text.
+
+        Raises:
+            RequestError: a field is wrong.
+        """
+        return (await self._prompt(request)).expanded
+
+    async def _prompt(self, request: ChatRequest) -> ChatPrompt:
         self._model.resolve(request.model)
         size = request.body_bytes
         constraint = await in_proportion(size, resolve_constraint, request, self._formats.control)
         use = await in_proportion(size, resolve_tools, request)
         json_schema = None if constraint is None else constraint.json_schema
-        prompt = await self._prompts.make(request, json_schema, 1, None, () if use is None else use.shown)
-        if not isinstance(prompt.prompt, str):
-            return prompt.prompt
-        special = prompt.add_special if add_special is None else add_special
-        return await self._tokens.encode(prompt.prompt, special)
+        return await self._prompts.make(request, json_schema, 1, None, () if use is None else use.shown)
 
     async def start(
         self, request: ChatRequest, encoder: EncoderFactory | None = None, *, response_id: str | None = None

@@ -25,6 +25,8 @@ _CALL = {"id": "c", "type": "function", "function": {"name": "f", "arguments": "
 BASES: dict[str, dict[str, Any]] = {
     "/v1/chat/completions": {"messages": _MESSAGES, "max_tokens": 2},
     "/v1/completions": {"prompt": "Hi", "max_tokens": 2},
+    "/completion": {"prompt": "Hi", "n_predict": 2},
+    "/infill": {"input_prefix": "Hi", "n_predict": 2},
     "/v1/grammar/validate": {"json_schema": {"type": "integer"}, "instances": [1]},
 }
 """A small valid body of a route; of others it is made from what the document requires."""

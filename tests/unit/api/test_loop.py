@@ -12,6 +12,7 @@ import pytest
 from llgtrt.api import body as body_module
 from llgtrt.chat import ChatTemplate
 from llgtrt.serving import chat as chat_module
+from llgtrt.serving.apis import llamacpp as llamacpp_module
 from llgtrt.serving.apis import messages as messages_module
 from llgtrt.serving.apis.responses import service as responses_service
 from llgtrt.serving.completion import CompletionService
@@ -25,6 +26,7 @@ MESSAGES = "/v1/messages"
 COUNT = "/v1/messages/count_tokens"
 RESPONSES = "/v1/responses"
 TOKENIZE = "/tokenize"
+LLAMA = "/completion"
 LONG = "x" * (2 * INLINE_BYTES)
 
 
@@ -53,6 +55,7 @@ HOSTILE: dict[str, tuple[str, dict[str, Any]]] = {
     "counted": (COUNT, {"messages": [{"role": "user", "content": LONG}]}),
     "text": (COMPLETIONS, {"prompt": LONG}),
     "tokens": (COMPLETIONS, {"prompt": [[1] * 900] * 20}),
+    "llama": (LLAMA, {"prompt": LONG}),
 }
 
 
@@ -74,6 +77,7 @@ def threads(monkeypatch: pytest.MonkeyPatch) -> dict[str, threading.Thread]:
     watch(chat_module, "resolve_constraint")
     watch(ChatTemplate, "render")
     watch(messages_module, "translate")
+    watch(llamacpp_module, "completion")
     watch(responses_service, "translate")
     watch(FakeNativeEngine, "tokenize")
     watch(CompletionService, "_plan")
@@ -88,6 +92,7 @@ WORK = {
     TOKENIZE: {"parse_request", "tokenize"},
     COUNT: {"parse_request", "translate", "resolve_constraint", "render", "tokenize"},
     COMPLETIONS: {"parse_request", "_plan", "_generate_request"},
+    LLAMA: {"parse_request", "completion", "_plan", "_generate_request"},
 }
 
 

@@ -199,6 +199,7 @@ UNSUPPORTED: list[tuple[str, Any, Any]] = [
     ("custom_token_bans", [1], ""),
     ("lora", [{"id": 0, "scale": 1.0}], []),
     ("stop_regex", "a+", ""),
+    ("n_probs", 3, 0),
     ("separate_reasoning", False, True),
     ("reasoning_format", "none", "auto"),
     ("return_hidden_states", True, False),

@@ -1,4 +1,5 @@
-"""Texts to tokens and back, in the form of vLLM: ``/tokenize``, ``/detokenize`` and ``/tokenizer_info``."""
+"""Texts to tokens and back, in the forms of vLLM and llama.cpp: ``/tokenize``, ``/detokenize`` and
+``/tokenizer_info``."""
 
 from __future__ import annotations
 
@@ -40,9 +41,11 @@ class TokensService:
             OverloadedError: too many texts wait.
         """
         one = self._find(request.model)
-        if (request.prompt is None) == (request.messages is None):
-            raise RequestError("Give prompt or messages.", "prompt")
-        if request.prompt is not None:
+        if sum(given is not None for given in (request.prompt, request.messages, request.content)) != 1:
+            raise RequestError("Give one of prompt, messages and content.", "prompt")
+        if request.content is not None:
+            tokens = await one.tokens.encode(request.content, bool(request.add_special), "content")
+        elif request.prompt is not None:
             tokens = await one.tokens.encode(
                 request.prompt, request.add_special_tokens is not False, "prompt"
             )
@@ -146,7 +149,9 @@ def _text(engine: AsyncEngine, tokens: Any) -> bytes:
         if isinstance(token, bool) or not isinstance(token, int) or not 0 <= token < size:
             at = f"tokens[{index}]"
             raise RequestError(f"{at} must be a token id from 0 to {size - 1}.", at)
-    return to_json({"prompt": engine.detokenize(tokens)})
+    text = engine.detokenize(tokens)
+    # The second is llama.cpp's name of it.
+    return to_json({"prompt": text, "content": text})
 
 
 def _array(values: Sequence[Any]) -> bytes:

@@ -16,6 +16,11 @@ class TokenizeRequest(RequestModel):
 
     model: str | None = Field(default=None, description="Name of the model; the served one if left out.")
     prompt: str | None = Field(default=None, description="A text.")
+    content: str | None = Field(
+        default=None,
+        description="llama.cpp's name of the text; no BOS token is put in front, unless add_special is true.",
+    )
+    add_special: bool | None = Field(default=None, description="llama.cpp's name of add_special_tokens.")
     messages: list[dict[str, Any]] | None = Field(
         default=None, min_length=1, max_length=MAX_MESSAGES, fail_fast=True, description="A conversation."
     )
