@@ -223,3 +223,50 @@ def test_objects_are_closed_when_asked_for(start_server: StartServer) -> None:
         for seed in range(5):
             body = {**chat(structured_outputs=outputs), "seed": seed}
             assert set(json.loads(text_of(ok(http.post(CHAT, json=body))))) == {"a"}
+
+
+BRANCHES: dict[str, Any] = {
+    "type": "object",
+    "properties": {"c": {"type": "integer", "minimum": 5, "maximum": 6}},
+    "allOf": [
+        {"properties": {"a": {"enum": [1, 2, 3]}}},
+        {"properties": {"a": {"enum": [2, 3, 4]}, "b": {"maxLength": 2}}},
+        {"required": ["a", "b"], "properties": {"b": {"pattern": "^[xy]+$"}}},
+    ],
+}
+UNTYPED: dict[str, Any] = {"minimum": 5, "maximum": 6, "maxLength": 3, "maxItems": 1, "maxProperties": 1}
+
+
+@pytest.mark.parametrize("seed", range(6))
+@pytest.mark.parametrize("schema", [BRANCHES, UNTYPED], ids=["branches", "untyped"])
+def test_p34_all_branches_count_and_keywords_without_a_type(
+    http: httpx.Client, schema: dict[str, Any], seed: int
+) -> None:
+    body = chat(seed=seed, response_format=json_schema_format(schema), max_tokens=200)
+    value = json.loads(text_of(ok(http.post(CHAT, json=body))))
+    jsonschema.validate(value, schema)
+    if schema is BRANCHES:
+        assert value["a"] in (2, 3)
+        assert not isinstance(value["b"], str) or re.fullmatch("[xy]{1,2}", value["b"])
+
+
+@pytest.mark.parametrize(
+    "schema",
+    [
+        {"type": "string", "maxLength": 1_000_000},
+        {"type": "array", "items": {"type": "string", "maxLength": 100_000}, "maxItems": 100_000},
+        {"type": "string", "pattern": "^[a-z]{1,5000}$"},
+        {"type": "object", "additionalProperties": {"type": "integer"}, "maxProperties": 10_000},
+    ],
+)
+def test_p35_large_repetitions_of_agents_schemas_are_served(
+    http: httpx.Client, schema: dict[str, Any]
+) -> None:
+    wrapped = {
+        "type": "object",
+        "properties": {"v": schema},
+        "required": ["v"],
+        "additionalProperties": False,
+    }
+    text = text_of(ok(http.post(CHAT, json=chat(guided_json=wrapped, max_tokens=60))))
+    jsonschema.validate(json.loads(text), wrapped)

@@ -73,7 +73,7 @@ def codex(**fields: Any) -> dict[str, Any]:
 
 
 @pytest.mark.parametrize("choice", ["auto", "required"])
-def test_codex_works_unchanged(http: httpx.Client, choice: str) -> None:
+def test_p30_codex_works_unchanged(http: httpx.Client, choice: str) -> None:
     response = http.post(RESPONSES, json=codex(tool_choice=choice))
     assert response.status_code == 200, response.text
     assert response.headers[HEADER] == NAMED

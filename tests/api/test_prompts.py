@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import socket
 from pathlib import Path
 from typing import Any
 
@@ -96,3 +97,26 @@ def test_documents_that_are_none(http: httpx.Client, documents: Any) -> None:
     body = json.dumps(chat("Hi", documents=documents))
     response = http.post(CHAT, content=body, headers={"Content-Type": "application/json"})
     assert response.status_code == 400, response.text
+
+
+@pytest.mark.parametrize("path", [CHAT, "/v1/responses", "/v1/messages"])
+@pytest.mark.parametrize(
+    "url", ["http://{listener}/x.png", "file:///etc/passwd", "data:image/png;base64,AAAA"]
+)
+def test_p31_no_address_in_a_message_is_asked(http: httpx.Client, path: str, url: str) -> None:
+    with socket.create_server(("127.0.0.1", 0)) as listener:
+        listener.setblocking(False)
+        address = url.replace("{listener}", f"127.0.0.1:{listener.getsockname()[1]}")
+        part: dict[str, Any] = {"type": "image_url", "image_url": {"url": address}}
+        if path == "/v1/messages":
+            part = {"type": "image", "source": {"type": "url", "url": address}}
+        if path == "/v1/responses":
+            part = {"type": "input_image", "image_url": address}
+        conversation = [{"role": "user", "content": [part]}]
+        body: dict[str, Any] = {"messages": conversation, "max_tokens": 2}
+        if path == "/v1/responses":
+            body = {"input": conversation}
+        response = http.post(path, json=body)
+        assert response.status_code == 400, response.text
+        with pytest.raises(BlockingIOError):
+            listener.accept()

@@ -47,6 +47,25 @@ def both(http: httpx.Client, **fields: Any) -> tuple[dict[str, Any], dict[str, A
     return choice, whole["usage"]
 
 
+@pytest.mark.parametrize(
+    "fields",
+    [
+        {"response_format": FORMAT},
+        {"guided_json": SCHEMA},
+        {"structured_outputs": {"json": SCHEMA}},
+        {"guided_regex": r'\{"n":[0-9]\}'},
+        {"grammar": 'root ::= "{\\"n\\":" [0-9] "}"'},
+    ],
+)
+def test_p32_a_constraint_neither_ends_the_thinking_nor_gets_lost_behind_it(
+    thinker: httpx.Client, fields: dict[str, Any]
+) -> None:
+    # The script breaks the constraint unless it is enforced where the thinking ends.
+    choice, _usage = both(thinker, **fields)
+    assert choice["message"]["reasoning"] == 'First </thin, then {"n": 0}.'
+    Draft202012Validator(SCHEMA).validate(json.loads(choice["message"]["content"]))
+
+
 @pytest.mark.parametrize("fields", [{}, {"response_format": FORMAT}])
 def test_thinking_can_be_left_out_of_what_is_sent(thinker: httpx.Client, fields: dict[str, Any]) -> None:
     choice, usage = both(thinker, **fields, include_reasoning=False)
