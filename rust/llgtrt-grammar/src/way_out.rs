@@ -250,7 +250,8 @@ impl<'a> Search<'a, '_> {
         let Some(round) = before.map(|&(from, ..)| self.path[from..].to_vec()) else { return };
         let (mut times, mut is_growing) = (1, true);
         while times > 0 && self.run_left > 0 {
-            let is_taken = times * round.len() <= depth - self.path.len()
+            // The way itself follows.
+            let is_taken = times * round.len() < depth - self.path.len()
                 && self.take_round(&round.repeat(times), allowed, quoting);
             is_growing &= is_taken;
             times = if is_growing { 2 * times } else { times / 2 };

@@ -132,6 +132,29 @@ fn lists_of_a_thousand_items_are_completed() {
     }
 }
 
+/// Prefers what opens one more level.
+#[test]
+fn what_opens_again_and_again_is_closed() {
+    let list = json!({"type": "object", "properties": {"v": {"type": "integer"},
+        "next": {"type": "array", "items": {"$ref": "#"}}}, "required": ["v", "next"], "additionalProperties": false});
+    for bench in [Bench::bytes(), Bench::words()] {
+        let grammar = bench.compile(&schema(&list.to_string()));
+        let shortest = grammar.way_out().unwrap().len();
+        for most in shortest..shortest + 120 {
+            let opens = |allowed: &[TokenId]| {
+                let rank = |token: &TokenId| match bench.decode(&[*token]).as_slice() {
+                    b"{" | b"[" => 0,
+                    [b'0'..=b'9' | b'"' | b',' | b':', ..] => 1,
+                    _ => 2,
+                };
+                allowed.iter().copied().min_by_key(|token| (rank(token), *token)).unwrap()
+            };
+            let (tokens, _) = generate(&bench, &grammar, EMBEDDED, most, opens);
+            json_of(&bench, &tokens);
+        }
+    }
+}
+
 #[test]
 fn short_texts_are_filled_readably() {
     let value = json!({"type": "object", "properties": {"name": {"type": "string", "minLength": 9, "maxLength": 24},
