@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from typing import Any
 
 import anthropic
@@ -61,6 +62,28 @@ def test_instructor(sim: Judge) -> None:
             model="sim", messages=MESSAGES, max_tokens=2_000, response_model=shape, max_retries=0
         )
         assert isinstance(answer, shape)
+
+
+def test_instructors_other_modes(sim: Judge, calling: Judge) -> None:
+    in_words = instructor.from_anthropic(client(sim), mode=instructor.Mode.ANTHROPIC_JSON)
+    answer = in_words.messages.create(
+        model="sim",
+        messages=MESSAGES,
+        max_tokens=2_000,
+        response_model=Person,
+        max_retries=0,
+        extra_body={"guided_json": Person.model_json_schema()},
+    )
+    assert isinstance(answer, Person)
+    parallel = instructor.from_anthropic(client(calling), mode=instructor.Mode.ANTHROPIC_PARALLEL_TOOLS)
+    answers = parallel.messages.create(
+        model="sim",
+        messages=MESSAGES,
+        max_tokens=500,
+        response_model=Iterable[Weather | Person],
+        max_retries=0,
+    )
+    assert list(answers) == [Weather(city="Rome", days=2), Weather(city="Paris", days=3)]
 
 
 def test_litellm(sim: Judge) -> None:

@@ -1,7 +1,4 @@
-"""``instructor``: every mode that it has for servers with OpenAI's API, and what it builds on them.
-
-``MD_JSON`` is left out: it asks for JSON in words only, so that there is nothing that the server could hold.
-"""
+"""``instructor``: every mode that it has for servers with OpenAI's API, and what it builds on them."""
 
 from __future__ import annotations
 
@@ -40,6 +37,33 @@ def test_an_object_at_the_first_attempt(sim: Judge, mode: Mode, shape: type[Pers
             model="sim", messages=MESSAGES, response_model=shape, max_retries=0, seed=seed
         )
         assert isinstance(answer, shape)
+
+
+@pytest.mark.parametrize("mode", [Mode.MD_JSON, Mode.JSON_O1])
+@pytest.mark.parametrize("shape", [Person, Order])
+def test_what_is_asked_for_in_words_can_be_held_beside_it(
+    sim: Judge, mode: Mode, shape: type[Person] | type[Order]
+) -> None:
+    """These modes send no schema: one goes with them as a field of this server's."""
+    answer = client(sim, mode).chat.completions.create(
+        model="sim",
+        messages=MESSAGES,
+        response_model=shape,
+        max_retries=0,
+        extra_body={"guided_json": shape.model_json_schema(), "seed": 1},
+    )
+    assert isinstance(answer, shape)
+
+
+def test_responses_with_tools_of_others(sim: Judge) -> None:
+    answer = client(sim, Mode.RESPONSES_TOOLS_WITH_INBUILT_TOOLS).responses.create(
+        model="sim",
+        input="The weather?",
+        tools=[{"type": "web_search"}],
+        response_model=Weather,
+        max_retries=0,
+    )
+    assert isinstance(answer, Weather)
 
 
 def test_json_mode(sim: Judge) -> None:
