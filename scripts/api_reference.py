@@ -13,6 +13,8 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
+from llgtrt.serving.protocol.parse import REFUSED_FIELDS, UNSUPPORTED
+
 ROOT = Path(__file__).parents[1]
 PAGE = ROOT / "docs" / "api.md"
 OPENAI = ROOT / "tests" / "data" / "openai-openapi-subset.json"
@@ -38,7 +40,7 @@ of which is run by a test: a plain [chat](../examples/chat.py), a [stream](../ex
 
 - Keys: `Authorization: Bearer KEY` or `x-api-key: KEY` ([operations.md](operations.md)).
 - `null` means "not given" in every field. Unknown fields are ignored with a line in the log, but those that
-  would constrain or change the answer elsewhere are refused by name.
+  would constrain or change the answer elsewhere are refused by name ([which](#fields-that-are-refused)).
 - **ours** marks fields that OpenAI's API does not have; OpenAI's client sends them in `extra_body`.
 - Errors have OpenAI's form, `{"error": {"message", "type", "param", "code"}}`, with the path of the field in
   `param`; the routes of other APIs have their own forms. 429 and 503 carry `Retry-After`.
@@ -66,7 +68,8 @@ def page(document: dict[str, Any], openai: dict[str, Any]) -> str:
         document: the server's OpenAPI document.
         openai: OpenAI's description of its API.
     """
-    return "\n".join([INTRODUCTION, *_routes(document), *_models(document, openai)]).rstrip() + "\n"
+    parts = [INTRODUCTION, *_routes(document), *_models(document, openai), *_refused()]
+    return "\n".join(parts).rstrip() + "\n"
 
 
 def _routes(document: dict[str, Any]) -> Iterator[str]:
@@ -99,6 +102,21 @@ def _models(document: dict[str, Any], openai: dict[str, Any]) -> Iterator[str]:
             marks += "**ours** " if theirs is not None and field not in theirs else ""
             yield _row(f"`{field}`", _type(value), marks + value.get("description", ""))
         yield ""
+
+
+def _refused() -> Iterator[str]:
+    yield "## Fields that are refused\n"
+    yield (
+        "They would change the answer on servers that have them. Constraints under names that are not known "
+        "here are refused as well; all other unknown fields are ignored and logged once.\n"
+    )
+    yield "| field | may be | because, or what to use |"
+    yield "|---|---|---|"
+    for name, why in sorted(REFUSED_FIELDS.items()):
+        yield _row(f"`{name}`", "", why)
+    for name, (harmless, instead) in UNSUPPORTED.items():
+        yield _row(f"`{name}`", ", ".join(f"`{json.dumps(value)}`" for value in harmless), f"{instead}.")
+    yield ""
 
 
 def _needed(document: dict[str, Any]) -> list[str]:

@@ -26,53 +26,45 @@ REFUSED_FIELDS = {
 }
 """Fields that are no constraint, but without which a client would get something else than it asked for."""
 
-HARMLESS_VALUES: dict[str, tuple[Any, ...]] = {
-    "adaptive_target": (-1,),
-    "ban_eos_token": (False,),
-    "banned_tokens": ([], ""),
-    "best_of": (0, 1),
-    "custom_token_bans": ([], ""),
-    "detokenize": (True,),
-    "dry_multiplier": (0,),
-    "dynatemp_range": (0,),
-    "early_stopping": (False,),
-    "echo": (False,),
-    "length_penalty": (1,),
-    "lora": ([],),
-    "mirostat": (0,),
-    "n_probs": (0,),
-    "no_stop_trim": (False,),
-    "post_sampling_probs": (False,),
-    "reasoning_format": ("auto", "deepseek"),
-    "return_hidden_states": (False,),
-    "return_tokens_as_token_ids": (False,),
-    "samplers": ([],),
-    "separate_reasoning": (True,),
-    "stop_regex": ([], ""),
-    "suffix": ("",),
-    "tfs_z": (1,),
-    "top_a": (0,),
-    "top_n_sigma": (-1, 0),
-    "typical_p": (1,),
-    "use_beam_search": (False,),
-    "xtc_probability": (0,),
-}
-"""Fields of other servers that this one does not have, and the values that ask for nothing."""
+_SAMPLERS = "temperature, top_k, top_p, min_p and penalties are what samples here"
+_APART = "thoughts are always apart from the answer, in reasoning_content"
+_SEVERAL = "n gives several answers, best_of of completions the likeliest"
+_COMPLETIONS = "it is a field of /v1/completions"
+_BAN = "give each of them a logit_bias of -100"
 
-INSTEAD = {
-    "ban_eos_token": "ignore_eos is the name of it",
-    "banned_tokens": "give each of them a logit_bias of -100",
-    "custom_token_bans": "give each of them a logit_bias of -100",
-    "detokenize": "return_token_ids gives the tokens beside the text",
-    "lora": "lora_model names an adapter",
-    "n_probs": "logprobs of chat and of /v1/completions gives them",
-    "no_stop_trim": "include_stop_str_in_output is the name of it",
-    "reasoning_format": "thoughts are always apart from the answer, in reasoning_content",
-    "return_tokens_as_token_ids": "return_token_ids gives the tokens",
-    "separate_reasoning": "thoughts are always apart from the answer, in reasoning_content",
-    "stop_regex": "a regular expression as the constraint of the answer can do the same",
+UNSUPPORTED: dict[str, tuple[tuple[Any, ...], str]] = {
+    "adaptive_target": ((-1,), _SAMPLERS),
+    "ban_eos_token": ((False,), "ignore_eos is the name of it"),
+    "banned_tokens": (([], ""), _BAN),
+    "best_of": ((0, 1), _COMPLETIONS),
+    "custom_token_bans": (([], ""), _BAN),
+    "detokenize": ((True,), "return_token_ids gives the tokens beside the text"),
+    "dry_multiplier": ((0,), _SAMPLERS),
+    "dynatemp_range": ((0,), _SAMPLERS),
+    "early_stopping": ((False,), _SEVERAL),
+    "echo": ((False,), _COMPLETIONS),
+    "length_penalty": ((1,), _SEVERAL),
+    "lora": (([],), "lora_model names an adapter"),
+    "mirostat": ((0,), _SAMPLERS),
+    "n_probs": ((0,), "logprobs of chat and of /v1/completions gives them"),
+    "no_stop_trim": ((False,), "include_stop_str_in_output is the name of it"),
+    "post_sampling_probs": ((False,), "log-probabilities are those before sampling"),
+    "reasoning_format": (("auto", "deepseek"), _APART),
+    "return_hidden_states": ((False,), "/v1/embeddings gives vectors of texts"),
+    "return_tokens_as_token_ids": ((False,), "return_token_ids gives the tokens"),
+    "samplers": (([],), _SAMPLERS),
+    "separate_reasoning": ((True,), _APART),
+    "stop_regex": (([], ""), "a regular expression as the constraint of the answer can do the same"),
+    "suffix": (("",), _COMPLETIONS),
+    "tfs_z": ((1,), _SAMPLERS),
+    "top_a": ((0,), _SAMPLERS),
+    "top_n_sigma": ((-1, 0), _SAMPLERS),
+    "typical_p": ((1,), _SAMPLERS),
+    "use_beam_search": ((False,), _SEVERAL),
+    "xtc_probability": ((0,), _SAMPLERS),
 }
-"""What does the same as some of these fields."""
+"""Fields of other servers that this one, or a route of it, does not have: the values that ask for nothing,
+and what does the same or nearly so."""
 
 MAX_FIELDS = 256
 """Far more than exist; a body of a million unknown fields would take a second to look at."""
@@ -125,9 +117,8 @@ def _check_unknown(request: GenerationFields) -> None:
             continue
         if name in REFUSED_FIELDS:
             raise RequestError(REFUSED_FIELDS[name], name)
-        if name in HARMLESS_VALUES and value not in HARMLESS_VALUES[name]:
-            instead = f": {INSTEAD[name]}" if name in INSTEAD else ""
-            raise RequestError(f"{name} is not supported here{instead}.", name)
+        if name in UNSUPPORTED and value not in UNSUPPORTED[name][0]:
+            raise RequestError(f"{name} is not supported here: {UNSUPPORTED[name][1]}.", name)
         if is_unknown_constraint(name):
             raise RequestError(
                 f"{name[:100]}: this constraint is not supported. Use response_format, structured_outputs, "
