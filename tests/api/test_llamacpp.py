@@ -73,6 +73,26 @@ def test_a_stream_says_the_same(http: httpx.Client) -> None:
             assert last[member] == body[member]
 
 
+def test_several_prompts(http: httpx.Client) -> None:
+    tokens = ok(http.post("/tokenize", json={"content": "Hello", "add_special": True}))["tokens"]
+    alone = ok(http.post(PATH, json={**ASKED, "prompt": "Hello"}))
+    for prompts in (["Hello", "Bye"], [tokens, "Bye"], [tokens, tokens]):
+        asked = {**ASKED, "prompt": prompts, "return_tokens": True}
+        bodies: Any = ok(http.post(PATH, json=asked))
+        assert [one["index"] for one in bodies] == [0, 1]
+        assert bodies[0]["content"] == alone["content"]
+        events = events_of(http.post(PATH, json={**asked, "stream": True}))
+        for index, body in enumerate(bodies):
+            own = [event for event in events if event["index"] == index]
+            assert "".join(event["content"] for event in own) == body["content"]
+            assert [event["stop"] for event in own].count(True) == 1
+            assert own[-1]["stop"]
+    assert ok(http.post(PATH, json={**ASKED, "prompt": ["Hello"]}))["prompt"] == "Hello"
+    # One prompt of tokens and texts.
+    parts = [tokens[0], "Hel", *tokens[4:5], "o"]
+    assert ok(http.post(PATH, json={**ASKED, "prompt": parts}))["tokens_evaluated"] == len(tokens)
+
+
 def test_why_it_ended(http: httpx.Client) -> None:
     word = ok(http.post(PATH, json={**ASKED, "n_predict": 400, "stop": ["e", "a"]}))
     assert word["stop_type"] == "word"
@@ -109,7 +129,9 @@ def test_biases_are_pairs(http: httpx.Client, banned: Any) -> None:
 @pytest.mark.parametrize(
     ("fields", "param"),
     [
-        ({"prompt": ["a", "b"]}, "prompt"),
+        ({"prompt": [1, {}]}, "prompt[1]"),
+        ({"prompt": ["a", 3.5]}, "prompt[1]"),
+        ({"prompt": ["a", [None]]}, "prompt[1][0]"),
         ({"prompt": 3}, "prompt"),
         ({"n": 2}, "n"),
         ({"logit_bias": [["word", 1.0]]}, "logit_bias"),

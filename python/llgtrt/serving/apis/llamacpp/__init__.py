@@ -9,7 +9,7 @@ from pydantic_core import to_json
 from llgtrt.serving.apis.api import Api, GenerationRoute, ObjectRoute
 from llgtrt.serving.apis.llamacpp.encode import LlamaOutput
 from llgtrt.serving.apis.llamacpp.request import InfillRequest, LlamaCompletionRequest
-from llgtrt.serving.apis.llamacpp.translate import completion, infill
+from llgtrt.serving.apis.llamacpp.translate import completion, infill, prompts_of
 from llgtrt.serving.generation import Generation
 from llgtrt.serving.offload import in_proportion
 from llgtrt.serving.protocol import ChatRequest
@@ -100,16 +100,16 @@ class LlamaService:
         return one
 
     async def _start(self, one: ModelServices, request: LlamaCompletionRequest) -> Generation:
-        asked = await in_proportion(request.body_bytes, completion, request)
+        prompt = await prompts_of(request.prompt, one.tokens)
+        asked = await in_proportion(request.body_bytes, completion, request, prompt)
         settings: dict[str, Any] = {
             name: value for name in SETTINGS if (value := getattr(request, name)) is not None
         }
-        prompt = asked.prompt if isinstance(asked.prompt, str) else ""
         output = LlamaOutput(
             model=one.model.resolve(request.model),
-            prompt=prompt,
+            prompt=asked.prompt,
             settings={**settings, "n_predict": asked.max_tokens, "n_ctx": one.model.max_sequence_tokens},
-            with_tokens=bool(request.return_tokens),
+            with_tokens=bool(request.return_tokens or request.stream),
             with_text=asked.max_tokens != 0,
             fields=request.response_fields,
         )

@@ -20,7 +20,7 @@ class LlamaOutput(Output):
 
     Attributes:
         model: the model's name.
-        prompt: the prompt as text.
+        prompt: the prompt, or several: texts or tokens.
         settings: what the request says of how to generate.
         with_tokens: the ids of tokens are in the answer.
         with_text: the answer's text is in it; not where nothing was to be generated.
@@ -29,23 +29,26 @@ class LlamaOutput(Output):
     """
 
     model: str
-    prompt: str
+    prompt: Any
     settings: dict[str, Any]
     with_tokens: bool = False
     with_text: bool = True
     fields: list[str] | None = None
     stream: Stream | None = None
-    _lines: bool = field(default=False, init=False)
+    _lines: set[int] = field(default_factory=set, init=False)
+    """The choices with more than one line."""
 
     def encode(self, delta: Delta, last: bool) -> bytes:
-        """An event for what is new, and at the end one with everything about the answer but its text."""
+        """An event for what is new of each answer, and one at its end with all of it but its text."""
         parts = b""
         for choice in delta.choices:
-            self._lines = self._lines or "\n" in choice.text
+            if "\n" in choice.text:
+                self._lines.add(choice.index)
             if choice.text or choice.token_ids:
                 parts += sse(to_json(self._piece(choice, delta.so_far)))
-            if last:
-                parts += sse(to_json(self._selected(self._end(choice, delta.usage, ""))))
+            if choice.finish_reason is not None:
+                usage = delta.usage if last else delta.so_far
+                parts += sse(to_json(self._selected(self._end(choice, usage, ""))))
         return parts
 
     def failed(self, failure: Failure) -> bytes:
@@ -53,11 +56,19 @@ class LlamaOutput(Output):
         return sse(to_json(failure.openai()))
 
     def response(self, delta: Delta) -> bytes:
-        """The object of a complete answer."""
-        (choice,) = delta.choices
-        self._lines = "\n" in choice.text
-        text = choice.text if self.with_text else ""
-        return to_json(self._selected(self._end(choice, delta.usage, text)))
+        """The object of a complete answer, or a list of them where there are several prompts."""
+        answers = []
+        for choice in sorted(delta.choices, key=lambda one: one.index):
+            if "\n" in choice.text:
+                self._lines.add(choice.index)
+            text = choice.text if self.with_text else ""
+            answers.append(self._selected(self._end(choice, delta.usage, text)))
+        return to_json(answers if len(answers) > 1 else answers[0])
+
+    @property
+    def _several(self) -> bool:
+        """Whether there are several prompts."""
+        return isinstance(self.prompt, list) and not (self.prompt and isinstance(self.prompt[0], int))
 
     def _piece(self, choice: ChoiceDelta, so_far: Usage) -> dict[str, Any]:
         return {
@@ -86,8 +97,8 @@ class LlamaOutput(Output):
             "tokens_predicted": predicted,
             "tokens_evaluated": evaluated,
             "generation_settings": self.settings,
-            "prompt": self.prompt,
-            "has_new_line": self._lines and self.with_text,
+            "prompt": self.prompt[choice.index] if self._several else self.prompt,
+            "has_new_line": choice.index in self._lines and self.with_text,
             "truncated": False,
             "stop_type": "word" if word else STOP_TYPES[reason],
             "stopping_word": word,

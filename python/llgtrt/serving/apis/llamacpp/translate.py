@@ -10,6 +10,7 @@ from llgtrt.serving.apis.shared import given_fields
 from llgtrt.serving.errors import RequestError
 from llgtrt.serving.fill_in import fill_in_marks
 from llgtrt.serving.protocol import CompletionRequest
+from llgtrt.serving.tokens import TokenWork
 
 FILE_MARKS = ("<|file_sep|>", "<file_sep>")
 REPOSITORY_MARKS = ("<|repo_name|>", "<repo_name>", "<reponame>")
@@ -19,19 +20,18 @@ SNIPPET = "\n\n--- snippet ---\n\n"
 """Before a text of another file, for the other models."""
 
 
-def completion(request: LlamaCompletionRequest) -> CompletionRequest:
-    """The same request as OpenAI would write it.
+MAX_TEXTS = 256
+"""Texts within prompts that are partly tokens: each takes a thread its time."""
+
+
+def completion(request: LlamaCompletionRequest, prompt: Any) -> CompletionRequest:
+    """The same request as OpenAI would write it, for a prompt that :func:`prompts_of` made.
 
     Raises:
-        RequestError: it asks for several answers.
+        RequestError: it asks for several answers to a prompt.
     """
     if request.n not in (None, 1):
         raise RequestError("n: this route gives one answer; use /v1/completions.", "n")
-    prompt = request.prompt
-    if isinstance(prompt, list) and prompt and not all(_is_token(part) for part in prompt):
-        if len(prompt) > 1 or not isinstance(prompt[0], str):
-            raise RequestError("prompt must be a text or an array of token ids.", "prompt")
-        prompt = prompt[0]
     asked = request.n_predict if request.n_predict is not None else request.max_tokens
     fields: dict[str, Any] = {
         "prompt": prompt,
@@ -41,7 +41,8 @@ def completion(request: LlamaCompletionRequest) -> CompletionRequest:
         "max_tokens": -1 if asked is None else asked,
         # Nothing is generated then: the prompt is only computed, for the requests that follow.
         "echo": asked == 0 or None,
-        "return_token_ids": request.return_tokens,
+        # A stream always has them, as from llama.cpp.
+        "return_token_ids": request.return_tokens or request.stream,
     }
     common = given_fields(request)
     one = CompletionRequest.model_construct(**{**common, **fields})
@@ -78,6 +79,44 @@ def _extra(request: InfillRequest, info: ModelInfo) -> str:
     repository = next((f"{mark}project\n" for mark in REPOSITORY_MARKS if mark in known), "")
     files = "".join(f"{file_mark}{one.filename or 'file'}\n{one.text}" for one in request.input_extra)
     return f"{repository}{files}{file_mark}file\n"
+
+
+async def prompts_of(prompt: Any, tokens: TokenWork) -> Any:
+    """The prompt, or a list of them, of texts only or of tokens only where it may be both.
+
+    Raises:
+        RequestError: it is neither text nor tokens, or too long.
+        OverloadedError: too many texts wait.
+    """
+    if not isinstance(prompt, list) or all(map(_is_token, prompt)):
+        return prompt
+    if any(map(_is_token, prompt)):
+        return await _tokens_of(prompt, tokens, "prompt")
+    if all(isinstance(one, str) for one in prompt):
+        return prompt
+    if len(prompt) > MAX_TEXTS:
+        raise RequestError(f"prompt may hold at most {MAX_TEXTS} prompts.", "prompt")
+    return [
+        await _tokens_of([one] if isinstance(one, str) else one, tokens, f"prompt[{index}]")
+        for index, one in enumerate(prompt)
+    ]
+
+
+async def _tokens_of(parts: Any, tokens: TokenWork, param: str) -> list[int]:
+    """The tokens of a prompt that is written as tokens and texts."""
+    if not isinstance(parts, list):
+        raise RequestError(f"{param} must be a text or an array of token ids and texts.", param)
+    if sum(isinstance(part, str) for part in parts) > MAX_TEXTS:
+        raise RequestError(f"{param} may hold at most {MAX_TEXTS} texts.", param)
+    found: list[int] = []
+    for number, part in enumerate(parts):
+        if isinstance(part, str):
+            found += await tokens.encode(part, number == 0, param)
+        elif _is_token(part):
+            found.append(part)
+        else:
+            raise RequestError(f"{param}[{number}] must be a token id or a text.", f"{param}[{number}]")
+    return found
 
 
 def _is_token(value: Any) -> bool:
