@@ -276,6 +276,19 @@ def test_tokens_are_counted(client: Anthropic) -> None:
     assert client.messages.count_tokens(model=MODEL, messages=ASK).input_tokens < count
 
 
+def test_documents_of_text(http: httpx.Client) -> None:
+    blocks = [
+        {"type": "text", "text": "Read"},
+        {"type": "document", "title": "Sky", "context": "A poem", "citations": {"enabled": False},
+         "source": {"type": "text", "media_type": "text/plain", "data": "The sky is green."}},
+        {"type": "document", "source": {"type": "content", "content": [{"type": "text", "text": "part"}]}},
+        {"type": "document", "source": {"type": "content", "content": "whole"}},
+    ]  # fmt: skip
+    asked = body(messages=[{"role": "user", "content": blocks}], max_tokens=1, return_expanded_prompt=True)
+    prompt = http.post("/v1/messages", json=asked).json()["expanded_prompt"]
+    assert "Read\nSky\nA poem\nThe sky is green.\npart\nwhole<|im_end|>" in prompt
+
+
 FORM = {"type": "json_schema", "schema": {}}
 IMAGE = {"type": "image", "source": {"type": "base64", "media_type": "image/png", "data": "AA=="}}
 
@@ -286,6 +299,10 @@ IMAGE = {"type": "image", "source": {"type": "base64", "media_type": "image/png"
         ({"max_tokens": None}, "max_tokens"),
         ({"messages": [{"role": "user", "content": [{"type": "text", "text": "a"}, IMAGE]}]},
          "messages[0].content[1]"),
+        ({"messages": [{"role": "user", "content": [{"type": "document", "source": {"type": "url"}}]}]},
+         "messages[0].content[0].source"),
+        ({"messages": [{"role": "user", "content": [{"type": "document", "source": {"type": "text"}}]}]},
+         "messages[0].content[0].source.data"),
         ({"messages": [{"role": "robot", "content": "a"}]}, "messages[0].role"),
         ({"messages": [*ASK, {"role": "assistant", "content": [{"type": "tool_use", "id": "a"}]}]},
          "messages[1].content[0].input"),

@@ -160,10 +160,30 @@ class _Messages:
         return kind
 
     def _text(self, block: dict[str, Any], where: str) -> str:
+        if block["type"] == "document":
+            return self._document(block, where)
         if block["type"] != "text":
             kind = quote(block["type"], 40)
             raise RequestError(f"{where}: content of type {kind} is not supported here.", where)
         return _string(block, "text", where)
+
+    def _document(self, block: dict[str, Any], where: str) -> str:
+        """A document of text, with its title and what is said about it, where it stands."""
+        at = f"{where}.source"
+        source = block.get("source")
+        if not isinstance(source, dict):
+            raise RequestError(f"{at} must be an object.", at)
+        content = source.get("content")
+        if source.get("type") == "text":
+            text = _string(source, "data", at)
+        elif source.get("type") == "content" and isinstance(content, str):
+            text = content
+        elif source.get("type") == "content" and isinstance(content, list):
+            text = "\n".join(self._texts(content, f"{at}.content"))
+        else:
+            raise RequestError(f"{at}: only documents of text are supported here.", at)
+        said = [_string(block, name, where) for name in ("title", "context") if block.get(name) is not None]
+        return "\n".join([*said, text])
 
     def _append(self, message: dict[str, Any], at: str) -> None:
         self._places.add(f"messages[{len(self.out)}]", at)
