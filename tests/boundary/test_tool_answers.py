@@ -32,6 +32,7 @@ from llgtrt.tools import (
 from llgtrt.tools.families import harmony
 from llgtrt.tools.families.hermes import HERMES
 from llgtrt.tools.families.minicpm import MINICPM5
+from llgtrt.tools.families.minimax import MINIMAX_M3
 from llgtrt.tools.pair_arguments import PairSyntax
 from llgtrt.tools.reasoning import HARMONY
 from llgtrt.tools.registry import FAMILIES
@@ -360,6 +361,40 @@ def test_errors_name_the_schema(core: Core) -> None:
     assert delta.error is not None
     assert delta.error.param == "grammars[4].json_schema.properties.a.type"
     assert ("grammars[4].json_schema", "tools[3].function.parameters") in grammar.places
+
+
+def test_lists_and_objects_between_tags_are_bounded_as_their_schema_says(core: Core) -> None:
+    schema: dict[str, Any] = {
+        "type": "object",
+        "properties": {
+            "l": {
+                "type": "array",
+                "items": {
+                    "type": "object",
+                    "properties": {"s": {"type": "string", "maxLength": 3}, "n": {"enum": [1, 2]}},
+                    "required": ["n"],
+                },
+                "minItems": 1,
+                "maxItems": 2,
+            }
+        },
+        "required": ["l"],
+    }
+    plan = AnswerPlan(Markup({}), MINIMAX_M3, (Tool("f", schema, "x"),), required=True)
+    item, other = "<item><n>1</n></item>", '<item><s>"ab"</s><n>2</n></item>'
+    lists = {
+        item: True,
+        item + other: True,
+        "": False,
+        item * 3: False,
+        "<item></item>": False,
+        "<item><n>3</n></item>": False,
+    }
+    texts = [f'<tool_call>\n<invoke name="f"><l>{inner}</l></invoke>\n</tool_call>' for inner in lists]
+    marked = [text.replace("<", "]<]minimax[>[<") for text in texts]
+    assert accepted(core, plan, marked) == list(lists.values())
+    ((_, arguments),) = calls_of(parse_answer(plan, [marked[1]]))
+    assert json.loads(arguments) == {"l": [{"n": 1}, {"s": "ab", "n": 2}]}
 
 
 def test_a_string_may_stand_in_a_cdata_block_where_the_model_knows_them(core: Core) -> None:

@@ -93,12 +93,70 @@ def test_tags_with_a_mark(names: dict[str, int]) -> None:
     mark = markup.shown("]<]minimax[>[")
     text = (
         f"{mark}<text>a ]<] </text> b{mark}</text>{mark}<unit>b c{mark}</unit>{mark}<on>true{mark}</on>"
-        f'{mark}<list>["x", "</list>"]{mark}</list>{mark}</invoke>'
+        f"{mark}<list>{mark}<item>x{mark}</item>{mark}<item></list>{mark}</item>{mark}</list>{mark}</invoke>"
     )
     assert read(MINIMAX_M3, text, markup) == (
         {"text": "a ]<] </text> b", "unit": "b c", "on": True, "list": ["x", "</list>"]},
         f"{mark}</invoke>",
     )
+
+
+DEEP: dict[str, Any] = {
+    "type": "object",
+    "$defs": {
+        "line": {
+            "type": "object",
+            "properties": {"sku": {"type": "string"}, "qty": {"type": "integer"}},
+            "required": ["sku"],
+        },
+        "tree": {
+            "type": "object",
+            "properties": {"below": {"$ref": "#/$defs/tree"}, "n": {"type": "integer"}},
+        },
+    },
+    "properties": {
+        "lines": {"type": "array", "items": {"$ref": "#/$defs/line"}, "maxItems": 3},
+        "none": {"type": "array", "items": {"type": "array", "items": {"type": "integer"}}},
+        "open": {"type": "object", "additionalProperties": {"type": "integer"}},
+        "unique": {"type": "array", "items": {"type": "string"}, "uniqueItems": True},
+        "tree": {"$ref": "#/$defs/tree"},
+    },
+}
+
+
+def test_references_do_not_make_a_grammar_without_end() -> None:
+    wide = {"type": "object", "properties": {f"p{number}": {"$ref": "#/$defs/wide"} for number in range(100)}}
+    tool = Tool("f", {**wide, "$defs": {"wide": wide}}, "p")
+    grammar = answer_grammar(AnswerPlan(Markup({}), MINIMAX_M3, (tool,), required=True))
+    assert len(grammar.grammars[0]["lark_grammar"].splitlines()) < 1000
+
+
+@pytest.mark.parametrize("size", [1, 2, 5, 1000])
+def test_lists_and_objects_between_tags(size: int) -> None:
+    written = (
+        "<lines><item><sku>a <b>\n</sku><qty>2</qty></item><item><sku></sku></item></lines>"
+        "<none><item><item>1</item><item>2</item></item><item></item></none>"
+        '<open>{"x": 1}</open><unique>["a"]</unique>'
+        # Only so deep: the grammar would have no end.
+        '<tree><below><below>{"below": {"n": 1}}</below></below></tree></invoke>'
+    )
+    text = "]<]minimax[>[<".join(written.split("<")).replace("]<]minimax[>[<b>", "<b>")
+    reader = MINIMAX_M3.arguments.reader(DEEP)
+    out, rest = "", ""
+    for at in range(0, len(text), size):
+        if rest:
+            rest += text[at : at + size]
+            continue
+        more, behind = reader.feed(text[at : at + size])
+        out, rest = out + more, behind or ""
+    assert json.loads(out) == {
+        "lines": [{"sku": "a <b>\n", "qty": 2}, {"sku": ""}],
+        "none": [[1, 2], []],
+        "open": {"x": 1},
+        "unique": ["a"],
+        "tree": {"below": {"below": {"below": {"n": 1}}}},
+    }
+    assert rest == "]<]minimax[>[</invoke>"
 
 
 def test_python() -> None:

@@ -26,6 +26,6 @@ MINIMAX_M3 = ToolFormat(
     head=f'{_TAG}<invoke name="{{name}}">',
     tail=f"{_TAG}</invoke>\n",
     section_end=f"{_TAG}</tool_call>",
-    arguments=PairSyntax(f"{_TAG}<{{key}}>", f"{_TAG}</{{key}}>").style(),
+    arguments=PairSyntax(f"{_TAG}<{{key}}>", f"{_TAG}</{{key}}>", item="item").style(),
 )
-"""The tag of an argument is its name. Lists and objects are written as JSON."""
+"""The tag of an argument is its name; lists and objects are written between tags too."""
