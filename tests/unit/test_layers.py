@@ -16,11 +16,13 @@ MAY_IMPORT = {
     "logs": set(),
     "config": {"logs"},
     "engine": set(),
-    "chat": {"config", "tools"},
-    "tools": {"config"},
+    # Knows of nothing but JSON.
+    "patient_json": set(),
+    "chat": {"config", "tools", "patient_json"},
+    "tools": {"config", "patient_json"},
     "hooks": {"config", "engine", "chat"},
-    "serving": {"engine", "chat", "tools", "hooks", "config", "logs"},
-    "api": {"serving", "engine", "config", "logs"},
+    "serving": {"engine", "chat", "tools", "hooks", "config", "logs", "patient_json"},
+    "api": {"serving", "engine", "config", "logs", "patient_json"},
     # For users of other engines: no configuration, no server.
     "schema": {"engine"},
     # Needs an extra.
@@ -30,7 +32,7 @@ MAY_IMPORT = {
     "cli": {"app", "bench", "dynamo", "serving", "hooks", "config", "logs"},
     # A composition root of its own: nothing of HTTP.
     "dynamo": {"serving", "chat", "tools", "engine", "config", "logs"},
-    "truss": {"api", "serving", "hooks", "engine", "config"},
+    "truss": {"api", "serving", "hooks", "engine", "config", "patient_json"},
     "app": {"kv_events", "truss", "api", "serving", "hooks", "chat", "tools", "engine", "config", "logs"},
 }
 """Layers of ``llgtrt`` and the layers below them that they use."""

@@ -16,8 +16,8 @@ from llgtrt.api.errors import HttpError
 from llgtrt.api.responses import OF_BODIES, errors
 from llgtrt.api.services import KnownModel, ModelLoadError, ModelRepository, Services, services_of
 from llgtrt.api.triton import MODEL
+from llgtrt.patient_json import parse_json
 from llgtrt.serving import ModelServices, RequestError
-from llgtrt.serving.protocol.body_json import parse_json
 from llgtrt.serving.triton import VERSION
 
 router = APIRouter(tags=["triton"])

@@ -18,10 +18,10 @@ from starlette.responses import Response
 from llgtrt.api.delivery import DeliveryLimits, JsonGenerationResponse
 from llgtrt.api.metrics import HttpMetrics
 from llgtrt.engine import Delta
+from llgtrt.patient_json import parse_json
 from llgtrt.serving import Generation, RequestError, in_proportion
 from llgtrt.serving.errors import quote
 from llgtrt.serving.generation import delta_size
-from llgtrt.serving.protocol.body_json import parse_json
 from llgtrt.serving.protocol.triton import ASKED_BY, FLOATS, INPUTS, INTEGERS, OUTPUTS
 from llgtrt.serving.triton import TritonOutput
 

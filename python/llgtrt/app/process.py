@@ -119,11 +119,11 @@ async def _serve(
             await loaded.start(settings, own_code)
         if model_kind is not None and truss is not None:
             model = await start_model(model_kind, truss, config.py, services)
-        # What was loaded so far stays for good: the garbage collector need not look at it again.
-        gc.collect()
-        gc.freeze()
         application = create_app(services, [] if model is None else [model.router])
         server = HttpServer(application, config.server, listeners, tls, metrics.connection_refused)
+        # What there is now stays for good: the garbage collector, which stops all threads, may pass it by.
+        gc.collect()
+        gc.freeze()
         code = await server.run(loaded.models, signals)
         return code
     except ModelLoadError as error:

@@ -4,7 +4,6 @@ Templates come from the operator or from the model's files, never from a request
 because a downloaded model file is not code that anybody has read.
 """
 
-import json
 from datetime import datetime
 from typing import Any, NoReturn
 
@@ -13,6 +12,8 @@ from jinja2 import nodes
 from jinja2.ext import Extension
 from jinja2.parser import Parser
 from jinja2.sandbox import ImmutableSandboxedEnvironment
+
+from llgtrt.patient_json import json_of
 
 
 class RefusedError(jinja2.TemplateError):
@@ -50,7 +51,7 @@ def _tojson(
     sort_keys: bool = False,
 ) -> str:
     """JSON as models saw it in training: not escaped for HTML, keys in their order."""
-    return json.dumps(
+    return json_of(
         value, ensure_ascii=ensure_ascii, indent=indent, separators=separators, sort_keys=sort_keys
     )
 

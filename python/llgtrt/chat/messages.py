@@ -4,7 +4,7 @@ import re
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
-from pydantic_core import from_json
+from llgtrt.patient_json import parse_json
 
 from .errors import ChatError
 
@@ -139,7 +139,7 @@ def _arguments(arguments: Any, where: str) -> dict[str, Any]:
         _text(arguments, where)
         try:
             # Not the standard library's: it takes half of a surrogate pair, which no prompt can hold.
-            arguments = from_json(arguments, allow_inf_nan=False)
+            arguments = parse_json(arguments)
         except ValueError as error:
             raise ChatError(f"{where} must be a JSON object as text", where) from error
     if not isinstance(arguments, dict):

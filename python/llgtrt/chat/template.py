@@ -1,6 +1,5 @@
 """Chat messages to prompt text."""
 
-import json
 import logging
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
@@ -12,6 +11,7 @@ import jinja2.meta
 import jinja2.nodes
 
 from llgtrt.config import ConfigError, Settings
+from llgtrt.patient_json import json_of
 from llgtrt.tools import ToolFormat, find_format
 from llgtrt.tools.families import fallback
 
@@ -251,7 +251,7 @@ class ChatTemplate:
         return dict(self._guard.protect(dict(kwargs or {})))
 
     def _add_schema(self, messages: list[dict[str, Any]], schema: Any) -> None:
-        self._add_instruction(messages, SCHEMA_INSTRUCTION + json.dumps(schema, ensure_ascii=False))
+        self._add_instruction(messages, SCHEMA_INSTRUCTION + json_of(schema))
 
     def _add_instruction(self, messages: list[dict[str, Any]], text: str) -> None:
         if self.style.system_role:
@@ -279,7 +279,7 @@ class ChatTemplate:
         if self.style.text_arguments:
             for call in styled.get("tool_calls", ()):
                 arguments = call["function"]["arguments"]
-                call["function"]["arguments"] = json.dumps(arguments, ensure_ascii=False)
+                call["function"]["arguments"] = json_of(arguments)
         return styled
 
     def _open_final_message(self, messages: list[dict[str, Any]]) -> None:
@@ -315,7 +315,7 @@ def _tests_for(syntax_tree: jinja2.nodes.Template, name: str) -> bool:
 
 def _listed(documents: Sequence[Mapping[str, Any]]) -> str:
     """The documents for a template that shows none."""
-    lines = "\n".join(json.dumps(document, ensure_ascii=False) for document in documents)
+    lines = "\n".join(json_of(document) for document in documents)
     return f"{DOCUMENTS_INSTRUCTION}<documents>\n{lines}\n</documents>"
 
 

@@ -15,7 +15,7 @@ from pydantic import BaseModel, ValidationError
 from starlette.requests import Request
 from starlette.responses import Response
 
-from llgtrt.serving.protocol.body_json import parse_json
+from llgtrt.patient_json import parse_json
 
 from .errors import InputParsingError
 

@@ -8,7 +8,7 @@ from pydantic import Field
 
 from llgtrt.serving.protocol.constraint_fields import ConstraintFields
 from llgtrt.serving.protocol.fields import RequestModel, TokenCount
-from llgtrt.serving.protocol.tools import ChatTool, FunctionDefinition
+from llgtrt.serving.protocol.tools import MAX_LISTED, ChatTool, FunctionDefinition
 
 MAX_MESSAGES = 16_384
 """Each takes a few tokens: more would not fit any context."""
@@ -92,7 +92,7 @@ class ChatRequest(ConstraintFields):
         default=None, description="Go on with the final assistant message instead of beginning a new one."
     )
     tools: list[ChatTool] | None = Field(
-        default=None, fail_fast=True, description="Functions that the model may call."
+        default=None, max_length=MAX_LISTED, fail_fast=True, description="Functions that the model may call."
     )
     tool_choice: Any = Field(
         default=None,
@@ -102,7 +102,7 @@ class ChatRequest(ConstraintFields):
         default=None, description="Whether an answer may call several tools; true if left out."
     )
     functions: list[FunctionDefinition] | None = Field(
-        default=None, fail_fast=True, description="The older name of tools."
+        default=None, max_length=MAX_LISTED, fail_fast=True, description="The older name of tools."
     )
     function_call: Any = Field(
         default=None, description="The older name of tool_choice: 'none', 'auto' or an object with a name."

@@ -2,14 +2,11 @@
 
 from __future__ import annotations
 
-import json
-import threading
 from dataclasses import dataclass
 from typing import Any, Literal, TypeAlias
 
-from pydantic_core import from_json
-
 from llgtrt.engine import GrammarSpec
+from llgtrt.patient_json import json_of, parse_json
 from llgtrt.serving.errors import RequestError
 from llgtrt.serving.protocol.gbnf import GbnfError, gbnf_to_lark, is_gbnf
 from llgtrt.tools import Part
@@ -66,7 +63,7 @@ def with_whitespace(constraint: Constraint, options: dict[str, Any], param: str)
     if constraint.grammar.kind not in ("json_schema", "json_object"):
         raise RequestError(f"{param} needs a JSON schema.", param)
     # With the options that the request gave it already.
-    schema = from_json(constraint.source) if constraint.source else {"type": "object"}
+    schema = parse_json(constraint.source) if constraint.source else {"type": "object"}
     if schema is False:
         return constraint
     # What the schema says itself wins.
@@ -84,7 +81,7 @@ def json_object(param: str) -> Constraint:
 def schema_from_text(text: str, param: str) -> Any:
     """The JSON schema that a text holds."""
     try:
-        schema = from_json(text, allow_inf_nan=False)
+        schema = parse_json(text)
     except ValueError as error:
         raise RequestError(f"{param} is not JSON: {error}.", param) from None
     if not isinstance(schema, dict | bool):
@@ -185,24 +182,6 @@ def llguidance(grammar: dict[str, Any] | str, param: str) -> Constraint:
 def json_text(value: Any, param: str) -> str:
     """JSON text with the members in the order given. ``1e999`` was read as infinity: it is refused here."""
     try:
-        return _encoder().encode(value)
+        return json_of(value, allow_nan=False, separators=(",", ":"))
     except ValueError:
         raise RequestError(f"{param} holds a number that is out of range.", param) from None
-
-
-class _PatientEncoder(json.JSONEncoder):
-    """The standard encoder without its native part, which holds the interpreter's lock for a whole value."""
-
-    def encode(self, o: Any) -> str:
-        return "".join(self.iterencode(o))
-
-
-_OPTIONS: dict[str, Any] = {"ensure_ascii": False, "allow_nan": False, "separators": (",", ":")}
-_ENCODER = json.JSONEncoder(**_OPTIONS)
-_PATIENT_ENCODER = _PatientEncoder(**_OPTIONS)
-
-
-def _encoder() -> json.JSONEncoder:
-    """On the event loop values are small; what comes to another thread is large and must let others run."""
-    on_loop = threading.current_thread() is threading.main_thread()
-    return _ENCODER if on_loop else _PATIENT_ENCODER

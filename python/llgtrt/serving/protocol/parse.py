@@ -8,8 +8,8 @@ from typing import Any, TypeVar
 from pydantic import BaseModel, ValidationError
 from pydantic_core import ErrorDetails
 
+from llgtrt.patient_json import parse_json
 from llgtrt.serving.errors import RequestError, quote
-from llgtrt.serving.protocol.body_json import parse_json
 from llgtrt.serving.protocol.constraint_fields import is_unknown_constraint
 from llgtrt.serving.protocol.fields import GenerationFields, RequestModel
 

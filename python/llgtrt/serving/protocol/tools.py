@@ -12,6 +12,8 @@ from llgtrt.serving.protocol.constraint import json_text
 from llgtrt.serving.protocol.fields import RequestModel
 
 MAX_TOOLS = 128
+MAX_LISTED = 1024
+"""Tools in a request, those that are not looked at included."""
 
 
 class FunctionDefinition(RequestModel):

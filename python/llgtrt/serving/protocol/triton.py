@@ -11,8 +11,8 @@ from typing import Annotated, Any, Literal
 from pydantic import BeforeValidator, ConfigDict, Field
 from pydantic_core import PydanticCustomError
 
+from llgtrt.patient_json import parse_json
 from llgtrt.serving.errors import RequestError, quote
-from llgtrt.serving.protocol.body_json import parse_json
 from llgtrt.serving.protocol.fields import MAX_BAD_WORDS, MAX_COUNT, MAX_STOP_STRINGS, BadWord, RequestModel
 from llgtrt.serving.protocol.parse import validate_request
 

@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-import json
 from collections.abc import Mapping, Sequence
 from typing import Any
 
+from llgtrt.patient_json import json_of
 from llgtrt.tools.families.hermes import HERMES
 from llgtrt.tools.format import ToolFormat
 from llgtrt.tools.json_arguments import JSON_ARGUMENTS
@@ -16,7 +16,7 @@ FALLBACK = HERMES
 
 def instruction(tools: Sequence[Mapping[str, Any]], one: ToolFormat = FALLBACK) -> str:
     """What tells the model of its tools, and of the format in which it will have to call them."""
-    lines = "\n".join(json.dumps(tool, ensure_ascii=False) for tool in tools)
+    lines = "\n".join(json_of(tool) for tool in tools)
     example = one.section_begin + call("<function-name>", None, one) + one.section_end
     return (
         "You may call one or more functions to assist with the user query.\n"
@@ -30,7 +30,7 @@ def call(name: str, arguments: Any, one: ToolFormat = FALLBACK) -> str:
     """A former call; without arguments, an example of one."""
     if one.arguments is not JSON_ARGUMENTS:
         one = FALLBACK
-    text = "<arguments>" if arguments is None else json.dumps(arguments, ensure_ascii=False)
+    text = "<arguments>" if arguments is None else json_of(arguments)
     return one.call_head(name, 0) + text + one.tail
 
 

@@ -9,6 +9,7 @@ from pydantic import Field
 from llgtrt.serving.protocol.chat import MAX_MESSAGES
 from llgtrt.serving.protocol.constraint_fields import ConstraintFields
 from llgtrt.serving.protocol.fields import RequestModel, StopStrings
+from llgtrt.serving.protocol.tools import MAX_LISTED
 
 
 class MessagesThinking(RequestModel):
@@ -71,7 +72,7 @@ class CountTokensRequest(ConstraintFields):
     )
     stop_sequences: StopStrings = Field(default=None, description="Texts that end the answer.")
     tools: list[MessagesTool] | None = Field(
-        default=None, fail_fast=True, description="Tools that the model may call."
+        default=None, max_length=MAX_LISTED, fail_fast=True, description="Tools that the model may call."
     )
     tool_choice: MessagesToolChoice | None = Field(
         default=None, description="Which tools the model may call; auto if left out."

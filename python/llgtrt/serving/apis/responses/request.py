@@ -8,6 +8,7 @@ from pydantic import Field
 
 from llgtrt.serving.protocol.constraint_fields import ConstraintFields, ResponseFormat
 from llgtrt.serving.protocol.fields import RequestModel, TokenCount
+from llgtrt.serving.protocol.tools import MAX_LISTED
 
 
 class TextFormat(ResponseFormat):
@@ -58,7 +59,7 @@ class InputTokensRequest(ConstraintFields):
         default=None, max_length=200, description="A stored response; its conversation goes on."
     )
     tools: list[ResponsesTool] | None = Field(
-        default=None, fail_fast=True, description="Functions that the model may call."
+        default=None, max_length=MAX_LISTED, fail_fast=True, description="Functions that the model may call."
     )
     tool_choice: Any = Field(
         default=None,

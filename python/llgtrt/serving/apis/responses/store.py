@@ -9,7 +9,7 @@ from typing import Any
 
 from pydantic_core import from_json
 
-from llgtrt.serving.protocol.body_json import parse_json
+from llgtrt.patient_json import parse_json
 
 
 def stored_json(text: bytes) -> Any:
