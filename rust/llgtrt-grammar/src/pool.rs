@@ -152,6 +152,26 @@ impl MaskPool {
         Ok(())
     }
 
+    /// As [`register_behind`](Self::register_behind), for one of many short parts of an answer: a way to the end is
+    /// looked for once and not behind each of the tokens.
+    ///
+    /// # Errors
+    /// As there.
+    pub fn register_part(
+        &self,
+        sequence: SequenceId,
+        grammar: &CompiledGrammar,
+        limit: Option<TokenLimit>,
+        generated: &[TokenId],
+    ) -> Result<(), Error> {
+        let mut slot = Slot::new(grammar, limit);
+        if !generated.is_empty() {
+            self.on_big_stack(|| slot.begin_part(generated))?;
+        }
+        self.insert(sequence, slot);
+        Ok(())
+    }
+
     fn insert(&self, sequence: SequenceId, slot: Slot) {
         let entry = Entry::new(slot, FIRST_COST_NANOS, &self.lexers);
         self.slots.write().insert(sequence, Arc::new(entry));

@@ -14,17 +14,35 @@ impl Slot {
     /// they were generated.
     pub(crate) fn begin_behind(&mut self, generated: &[TokenId]) -> Result<(), Error> {
         for taken in 1..=generated.len() {
-            self.advance(&generated[..taken], false, &mut Allowance::check());
-            match self.outcome().1 {
-                AdvanceState::Sample | AdvanceState::Stop | AdvanceState::Limit => {}
-                AdvanceState::Retract { .. } | AdvanceState::Failed(_) => {
-                    let message = "the tokens generated before do not begin an answer to the constraint";
-                    return Err(Error::new(ErrorKind::Grammar, message));
-                }
-            }
+            self.begin_with(&generated[..taken])?;
         }
         self.before = generated.into();
         Ok(())
+    }
+
+    /// As [`begin_behind`](Self::begin_behind), for one of many parts of an answer, each of which begins like this: a way
+    /// to the end is looked for behind the last token only, because to look behind each of them would take as many times
+    /// as long with every part.
+    pub(crate) fn begin_part(&mut self, generated: &[TokenId]) -> Result<(), Error> {
+        let limit = self.limit.take();
+        if let Some((_, earlier)) = generated.split_last().filter(|(_, earlier)| !earlier.is_empty()) {
+            self.begin_with(earlier)?;
+        }
+        self.limit = limit;
+        self.begin_with(generated)?;
+        self.before = generated.into();
+        Ok(())
+    }
+
+    fn begin_with(&mut self, generated: &[TokenId]) -> Result<(), Error> {
+        self.advance(generated, false, &mut Allowance::check());
+        match self.outcome().1 {
+            AdvanceState::Sample | AdvanceState::Stop | AdvanceState::Limit => Ok(()),
+            AdvanceState::Retract { .. } | AdvanceState::Failed(_) => {
+                let message = "the tokens generated before do not begin an answer to the constraint";
+                Err(Error::new(ErrorKind::Grammar, message))
+            }
+        }
     }
 
     /// The whole answer of a sequence that has generated these tokens here.

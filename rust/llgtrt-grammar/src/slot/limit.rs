@@ -317,7 +317,10 @@ impl Slot {
 
     /// The mask of the next position has one token.
     fn allow_only_way_out(&mut self, limit: &Limit) {
-        if let Some(&token) = limit.way_out.as_ref().and_then(|run| run.first()) {
+        // Where nothing is missing the way out is the end itself.
+        let next =
+            limit.way_out.as_ref().and_then(|run| run.first().copied().or_else(|| self.env.first_eos()));
+        if let Some(token) = next {
             let mut mask = SimpleVob::alloc(self.env.vocab_size());
             mask.allow_token(token);
             self.mask = Mask::Ready(mask);

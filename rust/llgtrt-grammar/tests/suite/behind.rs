@@ -26,8 +26,21 @@ fn go_on(
     seed: usize,
     before: &[TokenId],
 ) -> Answer {
-    let id = SequenceId(3);
-    bench.pool.register_behind(id, grammar, limit, before).expect("they begin an answer");
+    bench.pool.register_behind(ID, grammar, limit, before).expect("they begin an answer");
+    rest_of(bench, limit, fast_forward, seed, before)
+}
+
+const ID: SequenceId = SequenceId(3);
+
+/// The same, of a sequence that is registered.
+fn rest_of(
+    bench: &Bench,
+    limit: Option<TokenLimit>,
+    fast_forward: bool,
+    seed: usize,
+    before: &[TokenId],
+) -> Answer {
+    let id = ID;
     let mut new: Vec<TokenId> = Vec::new();
     let mut answer = Answer { tokens: Vec::new(), certain: BTreeSet::new(), complete: false };
     for _ in 0..3000 {
@@ -109,6 +122,35 @@ fn its_limit_counts_the_tokens_before() {
                 assert!(validator.is_valid(&instance), "{instance}");
             }
         }
+    }
+}
+
+#[test]
+fn a_part_of_an_answer_finds_its_way_to_the_end() {
+    let value = json!({"type": "object", "properties": {"name": {"type": "string"}, "tags": {"type": "array",
+        "items": {"type": "string"}}}, "required": ["name", "tags"], "additionalProperties": false});
+    let validator = jsonschema::draft202012::new(&value).unwrap();
+    for bench in [Bench::bytes(), Bench::words()] {
+        let grammar = bench.compile(&schema(&value.to_string()));
+        let limit = Some(TokenLimit { tokens: 60, retract: true, turn: 0 });
+        for seed in 0..4 {
+            let whole = go_on(&bench, &grammar, limit, true, seed, &[]);
+            for cut in 1..whole.tokens.len() {
+                let before = &whole.tokens[..cut];
+                bench.pool.register_part(ID, &grammar, limit, before).expect("they begin an answer");
+                let again = rest_of(&bench, limit, true, seed, before);
+                assert!(again.tokens.len() <= 60 && again.complete);
+                let text = String::from_utf8(bench.decode(&again.tokens)).expect("whole characters");
+                let instance: Value = serde_json::from_str(&text).unwrap_or_else(|e| panic!("{e}: {text}"));
+                assert!(validator.is_valid(&instance), "{instance}");
+            }
+        }
+    }
+    let refused = GrammarSpec::Choice(vec!["true".to_owned()]);
+    for (bench, text) in [(Bench::words(), "f"), (Bench::bytes(), "trx")] {
+        let grammar = bench.compile(&refused);
+        let error = bench.pool.register_part(ID, &grammar, None, &bench.encode(text)).unwrap_err();
+        assert_eq!(error.kind, ErrorKind::Grammar);
     }
 }
 

@@ -389,3 +389,21 @@ fn lists_get_to_the_items_that_they_have_to_contain() {
         }
     }
 }
+
+#[test]
+fn who_always_takes_what_leads_too_far_comes_to_the_end() {
+    // Ten more may follow each ten, or nothing.
+    for bench in [Bench::bytes(), Bench::words()] {
+        let grammar = bench.compile(&GrammarSpec::Regex("([a-z]{10})+".to_owned()));
+        for engine in [EMBEDDED, STEPPED] {
+            for most in 10..35 {
+                let goes_on = |allowed: &[TokenId]| {
+                    *allowed.iter().find(|token| **token != bench.eos()).unwrap_or(&allowed[0])
+                };
+                let (tokens, _) = generate(&bench, &grammar, engine, most, goes_on);
+                let length = bench.decode(&tokens).len();
+                assert!(length > 0 && length % 10 == 0, "{length} letters within {most} tokens");
+            }
+        }
+    }
+}
