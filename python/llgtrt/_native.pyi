@@ -4,7 +4,7 @@ Only ``llgtrt.engine`` imports this module. No call here blocks the event loop f
 100 microseconds unless its docstring says so; those that may be slow release the GIL.
 """
 
-from typing import Final, Literal, final
+from typing import Final, Literal, TypedDict, final
 
 __version__: Final[str]
 
@@ -152,6 +152,20 @@ class Summary:
     def ended_s(self) -> float | None: ...
 
 @final
+class Logits:
+    """Rows of logits as the model made them, of ``columns`` numbers each: one per token of the vocabulary."""
+
+    @property
+    def columns(self) -> int: ...
+    def __len__(self) -> int:
+        """Number of rows."""
+    def raw(self, index: int) -> bytes:
+        """A row as 32-bit floats, little-endian."""
+    def json(self, index: int) -> bytes:
+        """A row's numbers with commas between them; ``null`` for one that is not finite. Takes milliseconds
+        without the GIL."""
+
+@final
 class ChoiceDelta:
     """New text of one choice since the last delta.
 
@@ -164,6 +178,8 @@ class ChoiceDelta:
     ``constraint`` is, on the last delta of a constrained choice, its receipt as JSON (docs/receipt.md).
     ``token_ids`` are the new tokens, where the request asks for ids, else empty; those whose text is held
     back come early.
+    ``context_logits`` come all at once, ``generation_logits`` with their tokens, where the request asks for
+    them.
     ``prompt_token_ids`` and ``prompt_logprobs`` (vLLM's form, as JSON) come with the choice's first delta,
     where the request asks for them.
     """
@@ -190,6 +206,10 @@ class ChoiceDelta:
     def prompt_token_ids(self) -> list[int] | None: ...
     @property
     def prompt_logprobs(self) -> str | None: ...
+    @property
+    def context_logits(self) -> Logits | None: ...
+    @property
+    def generation_logits(self) -> Logits | None: ...
 
 @final
 class Delta:
@@ -267,6 +287,18 @@ class Permit:
 
     @property
     def sequences(self) -> int: ...
+    def lend_one(self) -> Permit:
+        """A permit for one sequence that is a part of what this one is held for. Any number may follow each
+        other; those that run at a time must not be more than ``sequences``. Also while the server drains."""
+
+class AnswerForm(TypedDict):
+    """How an answer is written: with stop strings, kept or not; with names of control tokens; and whether
+    log-probabilities take the form of completions or of chat."""
+
+    stop: list[str]
+    include_stop: bool
+    control_text: bool
+    completion: bool
 
 @final
 class KvEvent:
@@ -298,12 +330,12 @@ class Engine:
     @property
     def model_info(self) -> str:
         """JSON: ``backend``, ``max_sequence_tokens``, ``max_batch_size``, ``vocab_size``, ``fast_forward``,
-        ``prompt_logprobs``, ``prompt_tensors`` (takes what a prompt has beside tokens), ``chat_template``
-        (from the model file, or null), ``bos_token``, ``eos_token`` (texts or null), ``special_tokens``
-        (every control token's text), ``metadata`` (object of strings), ``fill_in`` (texts of the tokens
-        before prefix, suffix and middle of a text to fill in, or null), ``embedder`` (null, or
-        ``dimensions`` (null if it makes no vectors), ``ranks``, ``max_tokens``, ``vocab_size``,
-        ``pooling``).
+        ``prompt_logprobs``, ``allowed_logprobs``, ``prompt_tensors`` (takes what a prompt has beside
+        tokens), ``chat_template`` (from the model file, or null), ``bos_token``, ``eos_token`` (texts or
+        null), ``eos_token_ids``, ``special_tokens`` (every control token's text), ``metadata`` (object of
+        strings), ``fill_in`` (texts of the tokens before prefix, suffix and middle of a text to fill in,
+        or null), ``embedder`` (null, or ``dimensions`` (null if it makes no vectors),
+        ``ranks``, ``max_tokens``, ``vocab_size``, ``pooling``).
         """
     @property
     def event_fd(self) -> int:
@@ -343,6 +375,16 @@ class Engine:
         """
     def tokenize(self, text: str, add_special: bool = True, parse_special: bool = True) -> list[int]:
         """Token ids. Releases the GIL; may be slow for long texts."""
+    def write(
+        self, entries: list[tuple[int, float, list[tuple[int, float]]]], form: AnswerForm
+    ) -> tuple[str, str, str | None]:
+        """Text and log-probabilities (JSON) of an answer, and the stop string that ends it.
+
+        Args:
+            entries: its tokens without the one that ended it, each with its log-probability and the
+                likeliest tokens with theirs.
+            form: how it is written.
+        """
     def detokenize(self, tokens: list[int]) -> str:
         """The text of the tokens, invalid UTF-8 replaced; control tokens are skipped."""
     def report(

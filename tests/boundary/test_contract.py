@@ -75,7 +75,7 @@ OWN_FIELDS: dict[str, set[str]] = {
     "": {"request", "extras"},
     "request": {*ServerFields.__annotations__, *RequestFields.model_fields, "sampling", "options"},
     # Chat and completions each have log-probabilities of their own.
-    "request.sampling": {*SamplingFields.model_fields, "logprobs"},
+    "request.sampling": {*SamplingFields.model_fields, "logprobs", "allowed_logprobs"},
     # What the server makes of other fields, see serving/core_request.py.
     "request.options": {
         *EngineFields.model_fields,

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import asyncio
 from abc import ABC, abstractmethod
-from collections.abc import Callable
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
 
 from starlette.responses import Response
@@ -57,6 +57,7 @@ class GenerationResponse(Response, ABC):
         self._sending = False
         self._active_at = 0.0
         self._aborted = False
+        self._left = False
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         """Delivers the generation, or cancels it with its client."""
@@ -90,6 +91,11 @@ class GenerationResponse(Response, ABC):
     async def _deliver(self, scope: Scope, receive: Receive, send: Send) -> None:
         """Sends the answer."""
 
+    async def _write_pieces(self, send: Send, pieces: Iterator[bytes]) -> None:
+        """Writes what is made on a thread, piece by piece, as far as there is a client."""
+        while not self._left and (piece := await asyncio.to_thread(next, pieces, None)) is not None:
+            await self._write(send, {"type": "http.response.body", "body": piece, "more_body": True})
+
     async def _write(self, send: Send, message: Message) -> None:
         self._active_at = self._loop.time()
         self._sending = True
@@ -109,6 +115,7 @@ class GenerationResponse(Response, ABC):
     async def _watch(self, receive: Receive) -> None:
         while (await receive())["type"] != "http.disconnect":
             pass
+        self._left = True
         if not self._stream.finished:
             self._metrics.disconnect("disconnected")
             self._stream.cancel()
@@ -151,6 +158,18 @@ class GenerationResponse(Response, ABC):
             self._task.cancel()
 
 
+class PiecewiseResponse(Response):
+    """A response whose body is made while it is sent. Its length is unknown unless a header says it."""
+
+    def __init__(
+        self, pieces: Iterator[bytes], headers: Mapping[str, str] | None = None, media_type: str | None = None
+    ) -> None:
+        super().__init__(headers=headers, media_type=media_type)
+        if headers is None or "Content-Length" not in headers:
+            del self.headers["content-length"]
+        self.pieces = pieces
+
+
 class JsonGenerationResponse(GenerationResponse):
     """One JSON object when the generation is complete."""
 
@@ -171,10 +190,16 @@ class JsonGenerationResponse(GenerationResponse):
             "headers": response.raw_headers,
         }
         await self._write(send, start)
+        if isinstance(response, PiecewiseResponse):
+            await self._write_pieces(send, response.pieces)
         await self._write(send, {"type": "http.response.body", "body": response.body, "more_body": False})
 
     async def _answer(self, delta: Delta) -> Response:
         """The response for a complete generation."""
+        output = self._generation.output
+        pieces = None if output is None else output.pieces(delta, True)
+        if pieces is not None:
+            return PiecewiseResponse(pieces, media_type="application/json")
         body = await self._generation.response(delta)
         return Response(body, media_type="application/json")
 
@@ -185,6 +210,10 @@ class SseGenerationResponse(GenerationResponse):
     The headers wait for the first payload, so that an error before it is an HTTP status. If the first payload
     takes longer than the ping interval, headers and a ping are sent: a proxy would cut the connection.
     """
+
+    async def _start_events(self, send: Send) -> None:
+        headers = list(SSE_HEADERS)
+        await self._write(send, {"type": "http.response.start", "status": 200, "headers": headers})
 
     async def _deliver(self, scope: Scope, receive: Receive, send: Send) -> None:
         stream = self._stream
@@ -199,7 +228,15 @@ class SseGenerationResponse(GenerationResponse):
                 elif self._generation.output is not None:
                     # What came before an error is delivered before it.
                     last = self._stream.finished and payload.error is None
-                    body = await self._generation.encode(payload, last)
+                    pieces = self._generation.output.pieces(payload, last) if payload.error is None else None
+                    if pieces is not None:
+                        if not started:
+                            started = True
+                            await self._start_events(send)
+                        await self._write_pieces(send, pieces)
+                        body = b""
+                    else:
+                        body = await self._generation.encode(payload, last)
                     if payload.error is not None:
                         if body and started:
                             await self._write(
@@ -214,9 +251,7 @@ class SseGenerationResponse(GenerationResponse):
                     raise TypeError("a stream without an encoder needs a request for server-sent events")
                 if not started:
                     started = True
-                    await self._write(
-                        send, {"type": "http.response.start", "status": 200, "headers": list(SSE_HEADERS)}
-                    )
+                    await self._start_events(send)
                     send = scope.get("llgtrt.send", send)
                     write = scope.get("extensions", {}).get("llgtrt.write")
                     if write is not None:

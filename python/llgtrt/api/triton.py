@@ -72,7 +72,10 @@ async def infer(request: Request) -> Response:
     body = await _body(request, services)
     tensors = await in_proportion(len(body), read_tensors, body, request.headers.get(LENGTH_HEADER))
     inputs = await in_proportion(len(body), check_inputs, tensors.inputs, len(body))
-    started = await _model(services, request).start(*target, inputs, "infer", list(tensors.outputs))
+    binary = not tensors.logits_as_text
+    started = await _model(services, request).start(
+        *target, inputs, "infer", list(tensors.outputs), binary=binary
+    )
     return TensorResponse(started, limits_of(request), services.metrics, tensors)
 
 

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import math
 import struct
+from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Any
 
@@ -15,7 +16,7 @@ from pydantic import BaseModel, Field
 from pydantic_core import to_json
 from starlette.responses import Response
 
-from llgtrt.api.delivery import DeliveryLimits, JsonGenerationResponse
+from llgtrt.api.delivery import DeliveryLimits, JsonGenerationResponse, PiecewiseResponse
 from llgtrt.api.metrics import HttpMetrics
 from llgtrt.engine import Delta
 from llgtrt.patient_json import parse_json
@@ -24,6 +25,7 @@ from llgtrt.serving.errors import quote
 from llgtrt.serving.generation import delta_size
 from llgtrt.serving.protocol.triton import ASKED_BY, FLOATS, INPUTS, INTEGERS, OUTPUTS
 from llgtrt.serving.triton import TritonOutput
+from llgtrt.serving.triton_logits import LOGITS, LogitsTensor
 
 MAX_TENSORS = 64
 MAX_ELEMENTS = 65_536
@@ -89,6 +91,21 @@ class Tensors:
     inputs: dict[str, Any]
     outputs: dict[str, bool]
     binary: bool
+
+    @property
+    def logits_as_text(self) -> bool:
+        """Whether any logits are to come as JSON. Nothing comes as bytes then: these would follow JSON of a
+        length that nobody knows."""
+        return not all(self.outputs.get(name, self.binary) for name in LOGITS if self._asks(name))
+
+    def _asks(self, name: str) -> bool:
+        if self.outputs:
+            return name in self.outputs
+        return bool(_truth(self.inputs.get(ASKED_BY[name])))
+
+
+def _truth(value: Any) -> Any:
+    return value[0] if isinstance(value, list) and value else value
 
 
 def read_tensors(body: bytes, json_length: str | None) -> Tensors:
@@ -259,6 +276,7 @@ class TensorResponse(JsonGenerationResponse):
         self._tensors = tensors
 
     async def _answer(self, delta: Delta) -> Response:
+        """The tensors of a complete generation."""
         return await in_proportion(delta_size(delta), self._write_tensors, delta)
 
     def _write_tensors(self, delta: Delta) -> Response:
@@ -267,22 +285,60 @@ class TensorResponse(JsonGenerationResponse):
         body = output.columns(delta)
         batch: list[int] = body.pop("shape")
         columns: dict[str, list[Any]] = body["outputs"]
-        tensors, binary = [], b""
-        for name in self._tensors.outputs or columns:
-            values, shape = _padded(columns[name], batch)
+        logits = {
+            name: LogitsTensor(rows, batch[: 1 if name == "context_logits" else 2])
+            for name, rows in output.logits(delta).items()
+        }
+        as_text = bool(logits) and self._tensors.logits_as_text
+        tensors: list[dict[str, Any]] = []
+        binary: list[bytes | LogitsTensor] = []
+        for name in self._tensors.outputs or [*columns, *logits]:
+            large = logits.get(name)
+            values, shape = _padded(columns[name], batch) if large is None else ([], large.shape)
             tensor: dict[str, Any] = {"name": name, "datatype": OUTPUTS[name][0], "shape": shape}
-            if self._tensors.outputs.get(name, self._tensors.binary):
-                data = _pack(values, OUTPUTS[name][0])
-                tensor["parameters"] = {"binary_data_size": len(data)}
-                binary += data
-            else:
+            if self._tensors.outputs.get(name, self._tensors.binary) and not as_text:
+                data = _pack(values, OUTPUTS[name][0]) if large is None else large
+                size = data.size if isinstance(data, LogitsTensor) else len(data)
+                tensor["parameters"] = {"binary_data_size": size}
+                binary.append(data)
+            elif large is None:
                 tensor["data"] = values
             tensors.append(tensor)
+        if as_text:
+            return PiecewiseResponse(_as_text(body, tensors, logits), media_type="application/json")
         head = to_json({**body, "outputs": tensors})
         if not binary:
             return Response(head, media_type="application/json")
         headers = {"Inference-Header-Content-Length": str(len(head))}
-        return Response(head + binary, headers=headers, media_type="application/octet-stream")
+        if not logits:
+            whole = head + b"".join(one for one in binary if isinstance(one, bytes))
+            return Response(whole, headers=headers, media_type="application/octet-stream")
+        size = sum(one.size if isinstance(one, LogitsTensor) else len(one) for one in binary)
+        headers["Content-Length"] = str(len(head) + size)
+        return PiecewiseResponse(_as_bytes(head, binary), headers, "application/octet-stream")
+
+
+def _as_bytes(head: bytes, binary: list[bytes | LogitsTensor]) -> Iterator[bytes]:
+    yield head
+    for one in binary:
+        if isinstance(one, LogitsTensor):
+            yield from one.raw()
+        elif one:
+            yield one
+
+
+def _as_text(
+    body: dict[str, Any], tensors: list[dict[str, Any]], logits: dict[str, LogitsTensor]
+) -> Iterator[bytes]:
+    yield to_json({name: value for name, value in body.items() if name != "outputs"})[:-1] + b',"outputs":['
+    for index, tensor in enumerate(tensors):
+        head = to_json(tensor)
+        yield b"," + head[:-1] if index > 0 else head[:-1]
+        if tensor["name"] in logits:
+            yield b',"data":'
+            yield from logits[tensor["name"]].json()
+        yield b"}"
+    yield b"]}"
 
 
 def _padded(column: list[Any], batch: list[int]) -> tuple[list[Any], list[int]]:

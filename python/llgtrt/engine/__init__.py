@@ -8,6 +8,7 @@ from llgtrt._native import (
     GrammarChecker,
     GrammarSpec,
     KvEvent,
+    Logits,
     Permit,
     Summary,
     Usage,
@@ -16,6 +17,7 @@ from llgtrt._native import (
     tokenize_with,
 )
 from llgtrt.engine.client import AsyncEngine, EmbedderInfo, ModelInfo, start_core_log
+from llgtrt.engine.composed import ComposedChoice, ComposedDelta, ComposedUsage
 from llgtrt.engine.errors import (
     ConfigurationError,
     ConstraintError,
@@ -38,6 +40,9 @@ from llgtrt.engine.trtllm import plugin_sources, process_rank, work_for_leader
 __all__ = [
     "AsyncEngine",
     "ChoiceDelta",
+    "ComposedChoice",
+    "ComposedDelta",
+    "ComposedUsage",
     "ConfigurationError",
     "ConstraintError",
     "ContextLengthError",
@@ -54,6 +59,7 @@ __all__ = [
     "KvEvent",
     "KvEventSink",
     "LlgtrtError",
+    "Logits",
     "ModelInfo",
     "NotFiniteError",
     "OverloadedError",

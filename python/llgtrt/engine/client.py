@@ -6,17 +6,19 @@ import asyncio
 import json
 import logging
 import time
+from collections.abc import Coroutine
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
 from llgtrt import _native
 from llgtrt._native import Embeddings, GenerateRequest, GrammarSpec, KvEvent, Permit
+from llgtrt.engine.composed import ComposedDelta, ComposedRequest
 from llgtrt.engine.errors import EngineFailedError, LlgtrtError, new_error
 from llgtrt.engine.kv_events import KvEventReader, KvEventSink
 from llgtrt.engine.stream import Stream
 
 if TYPE_CHECKING:
-    from llgtrt._native import Residual
+    from llgtrt._native import AnswerForm, Residual
 
 logger = logging.getLogger("llgtrt.engine")
 
@@ -59,6 +61,8 @@ class ModelInfo:
     vocab_size: int
     fast_forward: bool = False
     prompt_logprobs: bool = False
+    allowed_logprobs: bool = False
+    eos_token_ids: tuple[int, ...] = ()
     prompt_tensors: bool = False
     chat_template: str | None = None
     bos_token: str | None = None
@@ -75,6 +79,7 @@ class ModelInfo:
         members: dict[str, Any] = json.loads(text)
         known = {name: members[name] for name in cls.__dataclass_fields__ if name in members}
         known["special_tokens"] = tuple(known.get("special_tokens", ()))
+        known["eos_token_ids"] = tuple(known.get("eos_token_ids", ()))
         known["adapters"] = tuple(known.get("adapters", ()))
         known["fill_in"] = tuple(known["fill_in"]) if known.get("fill_in") else None
         known["embedder"] = EmbedderInfo(**known["embedder"]) if known.get("embedder") else None
@@ -97,6 +102,7 @@ class AsyncEngine:
         self._event_fd = native.event_fd
         self._unreadable = False
         self._reader: KvEventReader | None = None
+        self._composed = 0
         self.last_submit_ms = 0
         """When the last request was submitted, in milliseconds since the epoch; 0: none was."""
         self._loop.add_reader(self._event_fd, self._drain)
@@ -135,6 +141,19 @@ class AsyncEngine:
         self._streams[stream.id] = stream
         if adapter is not None:
             self._adapters[stream.id] = adapter
+        return stream
+
+    def compose(self, work: Coroutine[Any, Any, ComposedDelta]) -> Stream:
+        """Starts what answers a request by requests of its own.
+
+        Args:
+            work: makes the only payload; what it raises the consumer sees. Cancelling the stream cancels it.
+        """
+        self._composed += 1
+        request = ComposedRequest(self._composed, work, self._loop)
+        stream = Stream(request.handle(), self._loop, self._forget)
+        request.feed(stream)
+        self._streams[stream.id] = stream
         return stream
 
     async def embed(
@@ -188,6 +207,15 @@ class AsyncEngine:
         """The text of the tokens, without control tokens."""
         return self._native.detokenize(tokens)
 
+    def write(
+        self, entries: list[tuple[int, float, list[tuple[int, float]]]], form: AnswerForm
+    ) -> tuple[str, str, str | None]:
+        """Text, log-probabilities and stop string of an answer whose tokens are known; see ``Engine.write``.
+
+        Any thread may call it.
+        """
+        return self._native.write(entries, form)
+
     def report(
         self,
         grammar: GrammarSpec,
@@ -226,7 +254,8 @@ class AsyncEngine:
 
     def active_requests(self) -> int:
         """Requests that are not finished."""
-        return self._native.active_requests()
+        # Between two of its parts a composed one has no request of the core.
+        return self._native.active_requests() or sum(number < 0 for number in self._streams)
 
     def begin_drain(self) -> None:
         """Refuses new requests; running ones go on."""

@@ -25,6 +25,10 @@ class ServerFields(TypedDict, total=False):
     max_tokens: int | None
     clamp_max_tokens: bool
     generated_tokens: int
+    answer_tokens: int | None
+    return_context_logits: bool
+    return_generation_logits: bool
+    max_logits_bytes: int
     grammar_param: str | None
     receipt: str | None
     request_id: str

@@ -124,6 +124,11 @@ class Stream:
             return payload
         raise self._error or StreamCancelledError
 
+    @property
+    def waits(self) -> bool:
+        """Whether :meth:`next` waits for a payload."""
+        return self._waiter is not None and not self._waiter.done()
+
     def watch(self, tap: Tap) -> None:
         """Has all payloads go through a tap; before the first is taken. Not together with :meth:`pipe`."""
         self._tap = tap

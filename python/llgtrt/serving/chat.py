@@ -12,6 +12,7 @@ from llgtrt.config.generation import SamplingDefaults
 from llgtrt.engine import AsyncEngine, ChoiceDelta
 from llgtrt.hooks import HookRunner
 from llgtrt.serving.answers import AnswerFormats, plan_grammar, renamed
+from llgtrt.serving.beams import BeamRequest, beam_plan, check_beams, start_beams
 from llgtrt.serving.chat_output import ChatEncoder
 from llgtrt.serving.core_request import core_request
 from llgtrt.serving.errors import RequestError
@@ -146,7 +147,6 @@ class ChatService:
         _refuse_unsupported(request)
         info = self._engine.model_info
         core = core_request(request, info, self._limits, self._defaults, adapter=adapter)
-        sequences = check_choices(core.n, 1, self._limits.max_n)
         if core.asked == 0:
             raise RequestError("An answer must have room for at least one token.", "max_tokens")
         size = request.body_bytes
@@ -160,6 +160,15 @@ class ChatService:
         logprobs = _logprobs(request)
         streaming = bool(request.stream)
 
+        if request.best_of not in (None, 0, 1) and not request.use_beam_search:
+            raise RequestError("best_of needs use_beam_search in chats.", "best_of")
+        constrained = constraint is not None or (use is not None and bool(use.callable))
+        beams = beam_plan(request, request.best_of, constrained=constrained)
+        check_beams(beams, info, constrained=constrained)
+        if beams is not None and encoder is not None:
+            raise RequestError("use_beam_search is for chat and completions.", "use_beam_search")
+        sequences = check_choices(core.n if beams is None else beams.width, 1, self._limits.max_n)
+
         # Before any work that a full server would do in vain. An unused permit gives its place back.
         permit = self._engine.reserve(sequences)
         json_schema = None if constraint is None else constraint.json_schema
@@ -169,6 +178,10 @@ class ChatService:
             raise RequestError(
                 "truncate_prompt_tokens: this server's input processor made a prompt that cannot be cut.",
                 "truncate_prompt_tokens",
+            )
+        if prompt.extras and beams is not None:
+            raise RequestError(
+                "use_beam_search: this server's input processor made more than tokens.", "use_beam_search"
             )
         if opening:
             prompt = prompt.followed_by(opening)
@@ -192,7 +205,7 @@ class ChatService:
             raise RequestError(f"{field} is for chat and completions; this API has no place for it.", field)
         show_control = request.skip_special_tokens is False
         read_here = encoder is not None or reported or show_control
-        read_here = read_here or (streaming and (hooked is not None or continuous))
+        read_here = read_here or (streaming and (hooked is not None or continuous or beams is not None))
         if read_here:
             plan = plan or AnswerPlan(self._formats.markup)
         if show_control and plan is not None:
@@ -201,23 +214,43 @@ class ChatService:
             hooked.request.constrained = grammar is not None
         structured = read_here or (plan is not None and (bool(plan.tools) or plan.thinking is not None))
         kind = _receipt_kind(constraint, use)
-        stream = self._engine.submit(
-            core.build(
-                [prompt.prompt],
-                head=head,
-                logprobs=logprobs,
-                grammar=grammar,
-                extras=prompt.extras,
-                add_special=prompt.add_special and request.add_special_tokens is not False,
-                grammar_param=grammar_param,
-                receipt=kind if self._receipts else None,
-                output="final" if not streaming else "deltas" if structured else "chat_sse",
-                control_text=structured and plan is not None and plan.names_control,
-                first_chunk_fields=first_chunk_fields(expanded),
-            ),
-            permit,
-            adapter,
-        )
+        add_special = prompt.add_special and request.add_special_tokens is not False
+        control_text = structured and plan is not None and plan.names_control
+        if beams is not None:
+            stream = start_beams(
+                self._engine,
+                BeamRequest(
+                    plan=beams,
+                    core=core,
+                    prompts=[prompt.prompt],
+                    add_special=add_special,
+                    grammar=grammar,
+                    grammar_param=grammar_param,
+                    adapter=adapter,
+                    logprobs=logprobs,
+                    control_text=control_text,
+                    completion=False,
+                ),
+                permit,
+            )
+        else:
+            stream = self._engine.submit(
+                core.build(
+                    [prompt.prompt],
+                    head=head,
+                    logprobs=logprobs,
+                    grammar=grammar,
+                    extras=prompt.extras,
+                    add_special=add_special,
+                    grammar_param=grammar_param,
+                    receipt=kind if self._receipts else None,
+                    output="final" if not streaming else "deltas" if structured else "chat_sse",
+                    control_text=control_text,
+                    first_chunk_fields=first_chunk_fields(expanded),
+                ),
+                permit,
+                adapter,
+            )
         generation = Generation(
             stream,
             streaming,

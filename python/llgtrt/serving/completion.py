@@ -4,14 +4,15 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import partial
 from typing import Any
 
 from llgtrt.config.generation import SamplingDefaults
-from llgtrt.engine import AsyncEngine, ChoiceDelta, Delta, GenerateRequest
+from llgtrt.engine import AsyncEngine, ChoiceDelta, Delta, GenerateRequest, ServerFields
 from llgtrt.hooks import HookRunner
 from llgtrt.serving.answers import control_tokens, renamed
+from llgtrt.serving.beams import BeamPlan, BeamRequest, beam_plan, check_beams, start_beams
 from llgtrt.serving.completion_output import CompletionOutput
 from llgtrt.serving.core_request import CoreRequest, core_request
 from llgtrt.serving.errors import RequestError
@@ -50,6 +51,7 @@ class _Plan:
         name: the model's name in the answer.
         expanded: the prompts as text, where the request asks for them.
         best_of: answers per prompt to return of those that are generated, if not all.
+        beams: how answers are searched, if they are.
         core: what the core is asked.
     """
 
@@ -61,6 +63,7 @@ class _Plan:
     constraint: Constraint | None
     expanded: str | list[str] | None
     best_of: int | None
+    beams: BeamPlan | None
     core: CoreRequest
 
 
@@ -92,6 +95,7 @@ class CompletionService:
         constraint: Constraint | None = None,
         *,
         probe: bool = False,
+        extra: ServerFields | None = None,
     ) -> Generation:
         """Checks a request, reserves its place and hands it to the core.
 
@@ -100,6 +104,7 @@ class CompletionService:
             output: writes the answer; None: it has OpenAI's form.
             constraint: one that the request has under names of its own.
             probe: the server asks itself, which is nothing for the hook.
+            extra: members of the core's request that another API has.
 
         Raises:
             RequestError: a field is wrong.
@@ -107,10 +112,10 @@ class CompletionService:
             LlgtrtError: the core refuses: no room, shutting down, dead.
         """
         if self._hook is None or probe:
-            return await self._start(request, output, constraint, None)
+            return await self._start(request, output, constraint, extra, None)
 
         async def start(changed: CompletionRequest, hooked: HookedGeneration) -> Generation:
-            return await self._start(changed, output, constraint, hooked)
+            return await self._start(changed, output, constraint, extra, hooked)
 
         return await start_hooked(self._hook, request, start)
 
@@ -119,10 +124,12 @@ class CompletionService:
         request: CompletionRequest,
         output: Output | None,
         constraint: Constraint | None,
+        extra: ServerFields | None,
         hooked: HookedGeneration | None,
     ) -> Generation:
         size = request.body_bytes
         plan = await in_proportion(size, self._plan, request, constraint)
+        plan.core.fields.update(extra or {})
         permit = self._engine.reserve(plan.sequences)
         head = ResponseHead(new_response_id("cmpl"), now(), plan.name, self._model.system_fingerprint)
         continuous = continuous_usage(request)
@@ -130,8 +137,14 @@ class CompletionService:
         core_writes = (
             output is None and hooked is None and not (continuous or request.return_token_ids or named)
         )
-        generate = await in_proportion(size, self._generate_request, request, plan, head, core_writes)
-        stream = self._engine.submit(generate, permit, plan.adapter)
+        if plan.beams is not None:
+            core_writes = False
+            # Another API's form has a place for each answer.
+            beams = replace(plan.beams, filled=output is not None)
+            stream = start_beams(self._engine, self._beam_request(request, plan, beams), permit)
+        else:
+            generate = await in_proportion(size, self._generate_request, request, plan, head, core_writes)
+            stream = self._engine.submit(generate, permit, plan.adapter)
         choice = completion_choice_with_control if named else completion_choice
         build = partial(
             response_object,
@@ -175,7 +188,7 @@ class CompletionService:
             adapter=adapter,
             default_tokens=DEFAULT_COMPLETION_TOKENS,
         )
-        best_of = _best_of(request)
+        best_of = None if request.use_beam_search else _best_of(request)
         if best_of is not None:
             core.fields["n"] = request.best_of
         longest = info.max_sequence_tokens if core.most_prompt_tokens is None else None
@@ -187,9 +200,11 @@ class CompletionService:
             prompts = filled_in(request, prompts, fill_in_marks(info))
         if "" in prompts and info.bos_token is None:
             raise RequestError("prompt is empty, and this model has no token that begins a text.", "prompt")
-        sequences = check_choices(core.n, len(prompts), self._limits.max_n)
         constraint = constraint or resolve_constraint(request, self._control)
         core.follow(constraint)
+        beams = beam_plan(request, request.best_of, constrained=constraint is not None)
+        check_beams(beams, info, constrained=constraint is not None)
+        sequences = check_choices(core.n if beams is None else beams.width, len(prompts), self._limits.max_n)
         if core.asked == 0 and (not request.echo or constraint is not None):
             raise RequestError(
                 "max_tokens may be 0 only with echo and without a constraint: nothing is generated then.",
@@ -210,7 +225,23 @@ class CompletionService:
             constraint=constraint,
             expanded=_single(expanded),
             best_of=best_of,
+            beams=beams,
             core=core,
+        )
+
+    def _beam_request(self, request: CompletionRequest, plan: _Plan, beams: BeamPlan) -> BeamRequest:
+        constraint = plan.constraint
+        return BeamRequest(
+            plan=beams,
+            core=plan.core,
+            prompts=plan.prompts,
+            add_special=request.add_special_tokens is not False,
+            grammar=None if constraint is None else constraint.grammar,
+            grammar_param=None if constraint is None or constraint.places else constraint.param,
+            adapter=plan.adapter,
+            logprobs=request.logprobs,
+            control_text=request.skip_special_tokens is False,
+            completion=True,
         )
 
     def _generate_request(

@@ -8,7 +8,7 @@ bytes itself.
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from typing import Any, TypeAlias
 
@@ -253,6 +253,15 @@ class Output(ABC):
     def size(self, last: bool) -> int:
         """How much work a delta is beside its own text, in bytes of text about."""
         return 0
+
+    def pieces(self, delta: Delta, last: bool) -> Iterator[bytes] | None:
+        """What :meth:`encode` or :meth:`response` would give, where that is too much to be made at once.
+
+        To make a piece takes some milliseconds, on any thread, most of them without the interpreter's lock.
+        None: it is not too much.
+        """
+        del delta, last
+        return None
 
     @abstractmethod
     def encode(self, delta: Delta, last: bool) -> bytes:

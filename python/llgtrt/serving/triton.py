@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Iterator
 from dataclasses import dataclass, field
 from typing import Any, Literal, TypeAlias
 
 from pydantic_core import from_json, to_json
 
-from llgtrt.engine import AsyncEngine, ChoiceDelta, Delta
+from llgtrt.engine import AsyncEngine, ChoiceDelta, Delta, Logits
+from llgtrt.serving.beams import HARMLESS, MAX_BEAMS
 from llgtrt.serving.completion import CompletionService
 from llgtrt.serving.errors import Failure, ModelNotFoundError, RequestError, quote
 from llgtrt.serving.generation import Generation
@@ -17,6 +19,7 @@ from llgtrt.serving.output import Output
 from llgtrt.serving.protocol import CompletionRequest, Constraint
 from llgtrt.serving.protocol.constraint import gbnf, json_schema, regex
 from llgtrt.serving.protocol.triton import ASKED_BY, OUTPUTS, TritonRequest
+from llgtrt.serving.triton_logits import LOGITS, logits_fields, number_list
 
 VERSION = "1"
 """The only version of a model here."""
@@ -47,7 +50,14 @@ class TritonService:
         return self._model.resolve(name)
 
     async def start(
-        self, name: str, version: str | None, request: TritonRequest, shape: Shape, outputs: list[str] | None
+        self,
+        name: str,
+        version: str | None,
+        request: TritonRequest,
+        shape: Shape,
+        outputs: list[str] | None,
+        *,
+        binary: bool = False,
     ) -> Generation:
         """Checks a request and hands it to the core.
 
@@ -57,6 +67,7 @@ class TritonService:
             request: the inputs.
             shape: the form of the answer.
             outputs: the outputs that the answer is to hold; None: all that the inputs ask for.
+            binary: logits come as bytes, not as JSON.
 
         Raises:
             RequestError: an input or an output is wrong.
@@ -74,7 +85,8 @@ class TritonService:
         streaming = shape == "generate_stream" and request.stream is not False
         completion = self._completion(name, request, streaming, wanted)
         form = TritonOutput(name, request, shape, frozenset(wanted))
-        generation = await self._completions.start(completion, form, _constraint(request))
+        extra = logits_fields(form.wanted, binary=binary)
+        generation = await self._completions.start(completion, form, _constraint(request), extra=extra)
         generation.streaming = shape == "generate_stream"
         return generation
 
@@ -85,11 +97,13 @@ class TritonService:
         for index, text in enumerate(request.text_input):
             if not text:
                 raise RequestError(f"text_input[{index}] is empty.", "text_input")
-        n = request.num_return_sequences or 1
-        sequences = n * len(request.text_input)
+        n, beams = request.n, request.beam_width or 1
+        _check_beams(request)
+        sequences = max(n, beams) * len(request.text_input)
         if sequences > self.most_sequences:
+            factor = "num_return_sequences" if beams == 1 else "beam_width"
             raise RequestError(
-                f"{len(request.text_input)} of text_input times {n} of num_return_sequences are {sequences}; "
+                f"{len(request.text_input)} of text_input times {max(n, beams)} of {factor} are {sequences}; "
                 f"this server allows at most {self.most_sequences} sequences.",
                 "text_input" if n == 1 else "num_return_sequences",
             )
@@ -125,9 +139,43 @@ class TritonService:
             lora_model=lora,
             stream=streaming,
             **_choosing(request),
+            **_searching(request),
         )
         completion._body_bytes = request.body_bytes
         return completion
+
+
+def _check_beams(request: TritonRequest) -> None:
+    beams = request.beam_width or 1
+    if beams == 1:
+        return
+    if beams > MAX_BEAMS:
+        raise RequestError(
+            f"beam_width: a search may have {MAX_BEAMS} beams at most, not {beams}.", "beam_width"
+        )
+    if request.n > beams:
+        raise RequestError("num_return_sequences is more than beam_width.", "num_return_sequences")
+    # The names that these have as fields of completions.
+    for name in (*HARMLESS, "return_context_logits", "return_generation_logits"):
+        value = getattr(request, name, None)
+        if value and value not in HARMLESS.get(name, ()):
+            raise RequestError(f"{name} cannot be combined with a beam_width above 1.", name)
+    if request.stop_words and request.guided_decoding_guide_type is not None:
+        raise RequestError(
+            "stop_words cannot be combined with a beam_width above 1 and a guide.", "stop_words"
+        )
+
+
+def _searching(request: TritonRequest) -> dict[str, Any]:
+    """What says how many beams there are, by TensorRT-LLM's rules."""
+    if (request.beam_width or 1) == 1:
+        return {}
+    return {
+        "use_beam_search": True,
+        "best_of": request.beam_width,
+        "length_penalty": request.length_penalty or 0.0,
+        "early_stopping": request.early_stopping in (None, True, 1),
+    }
 
 
 def _choosing(request: TritonRequest) -> dict[str, Any]:
@@ -181,12 +229,12 @@ class TritonOutput(Output):
     def columns(self, delta: Delta) -> dict[str, Any]:
         """The object of a complete answer; a value alone where there is one sequence, as Triton writes it."""
         choices = sorted(delta.choices, key=lambda one: one.index)
-        columns: dict[str, list[Any]] = {name: [] for name in OUTPUTS if name in self.wanted}
+        columns: dict[str, list[Any]] = {name: [] for name in OUTPUTS if name in self.wanted - LOGITS}
         for choice in choices:
             for name, value in self._outputs(choice).items():
                 columns[name].append(value)
         if self.shape == "infer":
-            n = self.request.num_return_sequences or 1
+            n = self.request.n
             return {**self._head(), "outputs": columns, "shape": [len(self.request.text_input), n]}
         if len(choices) == 1:
             return {**self._head(), **self._place(0), **{name: one[0] for name, one in columns.items()}}
@@ -196,13 +244,56 @@ class TritonOutput(Output):
 
     def encode(self, delta: Delta, last: bool) -> bytes:
         """An event for each sequence that has something new. There is no event that says that all is sent."""
-        events = b""
+        return b"".join(map(self.encode_choice, delta.choices))
+
+    def encode_choice(self, choice: ChoiceDelta) -> bytes:
+        """The event for what is new of one sequence; empty where there is nothing."""
+        if not (choice.text or choice.token_count or choice.finish_reason):
+            return b""
+        data = {**self._head(), **self._place(choice.index), **self._outputs(choice)}
+        return b"data: " + to_json(data) + b"\n\n"
+
+    def pieces(self, delta: Delta, last: bool) -> Iterator[bytes] | None:
+        """An answer or events with logits, row by row."""
+        if not self.wanted & LOGITS:
+            return None
+        return self._event_pieces(delta) if self.shape == "generate_stream" else self._whole_pieces(delta)
+
+    def _whole_pieces(self, delta: Delta) -> Iterator[bytes]:
+        yield to_json(self.columns(delta))[:-1]
+        alone = len(delta.choices) == 1
+        for name, all_rows in self.logits(delta).items():
+            yield b',"%b":%b' % (name.encode(), b"" if alone else b"[")
+            for index, rows in enumerate(all_rows):
+                if index > 0:
+                    yield b","
+                yield from number_list(rows)
+            if not alone:
+                yield b"]"
+        yield b"}"
+
+    def _event_pieces(self, delta: Delta) -> Iterator[bytes]:
         for choice in delta.choices:
-            if not (choice.text or choice.token_count or choice.finish_reason):
+            event = self.encode_choice(choice)
+            if not event:
                 continue
-            data = {**self._head(), **self._place(choice.index), **self._outputs(choice)}
-            events += b"data: " + to_json(data) + b"\n\n"
-        return events
+            yield event.removesuffix(b"}\n\n")
+            for name in sorted(self.wanted & LOGITS):
+                rows = getattr(choice, name)
+                if rows is not None:
+                    yield b',"%b":' % name.encode()
+                    yield from number_list(rows)
+            yield b"}\n\n"
+
+    def logits(self, delta: Delta) -> dict[str, list[Logits | None]]:
+        """The rows of each output of logits: per text those of the context, per sequence the others."""
+        choices = sorted(delta.choices, key=lambda one: one.index)
+        n = self.request.n
+        found = {
+            "context_logits": [one.context_logits for one in choices[::n]],
+            "generation_logits": [one.generation_logits for one in choices],
+        }
+        return {name: rows for name, rows in found.items() if name in self.wanted}
 
     def failed(self, failure: Failure) -> bytes:
         """Triton's form of an error; the stream just ends."""
@@ -215,7 +306,7 @@ class TritonOutput(Output):
         return head
 
     def _place(self, index: int) -> dict[str, Any]:
-        n = self.request.num_return_sequences or 1
+        n = self.request.n
         return {"batch_index": index // n, "sequence_index": index % n}
 
     def _outputs(self, choice: ChoiceDelta) -> dict[str, Any]:
@@ -224,7 +315,7 @@ class TritonOutput(Output):
         if choice.index not in self.begun:
             self.begun.add(choice.index)
             if self.request.exclude_input_in_output is False:
-                n = self.request.num_return_sequences or 1
+                n = self.request.n
                 text = self.request.text_input[choice.index // n] + text
         outputs: dict[str, Any] = {}
         if self.wanted & {"cum_log_probs", "output_log_probs"}:
@@ -236,4 +327,4 @@ class TritonOutput(Output):
             "finish_reason": choice.finish_reason,
             "num_output_tokens": choice.token_count,
         }
-        return {name: outputs[name] for name in OUTPUTS if name in self.wanted}
+        return {name: outputs[name] for name in OUTPUTS if name in self.wanted - LOGITS}

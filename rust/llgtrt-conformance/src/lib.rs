@@ -85,7 +85,8 @@ const CHECKS: &[(&str, Check)] = checks! {
         neighbours_change_nothing,
         choices_share_a_prompt,
         logprobs_are_sorted_and_finite,
-        prompt_logprobs_cover_the_prompt;
+        prompt_logprobs_cover_the_prompt,
+        rows_of_logits_are_those_of_the_log_probabilities;
     constrained:
         masks_are_honoured,
         the_removed_mass_is_measured,

@@ -220,3 +220,36 @@ pub(crate) fn prompt_logprobs_cover_the_prompt(fixture: &dyn Fixture) -> Result<
     }
     Ok(())
 }
+
+pub(crate) fn rows_of_logits_are_those_of_the_log_probabilities(fixture: &dyn Fixture) -> Result<(), String> {
+    let mut driver = Driver::new(fixture);
+    let (of_prompt, columns) = {
+        let capabilities = driver.engine.capabilities();
+        (capabilities.prompt_logprobs, capabilities.vocab_size as usize)
+    };
+    let mut spec = driver.spec(1);
+    (spec.prompt_logprobs, spec.sampling.prompt_logits) = (of_prompt, of_prompt);
+    (spec.sampling.logprobs, spec.sampling.logits_rows) = (Some(0), 2);
+    (spec.sampling.ignore_eos, spec.max_tokens) = (true, 3);
+    let prompt = Arc::clone(&spec.prompt);
+    let record = driver.run(spec)?;
+    let of_answer = record.outputs.iter().map(|output| (output.token, output.logprobs.as_deref()));
+    let of_prompt = prompt.iter().copied().zip(record.prompt_logprobs.iter().flatten()).skip(1);
+    let entries = of_prompt.map(|(token, entry)| (token, entry.as_ref())).chain(of_answer);
+    let entries: Vec<_> = entries.collect();
+    let (last, first) = entries.split_last().ok_or("no tokens")?;
+    ensure(last.1.is_some_and(|entry| entry.row.is_none()), || {
+        "a row of a token whose row nobody asked for".to_owned()
+    })?;
+    for &(token, entry) in first {
+        let Some(entry) = entry else { return Err("a token without log-probabilities".to_owned()) };
+        let Some(row) = &entry.row else { return Err("a token without its row".to_owned()) };
+        ensure(row.len() == columns, || format!("a row of {} logits, not {columns}", row.len()))?;
+        let sum: f64 = row.iter().map(|logit| f64::from(*logit).exp()).sum();
+        let own = f64::from(row[token as usize]) - sum.ln();
+        ensure((own - f64::from(entry.logprob)).abs() < 1e-3, || {
+            format!("by its row the log-probability is {own}, reported was {}", entry.logprob)
+        })?;
+    }
+    Ok(())
+}

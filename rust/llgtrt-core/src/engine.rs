@@ -18,6 +18,8 @@ pub struct Capabilities {
     pub fast_forward: bool,
     /// Honours `SequenceSpec::prompt_logprobs`.
     pub prompt_logprobs: bool,
+    /// Honours [`SamplingParams::allowed_logprobs`](crate::SamplingParams::allowed_logprobs) under a mask.
+    pub allowed_logprobs: bool,
     /// Honours [`AdvanceState::Retract`](crate::AdvanceState::Retract).
     pub retract: bool,
     /// Honours [`RequestOptions`](crate::RequestOptions); where not, requests come without.

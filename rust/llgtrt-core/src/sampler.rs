@@ -17,6 +17,7 @@ mod select;
 mod tests;
 
 use std::cell::RefCell;
+use std::sync::Arc;
 
 use rand_xoshiro::Xoshiro256PlusPlus;
 use rand_xoshiro::rand_core::{RngCore as _, SeedableRng as _};
@@ -44,7 +45,8 @@ pub struct Sampled {
 /// The sampler of one sequence.
 ///
 /// A row goes through these stages, each defined as in vLLM:
-/// 1. log-softmax of the raw row, for log-probabilities and for the mass that the mask removes;
+/// 1. log-softmax of the raw row, for log-probabilities and for the mass that the mask removes; of what the mask
+///    leaves of it, with `allowed_logprobs`;
 /// 2. `logit_bias`, then the repetition penalty (prompt and answer), then the frequency and presence
 ///    penalties (answer);
 /// 3. bans: every end token before `min_tokens`, end-of-sequence tokens with `ignore_eos`; a ban that would
@@ -84,7 +86,7 @@ struct RowLogprobs {
 impl RowLogprobs {
     fn of(self, logits: &[f32], token: TokenId) -> TokenLogprobs {
         let logit = logits.get(token as usize).copied().unwrap_or(f32::NEG_INFINITY);
-        TokenLogprobs { logprob: logit - self.log_sum, top: self.top }
+        TokenLogprobs { logprob: logit - self.log_sum, top: self.top, row: None }
     }
 }
 
@@ -115,22 +117,24 @@ impl Sampler {
     /// [`ErrorKind::Grammar`]: the mask has no bit set. The sampler is unchanged.
     pub fn sample(&mut self, logits: &[f32], mask: Option<&[u32]>) -> Result<Sampled, Error> {
         SCRATCH.with_borrow_mut(|scratch| {
+            let among = mask.filter(|_| self.params.allowed_logprobs);
             let logprobs = match self.params.logprobs {
-                Some(count) => Some(row_logprobs(scratch, logits, count as usize)?),
+                Some(count) => Some(row_logprobs(scratch, logits, among, count as usize)?),
                 None => None,
             };
             let removed_mass = match mask {
                 _ if !self.params.removed_mass => None,
                 None => Some(0.0),
                 Some(mask) => {
-                    let known = logprobs.as_ref().map(|row| row.log_sum);
+                    let known = logprobs.as_ref().filter(|_| among.is_none()).map(|row| row.log_sum);
                     Some(removed_mass(&mut scratch.row, logits, mask, known)?)
                 }
             };
             let peak = self.prepare(&mut scratch.row, logits, mask)?;
             let token = self.choose(scratch, logits, peak);
+            let kept = self.row(logits, self.generated);
             self.accept(token);
-            let logprobs = logprobs.map(|row| Box::new(row.of(logits, token)));
+            let logprobs = logprobs.map(|row| Box::new(TokenLogprobs { row: kept, ..row.of(logits, token) }));
             Ok(Sampled { token, removed_mass, logprobs })
         })
     }
@@ -150,10 +154,21 @@ impl Sampler {
     }
 
     /// The log-probabilities of a token that was not sampled from this row, if the sequence asks for
-    /// them and the row is finite.
-    pub fn logprobs_of(&mut self, logits: &[f32], token: TokenId) -> Option<Box<TokenLogprobs>> {
+    /// them and the row is finite. `index` counts the generated tokens before it.
+    pub fn logprobs_of(&self, logits: &[f32], token: TokenId, index: u32) -> Option<Box<TokenLogprobs>> {
         let count = self.params.logprobs? as usize;
-        token_logprobs(logits, token, count).ok().map(Box::new)
+        let row = self.row(logits, index);
+        if self.params.allowed_logprobs {
+            let top = if count > 0 { vec![(token, 0.0)] } else { Vec::new() };
+            return Some(Box::new(TokenLogprobs { logprob: 0.0, top, row }));
+        }
+        let logprobs = token_logprobs(logits, token, count).ok()?;
+        Some(Box::new(TokenLogprobs { row, ..logprobs }))
+    }
+
+    /// The row of a generated token, if it is asked for.
+    fn row(&self, logits: &[f32], index: u32) -> Option<Arc<[f32]>> {
+        (self.params.logprobs.is_some() && index < self.params.logits_rows).then(|| logits.into())
     }
 
     /// The row with everything applied that comes before temperature.
@@ -208,14 +223,23 @@ impl Sampler {
 /// # Errors
 /// [`ErrorKind::NotFinite`]: the row holds NaN or plus infinity, or nothing finite.
 pub fn token_logprobs(logits: &[f32], token: TokenId, count: usize) -> Result<TokenLogprobs, Error> {
-    SCRATCH.with_borrow_mut(|scratch| Ok(row_logprobs(scratch, logits, count)?.of(logits, token)))
+    SCRATCH.with_borrow_mut(|scratch| Ok(row_logprobs(scratch, logits, None, count)?.of(logits, token)))
 }
 
-fn row_logprobs(scratch: &mut Scratch, logits: &[f32], count: usize) -> Result<RowLogprobs, Error> {
+/// Among the tokens of the mask, if there is one.
+fn row_logprobs(
+    scratch: &mut Scratch,
+    logits: &[f32],
+    mask: Option<&[u32]>,
+    count: usize,
+) -> Result<RowLogprobs, Error> {
     let Scratch { row, candidates } = scratch;
-    row.load(logits, None);
+    row.load(logits, mask);
     let log_sum = log_sum(row, logits)?;
-    let top = candidates.top(row, logits, count).map(|(token, logit)| (token, logit - log_sum)).collect();
+    // What the mask excludes is at minus infinity, and last.
+    let exists = |(_, logit): &(TokenId, f32)| mask.is_none() || *logit > f32::NEG_INFINITY;
+    let top = candidates.top(row, logits, count).filter(exists);
+    let top = top.map(|(token, logit)| (token, logit - log_sum)).collect();
     Ok(RowLogprobs { log_sum, top })
 }
 

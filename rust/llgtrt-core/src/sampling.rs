@@ -9,6 +9,7 @@ use crate::TokenId;
 /// Read from JSON with the names of the API's fields, what is left out having its default.
 #[derive(Debug, Clone, PartialEq, Deserialize)]
 #[serde(default, deny_unknown_fields)]
+#[expect(clippy::struct_excessive_bools, reason = "independent switches")]
 pub struct SamplingParams {
     /// 0 is greedy; otherwise logits are divided by it.
     pub temperature: f32,
@@ -31,6 +32,17 @@ pub struct SamplingParams {
     pub seed: u64,
     /// `Some(n)` reports the chosen token's log-probability and the n most likely alternatives.
     pub logprobs: Option<u32>,
+    /// Log-probabilities among the tokens that the mask allows instead of among all; a forced token has 0. Only for
+    /// engines with [`Capabilities::allowed_logprobs`](crate::Capabilities::allowed_logprobs).
+    pub allowed_logprobs: bool,
+    /// The log-probabilities of so many of the first generated tokens come with their
+    /// [row](crate::TokenLogprobs::row).
+    #[serde(skip)]
+    pub logits_rows: u32,
+    /// So do those of the prompt's tokens, where
+    /// [`SequenceSpec::prompt_logprobs`](crate::SequenceSpec::prompt_logprobs) asks for them.
+    #[serde(skip)]
+    pub prompt_logits: bool,
     /// Report of each sampled token how much probability the mask had removed; takes a sum over the whole row.
     #[serde(skip)]
     pub removed_mass: bool,
@@ -53,6 +65,9 @@ impl Default for SamplingParams {
             logit_bias: Vec::new(),
             seed: 0,
             logprobs: None,
+            allowed_logprobs: false,
+            logits_rows: 0,
+            prompt_logits: false,
             removed_mass: false,
             min_tokens: 0,
             ignore_eos: false,

@@ -1,6 +1,7 @@
 //! What an engine reports after a step: tokens per sequence, flat, so that a step allocates nothing per token.
 
 use std::ops::Range;
+use std::sync::Arc;
 use std::time::Instant;
 
 use crate::{Error, SequenceId, TokenId};
@@ -30,13 +31,17 @@ pub enum Finish {
 }
 
 /// Log-probabilities at one position, natural log, from the model's own distribution (before the
-/// mask, the penalties and the temperature).
+/// mask, the penalties and the temperature), or from that of what the mask allows
+/// ([`SamplingParams::allowed_logprobs`](crate::SamplingParams::allowed_logprobs)).
 #[derive(Debug, Clone, PartialEq)]
 pub struct TokenLogprobs {
     /// Of the token itself. May be `-inf`; encoders clip.
     pub logprob: f32,
     /// The most likely tokens, best first.
     pub top: Vec<(TokenId, f32)>,
+    /// The model's own logits at this position, one per entry of the vocabulary, where they are asked for
+    /// ([`SamplingParams::logits_rows`](crate::SamplingParams::logits_rows)). Shared: a copy is a megabyte.
+    pub row: Option<Arc<[f32]>>,
 }
 
 /// One generated token.

@@ -76,6 +76,7 @@ impl LlamaCppEngine {
             vocab_size: context.vocab_size() as u32,
             fast_forward: true,
             prompt_logprobs: true,
+            allowed_logprobs: true,
             retract: true,
             request_options: false,
             name: "llamacpp",

@@ -4,7 +4,7 @@
 use std::time::Instant;
 
 use llgtrt_core::sampler::token_logprobs;
-use llgtrt_core::{Error, ErrorKind, Result};
+use llgtrt_core::{Error, ErrorKind, Result, TokenLogprobs};
 
 use crate::context::DecodeError;
 use crate::engine::LlamaCppEngine;
@@ -185,8 +185,11 @@ impl LlamaCppEngine {
             }
             let Some(logits) = context.logits(output.index) else { return false };
             if next < sequence.spec.prompt.len() {
-                let count = sequence.spec.sampling.logprobs.unwrap_or(0) as usize;
+                let sampling = &sequence.spec.sampling;
+                let count = sampling.logprobs.unwrap_or(0) as usize;
+                let row = sampling.prompt_logits.then(|| logits.into());
                 let logprobs = token_logprobs(logits, sequence.spec.prompt[next], count).ok();
+                let logprobs = logprobs.map(|logprobs| TokenLogprobs { row, ..logprobs });
                 if let Some(all) = &mut sequence.prompt_logprobs {
                     all.push(logprobs);
                 }

@@ -238,7 +238,7 @@ impl Sequence {
         if let Some(index) = next.checked_sub(self.spec.prompt.len()).filter(|&index| index == self.reported)
             && let Some(&token) = self.generated.get(index)
         {
-            let logprobs = self.sampler.logprobs_of(logits, token);
+            let logprobs = self.sampler.logprobs_of(logits, token, index as u32);
             // The mask had allowed nothing else.
             let wanted = logprobs.as_ref().filter(|_| self.spec.sampling.removed_mass);
             let removed_mass = wanted.map(|own| (1.0 - own.logprob.exp()).clamp(0.0, 1.0));

@@ -66,6 +66,7 @@ impl SimEngine {
                 vocab_size: tokenizer.vocabulary().len() as u32,
                 fast_forward: config.fast_forward,
                 prompt_logprobs: true,
+                allowed_logprobs: true,
                 retract: true,
                 request_options: false,
                 name: "sim",

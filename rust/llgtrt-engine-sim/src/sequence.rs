@@ -4,7 +4,8 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicU32, Ordering};
 
 use llgtrt_core::{
-    AdvanceState, Finish, MaskSlot, SequenceSpec, StepBatch, StopCause, TokenId, TokenOutput, Vocabulary,
+    AdvanceState, Finish, MaskSlot, SequenceSpec, StepBatch, StopCause, TokenId, TokenLogprobs, TokenOutput,
+    Vocabulary,
 };
 
 use crate::hash::mix;
@@ -27,6 +28,8 @@ pub(crate) struct Sequence {
     sampled: Option<usize>,
     /// The mass that the mask had removed from that one, if asked for.
     removed_mass: Option<f32>,
+    /// Its log-probabilities among what the mask allowed, if asked for.
+    among: Option<TokenLogprobs>,
     first_reported: bool,
     /// Tokens that the grammar knows of.
     advanced: Option<usize>,
@@ -55,6 +58,7 @@ impl Sequence {
             reported: 0,
             sampled: None,
             removed_mass: None,
+            among: None,
             first_reported: false,
             advanced: None,
             certain: None,
@@ -119,6 +123,11 @@ impl Sequence {
         self.removed_mass = self.spec.sampling.removed_mass.then(|| {
             let hash = mix(self.key, self.tokens.len() as u64);
             logprobs::removed_mass(hash, mask.map_or(Choice::Free, Choice::Masked), vocabulary)
+        });
+        let asked = self.spec.sampling.logprobs.filter(|_| self.spec.sampling.allowed_logprobs);
+        self.among = asked.map(|count| {
+            let hash = mix(self.key, self.tokens.len() as u64);
+            logprobs::among(hash, token, count, mask, vocabulary)
         });
         self.push(token, vocabulary);
         // A grammar may be complete exactly at the limit: its answer comes first.
@@ -216,9 +225,17 @@ impl Sequence {
             let token = self.tokens[position];
             let hash = mix(self.key, position as u64);
             let sampling = &self.spec.sampling;
-            let logprobs =
-                sampling.logprobs.map(|count| Box::new(logprobs::of_token(hash, token, count, vocabulary)));
             let forced = self.sampled != Some(position);
+            let logprobs = sampling.logprobs.map(|count| {
+                let own = match (&self.among, sampling.allowed_logprobs) {
+                    (Some(among), true) if !forced => among.clone(),
+                    (_, true) => logprobs::of_forced(token, count),
+                    (_, false) => logprobs::of_token(hash, token, count, vocabulary),
+                };
+                let row = (position < sampling.logits_rows as usize)
+                    .then(|| logprobs::row(hash, token, vocabulary));
+                Box::new(TokenLogprobs { row, ..own })
+            });
             // As in engines with a model: the logits of forced tokens are there with log-probabilities only.
             let removed_mass = match (forced, &logprobs) {
                 (false, _) => self.removed_mass,

@@ -79,6 +79,8 @@ impl TrtllmEngine {
                 vocab_size: info.vocab_size,
                 fast_forward: false,
                 prompt_logprobs: info.gather_context_logits,
+                // The masks are applied on the device.
+                allowed_logprobs: false,
                 // A sequence of the executor cannot be shortened.
                 retract: false,
                 request_options: true,

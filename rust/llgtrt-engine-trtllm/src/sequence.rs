@@ -172,7 +172,9 @@ impl Live {
         let Some(count) = sampling.logprobs else { return Ok((removed_mass, None)) };
         let row = result.logits.ok_or_else(|| Error::internal("a token came without its logits"))?;
         let row = &row.values[..reader.vocab_size.min(row.values.len())];
-        Ok((removed_mass, Some(Box::new(token_logprobs(row, token, count as usize)?))))
+        let logprobs = token_logprobs(row, token, count as usize)?;
+        let kept = (self.tokens.len() < sampling.logits_rows as usize).then(|| row.into());
+        Ok((removed_mass, Some(Box::new(TokenLogprobs { row: kept, ..logprobs }))))
     }
 
     fn prompt_logprobs(
@@ -186,10 +188,12 @@ impl Live {
             return Err(Error::internal("the engine did not return the logits of the whole prompt"));
         }
         let count = self.spec.sampling.logprobs.unwrap_or(0) as usize;
-        let known =
-            prompt.iter().skip(1).zip(&rows).map(|(token, row)| {
-                token_logprobs(&row[..vocab_size.min(row.len())], *token, count).map(Some)
-            });
+        let known = prompt.iter().skip(1).zip(&rows).map(|(token, row)| {
+            let row = &row[..vocab_size.min(row.len())];
+            let kept = self.spec.sampling.prompt_logits.then(|| row.into());
+            let logprobs = token_logprobs(row, *token, count)?;
+            Ok(Some(TokenLogprobs { row: kept, ..logprobs }))
+        });
         std::iter::once(Ok(None)).chain(known).collect()
     }
 

@@ -13,6 +13,8 @@ mod wake;
 
 #[path = "../../llgtrt-runtime/src/gate.rs"]
 mod gate;
+#[path = "../../llgtrt-runtime/src/logits.rs"]
+mod logits;
 #[path = "../../llgtrt-runtime/src/metrics.rs"]
 mod metrics;
 #[path = "../../llgtrt-runtime/src/outbox.rs"]

@@ -18,13 +18,13 @@ use crate::json;
 use crate::kv_events::{self, KvEvent};
 use crate::output::{RequestHandle, payload};
 use crate::request::{GenerateRequest, GrammarSpec};
-use crate::start;
+use crate::{start, written};
 
 /// A reserved place for some sequences.
 #[pyclass(frozen, module = "llgtrt._native")]
 pub(crate) struct Permit {
     sequences: usize,
-    inner: Mutex<Option<llgtrt_runtime::Permit>>,
+    inner: Mutex<Option<Arc<llgtrt_runtime::Permit>>>,
 }
 
 #[pymethods]
@@ -33,6 +33,16 @@ impl Permit {
     fn sequences(&self) -> usize {
         self.sequences
     }
+
+    fn lend_one(&self, py: Python<'_>) -> PyResult<Self> {
+        let lent = self.inner.lock().as_ref().map(llgtrt_runtime::Permit::lend_one);
+        let lent = lent.ok_or_else(|| to_py(py, &used_before()))?;
+        Ok(Self { sequences: 1, inner: Mutex::new(Some(Arc::new(lent))) })
+    }
+}
+
+fn used_before() -> Error {
+    Error::internal("the permit was used before")
 }
 
 /// The running core.
@@ -75,7 +85,7 @@ impl Engine {
 
     fn reserve(&self, py: Python<'_>, sequences: usize) -> PyResult<Permit> {
         let permit = self.runtime.reserve(sequences).or_raise(py)?;
-        Ok(Permit { sequences, inner: Mutex::new(Some(permit)) })
+        Ok(Permit { sequences, inner: Mutex::new(Some(Arc::new(permit))) })
     }
 
     fn submit(
@@ -85,7 +95,8 @@ impl Engine {
         permit: &Bound<'_, Permit>,
     ) -> PyResult<RequestHandle> {
         let permit = permit.get().inner.lock().take();
-        let permit = permit.ok_or_else(|| to_py(py, &Error::internal("the permit was used before")))?;
+        // Who has lent of it keeps it.
+        let permit = permit.and_then(Arc::into_inner).ok_or_else(|| to_py(py, &used_before()))?;
         self.runtime.submit(request.get().0.clone(), permit).map(RequestHandle).or_raise(py)
     }
 
@@ -119,6 +130,17 @@ impl Engine {
     fn detokenize(&self, py: Python<'_>, tokens: Vec<u32>) -> String {
         let tokenizer = self.runtime.tokenizer();
         py.detach(|| decode_lossy(tokenizer.vocabulary(), &tokens))
+    }
+
+    #[expect(clippy::needless_pass_by_value, reason = "extracted from a Python mapping")]
+    fn write(
+        &self,
+        py: Python<'_>,
+        entries: Vec<written::Entry>,
+        form: written::Form,
+    ) -> (String, String, Option<String>) {
+        let tokenizer = self.runtime.tokenizer();
+        py.detach(|| written::write(tokenizer.vocabulary(), entries, &form))
     }
 
     #[pyo3(signature = (grammar, *, instances=Vec::new(), residual=None, places=Vec::new()))]

@@ -10,12 +10,14 @@ mod grammar;
 mod json;
 mod kv_events;
 mod log;
+mod logits;
 mod options;
 mod output;
 mod request;
 mod start;
 mod tokens;
 mod trtllm;
+mod written;
 
 use pyo3::prelude::*;
 
@@ -43,6 +45,7 @@ fn _native(module: &Bound<'_, PyModule>) -> PyResult<()> {
     module.add_class::<request::GenerateRequest>()?;
     module.add_class::<output::Usage>()?;
     module.add_class::<output::Summary>()?;
+    module.add_class::<logits::Logits>()?;
     module.add_class::<output::ChoiceDelta>()?;
     module.add_class::<output::Delta>()?;
     module.add_class::<output::RequestHandle>()?;

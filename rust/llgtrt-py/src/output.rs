@@ -10,6 +10,7 @@ use pyo3::types::PyBytes;
 
 use crate::embed::Embeddings;
 use crate::errors;
+use crate::logits::Logits;
 
 /// Token counts of a request.
 #[pyclass(frozen, module = "llgtrt._native")]
@@ -96,6 +97,16 @@ impl ChoiceDelta {
             Some(runtime::ChoiceFinish::StopToken(token)) => token.into_bound_py_any(py).map(Some),
             _ => Ok(None),
         }
+    }
+
+    #[getter]
+    fn context_logits(&self) -> Option<Logits> {
+        self.0.logits.as_ref()?.context.clone().map(Logits)
+    }
+
+    #[getter]
+    fn generation_logits(&self) -> Option<Logits> {
+        self.0.logits.as_ref()?.generation.clone().map(Logits)
     }
 
     #[getter]

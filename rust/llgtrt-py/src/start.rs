@@ -61,9 +61,11 @@ pub(crate) fn start(
     info["fast_forward"] = capabilities.fast_forward.into();
     info["prompt_tensors"] = capabilities.request_options.into();
     info["prompt_logprobs"] = capabilities.prompt_logprobs.into();
+    info["allowed_logprobs"] = capabilities.allowed_logprobs.into();
     let vocabulary = tokenizer.vocabulary();
     let text = |token| String::from_utf8_lossy(vocabulary.bytes(token)).into_owned();
     info["bos_token"] = vocabulary.bos().map(text).into();
+    info["eos_token_ids"] = vocabulary.eos().into();
     info["eos_token"] = vocabulary.eos().first().copied().map(text).into();
     let ids = 0..vocabulary.len() as u32;
     info["special_tokens"] =

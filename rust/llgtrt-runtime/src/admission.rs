@@ -19,6 +19,7 @@ use llgtrt_text::{GUARD, GuardedEncoder, MayEnd, TextPipe, decode_lossy};
 
 use crate::engine_loop::{Command, panic_text};
 use crate::gate::Permit;
+use crate::logits::{LogitsGate, LogitsPlace, LogitsReport, reserve};
 use crate::outbox::RequestState;
 use crate::output::{Event, NewSequence, Reports};
 use crate::receipt::ReceiptDraft;
@@ -31,6 +32,8 @@ pub(crate) struct Job {
     pub state: Arc<RequestState>,
     pub request: GenerateRequest,
     pub permit: Permit,
+    /// For the logits that it asks for.
+    pub logits: Option<Arc<LogitsPlace>>,
 }
 
 /// What admission threads share.
@@ -45,6 +48,7 @@ pub(crate) struct Admission {
     pub events: Sender<Event>,
     pub next_sequence: AtomicU64,
     pub seeds: Seeds,
+    pub logits: Arc<LogitsGate>,
     /// The longest token in bytes: bounds how many tokens a text has at least.
     pub max_token_bytes: usize,
 }
@@ -74,6 +78,8 @@ impl Admission {
         }
         self.prepare_options(&mut job.request)?;
         let prompts = self.prepare_prompts(&job.request)?;
+        let lengths = prompts.iter().map(|prompt| prompt.tokens.len());
+        job.logits = reserve(&self.logits, &job.request, lengths, &self.capabilities)?;
         let Some(spec) = job.request.grammar.clone() else {
             return self.launch(job, prompts, None);
         };
@@ -269,8 +275,10 @@ impl Admission {
         };
         let prompt_logprobs = reports.echoed || reports.prompt_top.is_some();
         let reports_prompt = prompt_logprobs || reports.token_ids;
-        // The engine counts alternatives once, for prompt and answer; what is too many is left out later.
+        // The engine counts alternatives once, for prompt and answer; what is too many is left out later. Rows come
+        // with log-probabilities.
         let logprobs = request.sampling.logprobs.max(reports.prompt_top);
+        let logprobs = if job.logits.is_some() { logprobs.max(Some(0)) } else { logprobs };
         let mut specs = Vec::with_capacity(request.sequences());
         let mut news = Vec::with_capacity(request.sequences());
         for (prompt_index, prompt) in prompts.into_iter().enumerate() {
@@ -288,17 +296,13 @@ impl Admission {
                     .ok_or_else(|| Error::internal("permit is smaller than the request"))?;
                 let generated = &prompt.tokens[prompt.tokens.len() - request.generated_tokens as usize..];
                 if let Some(grammar) = grammar {
-                    let tokens = max_tokens as usize + generated.len();
-                    let limit = if request.at_limit == AtLimit::Close {
-                        check_shortest(grammar, tokens)?;
-                        Some(TokenLimit { tokens, retract: self.capabilities.retract, turn: choice })
-                    } else {
-                        None
-                    };
-                    self.masks
-                        .register_behind(id, grammar, limit, generated)
-                        .map_err(|error| under_param(error, request.grammar_param.as_deref()))?;
+                    self.register(id, request, grammar, max_tokens, generated, choice)?;
                 }
+                let context = request.return_context_logits && choice == 0;
+                let logits = job.logits.as_ref().map(|place| {
+                    let context = context.then_some(prompt.tokens.len());
+                    Box::new(LogitsReport::new(context, request.return_generation_logits, Arc::clone(place)))
+                });
                 news.push(NewSequence {
                     id,
                     request: Arc::clone(&job.state),
@@ -306,6 +310,7 @@ impl Admission {
                     echo: prompt.text.clone(),
                     prompt: (reports_prompt || choice == 0).then(|| Arc::clone(&prompt.tokens)),
                     reports,
+                    logits,
                     counts_prompt: choice == 0,
                     prompt_only: request.max_tokens == Some(0),
                     stop: Arc::clone(&stop),
@@ -317,10 +322,10 @@ impl Admission {
                     id,
                     prompt: Arc::clone(&prompt.tokens),
                     max_tokens,
-                    sampling: SamplingParams { seed, removed_mass, logprobs, ..request.sampling.clone() },
+                    sampling: SamplingParams { seed, removed_mass, logprobs, ..sampling(request, context) },
                     stop_token_ids: Arc::clone(&stop_token_ids),
                     constrained: grammar.is_some(),
-                    prompt_logprobs,
+                    prompt_logprobs: prompt_logprobs || context,
                     options: request.options.clone(),
                 });
             }
@@ -347,6 +352,15 @@ impl Admission {
     }
 }
 
+/// How a sequence is sampled, whose rows of the prompt are reported with `context`.
+fn sampling(request: &GenerateRequest, context: bool) -> SamplingParams {
+    SamplingParams {
+        logits_rows: if request.return_generation_logits { u32::MAX } else { context.into() },
+        prompt_logits: context,
+        ..request.sampling.clone()
+    }
+}
+
 /// The last `most` tokens, or all.
 fn last(tokens: &[TokenId], most: Option<u32>) -> &[TokenId] {
     let most = most.map_or(usize::MAX, |most| most as usize);
@@ -354,6 +368,31 @@ fn last(tokens: &[TokenId], most: Option<u32>) -> &[TokenId] {
 }
 
 impl Admission {
+    /// Has a matcher follow the sequence, which may add so many tokens to those that were generated before.
+    fn register(
+        &self,
+        id: SequenceId,
+        request: &GenerateRequest,
+        grammar: &CompiledGrammar,
+        max_tokens: u32,
+        generated: &[TokenId],
+        turn: u32,
+    ) -> Result<()> {
+        let limit = if request.at_limit == AtLimit::Close {
+            let whole = request.answer_tokens.map(|tokens| tokens as usize);
+            let tokens = whole.unwrap_or(max_tokens as usize + generated.len());
+            check_shortest(grammar, tokens)?;
+            Some(TokenLimit { tokens, retract: self.capabilities.retract, turn })
+        } else {
+            None
+        };
+        let registered = match request.answer_tokens {
+            Some(_) => self.masks.register_part(id, grammar, limit, generated),
+            None => self.masks.register_behind(id, grammar, limit, generated),
+        };
+        registered.map_err(|error| under_param(error, request.grammar_param.as_deref()))
+    }
+
     /// The way from tokens to text of an answer that goes on behind these tokens.
     fn pipe(
         &self,

@@ -41,7 +41,7 @@ impl Gate {
                 (taken + n <= self.limit).then_some(taken + n)
             })
             .map_err(|_| Error::new(ErrorKind::Overloaded, "the server is at capacity; try again later"))?;
-        Ok(Permit { gate: Arc::clone(self), places: n })
+        Ok(Permit { gate: Arc::clone(self), places: n, lender: None })
     }
 }
 
@@ -50,6 +50,8 @@ impl Gate {
 pub struct Permit {
     gate: Arc<Gate>,
     places: usize,
+    /// Whose places these are, where they are lent.
+    lender: Option<Arc<Self>>,
 }
 
 impl Permit {
@@ -61,12 +63,26 @@ impl Permit {
     /// Moves one place into a permit of its own.
     pub(crate) fn split_one(&mut self) -> Option<Self> {
         self.places = self.places.checked_sub(1)?;
-        Some(Self { gate: Arc::clone(&self.gate), places: 1 })
+        Some(Self { gate: Arc::clone(&self.gate), places: 1, lender: self.lender.clone() })
+    }
+
+    /// One of these places for a part of the request that holds them, again and again: they go back when the last of
+    /// all permits on them is gone. How many parts run at a time is the lender's care.
+    pub fn lend_one(self: &Arc<Self>) -> Self {
+        Self { gate: Arc::clone(&self.gate), places: 1, lender: Some(Arc::clone(self)) }
+    }
+
+    /// Whether its places belong to a request that came in before.
+    pub fn is_lent(&self) -> bool {
+        self.lender.is_some()
     }
 }
 
 impl Drop for Permit {
     fn drop(&mut self) {
+        if self.lender.is_some() {
+            return;
+        }
         self.gate.taken.fetch_sub(self.places, Ordering::AcqRel);
     }
 }
@@ -86,6 +102,22 @@ mod tests {
         drop(one);
         assert_eq!(gate.taken(), 0);
         assert!(gate.reserve(3).is_ok());
+    }
+
+    #[test]
+    fn places_that_are_lent_are_taken_once() {
+        let gate = Gate::new(3);
+        let lender = Arc::new(gate.reserve(2).expect("fits"));
+        let mut part = lender.lend_one();
+        assert!(part.is_lent() && !lender.is_lent());
+        assert_eq!((gate.taken(), part.places()), (2, 1));
+        let sequence = part.split_one().expect("one");
+        drop(part);
+        assert_eq!(gate.taken(), 2);
+        drop(lender);
+        assert_eq!(gate.taken(), 2);
+        drop(sequence);
+        assert_eq!(gate.taken(), 0);
     }
 
     #[test]

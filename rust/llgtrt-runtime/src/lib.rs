@@ -10,6 +10,7 @@ mod embed;
 mod engine_loop;
 mod gate;
 mod held;
+mod logits;
 mod metrics;
 mod outbox;
 mod output;
@@ -26,6 +27,7 @@ mod watchdog;
 
 pub use embed::{EmbedHandle, EmbedInput, EmbedRequest};
 pub use gate::Permit;
+pub use logits::{ChoiceLogits, Logits};
 pub use request::{
     AtLimit, ChoiceDelta, ChoiceFinish, Delta, Embeddings, GenerateRequest, LogprobsForm, OutputFormat,
     Payload, Prompt, Summary, Usage,

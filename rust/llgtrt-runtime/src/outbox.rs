@@ -14,6 +14,7 @@ use llgtrt_text::{
     token_logprobs,
 };
 
+use crate::logits::ChoiceLogits;
 use crate::request::{
     ChoiceDelta, ChoiceFinish, Delta, GenerateRequest, LogprobsForm, OutputFormat, Payload, Summary, Usage,
 };
@@ -28,6 +29,7 @@ pub(crate) struct Piece {
     pub token_ids: Vec<TokenId>,
     pub prompt: Option<PromptPiece>,
     pub logprobs: Vec<LogprobEntry>,
+    pub logits: Option<Box<ChoiceLogits>>,
     pub finish: Option<ChoiceFinish>,
     pub receipt: Option<Box<Receipt>>,
 }
@@ -47,6 +49,7 @@ struct Choice {
     token_ids: Vec<TokenId>,
     prompt: PromptPiece,
     logprobs: Vec<LogprobEntry>,
+    logits: Option<Box<ChoiceLogits>>,
     /// Characters whose log-probabilities were delivered.
     offset: usize,
     finish: Option<ChoiceFinish>,
@@ -205,11 +208,19 @@ impl RequestState {
             choice.prompt = prompt;
         }
         choice.logprobs.extend(piece.logprobs);
+        match (&mut choice.logits, piece.logits) {
+            (Some(logits), Some(later)) => logits.append(*later),
+            (logits @ None, new) => *logits = new,
+            (Some(_), None) => {}
+        }
         let reason = piece.finish.as_ref().map(ChoiceFinish::reason);
         choice.finish = piece.finish;
         choice.receipt = piece.receipt;
         choice.finished = choice.finish.is_some();
-        choice.dirty |= !choice.text.is_empty() || !choice.logprobs.is_empty() || choice.finished;
+        choice.dirty |= !choice.text.is_empty()
+            || !choice.logprobs.is_empty()
+            || choice.logits.is_some()
+            || choice.finished;
         if let Some(reason) = reason {
             outbox.reasons.push(reason);
             outbox.open -= 1;
@@ -370,6 +381,7 @@ impl RequestState {
                         .names_text_tokens
                         .then(|| choice.logprobs.iter().map(|entry| entry.token).collect()),
                     logprobs: choice.take_logprobs(self.logprobs, self.tokenizer.vocabulary()),
+                    logits: choice.logits.take(),
                     finish: choice.finish.take(),
                     receipt: choice.receipt.take(),
                 }

@@ -11,15 +11,16 @@ use std::time::Instant;
 use crossbeam_channel::{Receiver, Sender};
 
 use llgtrt_core::{
-    Error, ErrorKind, Finish, SequenceId, SequenceOutput, StepBatch, StopCause, TokenId, TokenOutput,
-    Tokenizer, Vocabulary,
+    Error, ErrorKind, Finish, Receipt, SequenceId, SequenceOutput, StepBatch, StopCause, TokenId,
+    TokenOutput, Tokenizer, Vocabulary,
 };
-use llgtrt_grammar::MaskPool;
+use llgtrt_grammar::{MaskPool, Tally};
 use llgtrt_text::{LogprobEntry, TextOutput, TextPipe, prompt_logprob_entries, prompt_logprobs_by_token};
 
 use crate::engine_loop::{Command, panic_text};
 use crate::gate::Permit;
 use crate::held::Held;
+use crate::logits::LogitsReport;
 use crate::outbox::{Piece, PromptPiece, RequestState};
 use crate::receipt::ReceiptDraft;
 use crate::request::{ChoiceFinish, Usage};
@@ -37,6 +38,8 @@ pub(crate) struct NewSequence {
     /// Whether this sequence accounts for its prompt's tokens.
     pub counts_prompt: bool,
     pub reports: Reports,
+    /// If rows of logits are reported.
+    pub logits: Option<Box<LogitsReport>>,
     /// Only the prompt is asked for: the token that the engine must generate is not shown and not counted.
     pub prompt_only: bool,
     pub stop: Arc<[String]>,
@@ -85,6 +88,7 @@ struct Live {
     counts_prompt: bool,
     prompt_only: bool,
     reports: Reports,
+    logits: Option<Box<LogitsReport>>,
     started: Option<Instant>,
     first_output: Option<Instant>,
     last_output: Instant,
@@ -190,6 +194,7 @@ impl OutputLoop {
             counts_prompt: new.counts_prompt,
             prompt_only: new.prompt_only,
             reports: new.reports,
+            logits: new.logits,
             started: None,
             first_output: None,
             last_output: Instant::now(),
@@ -234,7 +239,8 @@ impl OutputLoop {
 
     fn sequence_output(&mut self, output: &SequenceOutput, tokens: &[TokenOutput], now: Instant) {
         let Some(live) = self.live.get_mut(&output.id) else { return };
-        let (any, mut tokens) = (!tokens.is_empty(), live.held.pass(output, tokens));
+        let reported = tokens;
+        let (any, mut tokens) = (!reported.is_empty(), live.held.pass(output, reported));
         if live.prompt_only {
             tokens = std::borrow::Cow::default();
         }
@@ -300,33 +306,27 @@ impl OutputLoop {
         }
         live.counted.completion_tokens += usage.completion_tokens;
         live.counted.forced_tokens += usage.forced_tokens;
-        let receipt = match (&mut live.receipt, &finish) {
-            (None, _) => None,
-            (Some(draft), None) => {
-                draft.observe(&tokens);
-                None
-            }
-            (Some(draft), Some(finish)) => {
-                draft.observe(&tokens[..tokens.len().min(usage.completion_tokens as usize)]);
-                let tally = self.masks.tally(output.id);
-                let complete = match finish {
-                    ChoiceFinish::Stop | ChoiceFinish::StopString(_) => true,
-                    // Whatever the client's own stop tokens cut off is not looked at.
-                    ChoiceFinish::StopToken(token) => vocabulary.is_eos(*token),
-                    ChoiceFinish::Length => tally.closed,
-                };
-                Some(Box::new(draft.finish(&live.counted, &tally, complete)))
+        let counted = &tokens[..tokens.len().min(usage.completion_tokens as usize)];
+        let receipt =
+            live.receipt(finish.as_ref(), &tokens, counted, vocabulary, || self.masks.tally(output.id));
+        live.reports.limit(&mut released.logprobs);
+        let token_ids = counted.iter().filter(|_| live.reports.token_ids).map(|token| token.token).collect();
+        let logits = live.logits.as_mut().map_or(Ok(None), |report| report.take(output, reported, counted));
+        let logits = match logits {
+            Ok(logits) => logits,
+            Err(error) => {
+                let request = Arc::clone(&live.request);
+                self.fail_request(&request, error);
+                return;
             }
         };
-        live.reports.limit(&mut released.logprobs);
-        let counted = tokens.iter().take(usage.completion_tokens as usize);
-        let token_ids = counted.filter(|_| live.reports.token_ids).map(|token| token.token).collect();
         let piece = Piece {
             text: released.text,
             tokens: usage.completion_tokens,
             token_ids,
             prompt,
             logprobs: released.logprobs,
+            logits,
             finish,
             receipt,
         };
@@ -443,6 +443,32 @@ impl Live {
             removed_mass: token.removed_mass,
             logprobs: token.logprobs.clone(),
         })
+    }
+
+    /// The receipt of an answer that has ended; before, takes note of its tokens. `counted` are those of them that
+    /// belong to the answer.
+    fn receipt(
+        &mut self,
+        finish: Option<&ChoiceFinish>,
+        tokens: &[TokenOutput],
+        counted: &[TokenOutput],
+        vocabulary: &Vocabulary,
+        tally: impl FnOnce() -> Tally,
+    ) -> Option<Box<Receipt>> {
+        let draft = self.receipt.as_mut()?;
+        let Some(finish) = finish else {
+            draft.observe(tokens);
+            return None;
+        };
+        draft.observe(counted);
+        let tally = tally();
+        let complete = match finish {
+            ChoiceFinish::Stop | ChoiceFinish::StopString(_) => true,
+            // Whatever the client's own stop tokens cut off is not looked at.
+            ChoiceFinish::StopToken(token) => vocabulary.is_eos(*token),
+            ChoiceFinish::Length => tally.closed,
+        };
+        Some(Box::new(draft.finish(&self.counted, &tally, complete)))
     }
 
     /// What is reported of the prompt, with the output that says that it was evaluated.

@@ -8,6 +8,7 @@ use std::sync::Arc;
 use llgtrt_core::{Error, GrammarSpec, Receipt, RequestOptions, SamplingParams, TokenId};
 use serde::{Deserialize, Deserializer};
 
+use crate::logits::ChoiceLogits;
 use crate::times::Times;
 
 /// A prompt as text (tokenized on an admission thread) or as tokens.
@@ -104,6 +105,12 @@ pub struct GenerateRequest {
     pub echo_logprobs: bool,
     /// Report the prompt's log-probabilities by themselves, with so many alternatives each.
     pub prompt_logprobs: Option<u32>,
+    /// Report the logits behind each token of a prompt, with its first choice.
+    pub return_context_logits: bool,
+    /// Report the logits that each token of an answer was chosen from.
+    pub return_generation_logits: bool,
+    /// Bytes of logits that the request may come to have; more is an error before it starts.
+    pub max_logits_bytes: u64,
     /// Report token ids: those of the prompt with the first piece of an answer, and those of each piece.
     pub return_token_ids: bool,
     /// What only some engines have.
@@ -137,6 +144,10 @@ pub struct GenerateRequest {
     /// So many tokens at the end of each prompt are the beginning of the answer: the constraint goes on behind
     /// them. `max_tokens` does not count them.
     pub generated_tokens: u32,
+    /// Most tokens of the answer of which this request makes a part, what is generated before included: a constraint
+    /// counts on them. `None`: this request makes the rest of it. A beginning that cannot be completed within them is an
+    /// error.
+    pub answer_tokens: Option<u32>,
     /// `id` of SSE chunks.
     pub response_id: String,
     /// `model` of SSE chunks.
@@ -167,6 +178,9 @@ impl Default for GenerateRequest {
             request_id: String::new(),
             echo_logprobs: false,
             prompt_logprobs: None,
+            return_context_logits: false,
+            return_generation_logits: false,
+            max_logits_bytes: 0,
             return_token_ids: false,
             options: None,
             bad_words: Vec::new(),
@@ -182,6 +196,7 @@ impl Default for GenerateRequest {
             logprobs_form: LogprobsForm::default(),
             text_token_ids: false,
             generated_tokens: 0,
+            answer_tokens: None,
             response_id: String::new(),
             model: String::new(),
             created: 0,
@@ -204,9 +219,15 @@ impl GenerateRequest {
         self.prompts.len() * self.n as usize
     }
 
+    /// Whether any logits are reported.
+    pub fn returns_logits(&self) -> bool {
+        self.return_context_logits || self.return_generation_logits
+    }
+
     /// Tokens of an answer for which the context must have room, or the request is refused.
     pub fn least_tokens(&self) -> u32 {
-        match self.max_tokens {
+        let rest = self.answer_tokens.map(|tokens| tokens.saturating_sub(self.generated_tokens));
+        match rest.or(self.max_tokens) {
             Some(tokens) if !self.clamp_max_tokens => tokens.max(1),
             _ => 1,
         }
@@ -294,6 +315,8 @@ pub struct ChoiceDelta {
     pub text_token_ids: Option<Vec<TokenId>>,
     /// Log-probabilities of the new tokens as JSON in the request's form.
     pub logprobs: Option<String>,
+    /// New rows of logits, if asked for.
+    pub logits: Option<Box<ChoiceLogits>>,
     /// Set on the choice's last delta.
     pub finish: Option<ChoiceFinish>,
     /// With `finish`, if the answer is constrained and receipts are wanted.

@@ -161,6 +161,7 @@ impl Runtime {
             events: events.clone(),
             next_sequence: AtomicU64::new(1),
             seeds: Seeds::new(config.seed),
+            logits: Arc::default(),
         });
         for index in 0..ADMISSION_THREADS {
             let (admission, jobs) = (Arc::clone(&admission), job_receiver.clone());
@@ -226,7 +227,12 @@ impl Runtime {
 
     /// Starts a request on the places of `permit`. Returns at once.
     pub fn submit(&self, request: GenerateRequest, permit: Permit) -> Result<RequestHandle> {
-        self.shared.check_open()?;
+        if permit.is_lent() {
+            // It is a part of a request that came in before.
+            self.shared.check_alive()?;
+        } else {
+            self.shared.check_open()?;
+        }
         let asked = request.sequences();
         if asked == 0 || permit.places() != asked {
             return Err(Error::internal(format!("permit for {} of {asked} sequences", permit.places())));
@@ -237,7 +243,8 @@ impl Runtime {
         let handle = RequestHandle { state: Arc::clone(&state), events: self.events.clone() };
         let running = self.running.lock();
         let jobs = &running.as_ref().ok_or_else(|| Error::internal("the runtime was shut down"))?.jobs;
-        jobs.send(Job { state, request, permit }).map_err(|_| Error::internal("admission has ended"))?;
+        jobs.send(Job { state, request, permit, logits: None })
+            .map_err(|_| Error::internal("admission has ended"))?;
         Ok(handle)
     }
 

@@ -136,6 +136,14 @@ impl Shared {
         self.lifecycle.lock().failed.get_or_insert_with(|| error.clone());
     }
 
+    /// Whether anything can be generated.
+    pub(crate) fn check_alive(&self) -> Result<(), Error> {
+        match self.health() {
+            Health::Failed(error) => Err(error),
+            Health::Ready | Health::Stalled | Health::Draining => Ok(()),
+        }
+    }
+
     /// Whether a new request may come in.
     pub(crate) fn check_open(&self) -> Result<(), Error> {
         match self.health() {

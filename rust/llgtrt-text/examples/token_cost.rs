@@ -64,7 +64,7 @@ fn main() {
         token: 97,
         characters: 1,
         removed_mass: None,
-        logprobs: Some(Box::new(TokenLogprobs { logprob: -0.123_456, top })),
+        logprobs: Some(Box::new(TokenLogprobs { logprob: -0.123_456, top, row: None })),
     };
     measure("chat logprobs, 5 alternatives", |_| {
         black_box(chat_logprobs(vocabulary, black_box(std::slice::from_ref(&entry))));

@@ -299,13 +299,14 @@ mod tests {
 
     #[expect(clippy::unnecessary_wraps, reason = "entries take an Option")]
     fn logprobs(logprob: f32, top: &[(TokenId, f32)]) -> Option<TokenLogprobs> {
-        Some(TokenLogprobs { logprob, top: top.to_vec() })
+        Some(TokenLogprobs { logprob, top: top.to_vec(), row: None })
     }
 
     #[test]
     fn a_prompts_own_tokens_are_among_the_likeliest_or_beside_them() {
         let tokenizer = ByteTokenizer::new();
-        let logprobs = |logprob, top: &[(TokenId, f32)]| Some(TokenLogprobs { logprob, top: top.to_vec() });
+        let logprobs =
+            |logprob, top: &[(TokenId, f32)]| Some(TokenLogprobs { logprob, top: top.to_vec(), row: None });
         let entries = [
             None,
             logprobs(-0.5, &[(98, -0.5), (97, -1.0), (99, -2.0)]),

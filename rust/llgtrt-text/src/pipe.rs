@@ -196,7 +196,7 @@ mod tests {
     use crate::ByteTokenizer;
 
     fn output(token: TokenId) -> TokenOutput {
-        let logprobs = Some(Box::new(TokenLogprobs { logprob: -0.5, top: Vec::new() }));
+        let logprobs = Some(Box::new(TokenLogprobs { logprob: -0.5, top: Vec::new(), row: None }));
         TokenOutput { token, forced: false, removed_mass: None, logprobs }
     }
 

@@ -205,11 +205,8 @@ UNSUPPORTED: list[tuple[str, Any, Any]] = [
     ("return_hidden_states", True, False),
     ("top_n_sigma", 1.5, -1),
     ("samplers", ["top_k"], []),
-    ("use_beam_search", True, False),
     ("detokenize", False, True),
-    ("best_of", 2, 1),
     ("echo", True, False),
-    ("length_penalty", 1.5, 1.0),
     ("mirostat", 2, 0),
 ]
 """Fields of other servers, a value that asks for something, and one that does not."""

@@ -52,6 +52,9 @@ class ChatRequest(ConstraintFields):
     top_logprobs: int | None = Field(
         default=None, ge=0, le=20, description="Likely tokens at each position; needs logprobs."
     )
+    best_of: int | None = Field(
+        default=None, ge=0, description="With use_beam_search: the number of beams; n if left out."
+    )
     include_json_schema_in_prompt: bool | None = Field(
         default=None, description="Show the JSON schema of the answer to the chat template."
     )

@@ -37,7 +37,8 @@ class CompletionRequest(ConstraintFields):
         default=None,
         ge=0,
         description="Generate so many answers and return the n whose tokens are likeliest on average. More "
-        "than n not with stream or echo. All are counted as tokens.",
+        "than n not with stream or echo. All are counted as tokens. With "
+        "use_beam_search: the number of beams.",
     )
     suffix: str | None = Field(
         default=None,

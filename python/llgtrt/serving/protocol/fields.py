@@ -283,6 +283,23 @@ class GenerationFields(EngineFields, ExtraSamplingFields, SamplingFields, Reques
     translated.
     """
 
+    use_beam_search: bool | None = Field(
+        default=None,
+        description="Return the likeliest answers that a beam search finds, as vLLM does it, with best_of "
+        "beams, or n. How tokens are sampled does not matter then. Chat and completions.",
+    )
+    length_penalty: float | None = Field(
+        default=None,
+        ge=-10,
+        le=10,
+        description="With beams: an answer's log-probability is divided by its length to this power; 1 if "
+        "left out.",
+    )
+    early_stopping: Literal[True, False, "never"] | None = Field(
+        default=None,
+        description="With beams: true ends the search with as many answers as beams; else it ends when no "
+        "better answer can come.",
+    )
     repeat_penalty: float | None = Field(
         default=None, gt=0, le=10, description="llama.cpp's name of repetition_penalty."
     )

@@ -28,7 +28,6 @@ REFUSED_FIELDS = {
 
 _SAMPLERS = "temperature, top_k, top_p, min_p and penalties are what samples here"
 _APART = "thoughts are always apart from the answer, in reasoning_content"
-_SEVERAL = "n gives several answers, best_of of completions the likeliest"
 _COMPLETIONS = "it is a field of /v1/completions"
 _BAN = "give each of them a logit_bias of -100"
 
@@ -36,14 +35,11 @@ UNSUPPORTED: dict[str, tuple[tuple[Any, ...], str]] = {
     "adaptive_target": ((-1,), _SAMPLERS),
     "ban_eos_token": ((False,), "ignore_eos is the name of it"),
     "banned_tokens": (([], ""), _BAN),
-    "best_of": ((0, 1), _COMPLETIONS),
     "custom_token_bans": (([], ""), _BAN),
     "detokenize": ((True,), "return_token_ids gives the tokens beside the text"),
     "dry_multiplier": ((0,), _SAMPLERS),
     "dynatemp_range": ((0,), _SAMPLERS),
-    "early_stopping": ((False,), _SEVERAL),
     "echo": ((False,), _COMPLETIONS),
-    "length_penalty": ((1,), _SEVERAL),
     "lora": (([],), "lora_model names an adapter"),
     "mirostat": ((0,), _SAMPLERS),
     "n_probs": ((0,), "logprobs of chat and of /v1/completions gives them"),
@@ -60,7 +56,6 @@ UNSUPPORTED: dict[str, tuple[tuple[Any, ...], str]] = {
     "top_a": ((0,), _SAMPLERS),
     "top_n_sigma": ((-1, 0), _SAMPLERS),
     "typical_p": ((1,), _SAMPLERS),
-    "use_beam_search": ((False,), _SEVERAL),
     "xtc_probability": ((0,), _SAMPLERS),
 }
 """Fields of other servers that this one, or a route of it, does not have: the values that ask for nothing,

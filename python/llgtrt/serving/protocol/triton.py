@@ -17,7 +17,6 @@ from llgtrt.serving.protocol.fields import MAX_BAD_WORDS, MAX_COUNT, MAX_STOP_ST
 from llgtrt.serving.protocol.parse import validate_request
 
 NOT_SUPPORTED: dict[str, tuple[Any, ...]] = {
-    "beam_width": (1,),
     "decoder_text_input": (),
     "embedding_bias_weights": (),
     "embedding_bias_words": (),
@@ -29,8 +28,6 @@ NOT_SUPPORTED: dict[str, tuple[Any, ...]] = {
     "prompt_embedding_table": (),
     "prompt_table_extra_ids": (),
     "prompt_vocab_size": (0,),
-    "return_context_logits": (False,),
-    "return_generation_logits": (False,),
     "return_perf_metrics": (False,),
     "use_draft_logits": (False,),
 }
@@ -141,14 +138,34 @@ class TritonRequest(RequestModel):
     temperature: Annotated[
         float | None, Field(default=None, ge=0, le=2, description="0 takes the most likely token."), Real
     ]
+    beam_width: Annotated[
+        int | None,
+        Field(
+            default=None,
+            ge=1,
+            le=MAX_COUNT,
+            description="Above 1: the likeliest answers of a search with so many beams.",
+        ),
+        Whole,
+    ]
     length_penalty: Annotated[
         float | None,
-        Field(default=None, description="Counts with beams only, of which there are none."),
+        Field(
+            default=None,
+            ge=-10,
+            le=10,
+            description="With beams: an answer's log-probability is divided by its length to this power. 0 "
+            "if left out, as in TensorRT-LLM.",
+        ),
         Real,
     ]
     early_stopping: Annotated[
         bool | int | None,
-        Field(default=None, description="Counts with beams only, of which there are none."),
+        Field(
+            default=None,
+            description="With beams: 1, as if left out, ends the search with as many answers as beams; else "
+            "it ends when no better answer can come.",
+        ),
         BeforeValidator(_one, json_schema_input_type=bool | int | list[bool] | list[int] | None),
     ]
     repetition_penalty: Annotated[
@@ -190,6 +207,22 @@ class TritonRequest(RequestModel):
     return_num_output_tokens: Annotated[
         bool | None, Field(default=None, description="Add num_output_tokens."), Switch
     ]
+    return_context_logits: Annotated[
+        bool | None,
+        Field(
+            default=None,
+            description="Add context_logits: the model's logits behind each token of the text.",
+        ),
+        Switch,
+    ]
+    return_generation_logits: Annotated[
+        bool | None,
+        Field(
+            default=None,
+            description="Add generation_logits: the logits that each new token was chosen from.",
+        ),
+        Switch,
+    ]
     num_return_sequences: Annotated[
         int | None, Field(default=None, ge=1, le=MAX_COUNT, description="Answers per text."), Whole
     ]
@@ -225,6 +258,11 @@ class TritonRequest(RequestModel):
         Field(default=None, description="The schema, expression or grammar as text; with json nothing."),
         Text,
     ]
+
+    @property
+    def n(self) -> int:
+        """Answers per text: with beams all of them, unless it is said."""
+        return self.num_return_sequences or self.beam_width or 1
 
 
 def read_inputs(body: bytes) -> TritonRequest:
@@ -279,6 +317,7 @@ INPUTS: dict[str, tuple[str, list[int]]] = {
     "top_k": ("INT32", [1]),
     "top_p": ("FP32", [1]),
     "temperature": ("FP32", [1]),
+    "beam_width": ("INT32", [1]),
     "length_penalty": ("FP32", [1]),
     "early_stopping": ("BOOL", [1]),
     "repetition_penalty": ("FP32", [1]),
@@ -291,6 +330,8 @@ INPUTS: dict[str, tuple[str, list[int]]] = {
     "return_log_probs": ("BOOL", [1]),
     "return_finish_reason": ("BOOL", [1]),
     "return_num_output_tokens": ("BOOL", [1]),
+    "return_context_logits": ("BOOL", [1]),
+    "return_generation_logits": ("BOOL", [1]),
     "num_return_sequences": ("INT32", [1]),
     "exclude_input_in_output": ("BOOL", [1]),
     "stream": ("BOOL", [1]),
@@ -306,13 +347,18 @@ OUTPUTS: dict[str, tuple[str, list[int]]] = {
     "output_log_probs": ("FP32", [-1, -1]),
     "finish_reason": ("BYTES", [-1]),
     "num_output_tokens": ("INT32", [-1]),
+    "context_logits": ("FP32", [-1, -1]),
+    "generation_logits": ("FP32", [-1, -1, -1]),
 }
-"""Data type and dimensions, after the batch, of each output: one element per sequence of a text."""
+"""Data type and dimensions, after the batch, of each output: one element per sequence of a text; of
+``context_logits``, one per token of the text."""
 
 ASKED_BY = {
     "cum_log_probs": "return_log_probs",
     "output_log_probs": "return_log_probs",
     "finish_reason": "return_finish_reason",
     "num_output_tokens": "return_num_output_tokens",
+    "context_logits": "return_context_logits",
+    "generation_logits": "return_generation_logits",
 }
 """The input that asks for an output which is not always there."""

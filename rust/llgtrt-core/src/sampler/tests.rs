@@ -140,10 +140,9 @@ fn params() -> impl Strategy<Value = SamplingParams> {
                     repetition_penalty: repetition,
                     logit_bias: bias.into_iter().collect(),
                     seed: last.0,
-                    logprobs: None,
-                    removed_mass: false,
                     min_tokens: last.1,
                     ignore_eos: last.2,
+                    ..SamplingParams::default()
                 }
             },
         )
@@ -386,10 +385,66 @@ fn frequencies_follow_the_softmax() {
 #[test]
 fn logprobs_of_a_forced_token() {
     let params = SamplingParams { logprobs: Some(1), ..SamplingParams::default() };
-    let mut sampler = Sampler::new(params, &[], &[], &[]);
-    let logprobs = sampler.logprobs_of(&[0.0, 0.0, f32::NEG_INFINITY], 2).unwrap();
+    let sampler = Sampler::new(params, &[], &[], &[]);
+    let logprobs = sampler.logprobs_of(&[0.0, 0.0, f32::NEG_INFINITY], 2, 0).unwrap();
     assert_eq!((logprobs.logprob, logprobs.top[0].0), (f32::NEG_INFINITY, 0));
-    assert!(sampler.logprobs_of(&[f32::NAN; 3], 0).is_none());
-    let mut silent = Sampler::new(SamplingParams::default(), &[], &[], &[]);
-    assert!(silent.logprobs_of(&[0.0; 3], 0).is_none());
+    assert!(sampler.logprobs_of(&[f32::NAN; 3], 0, 0).is_none());
+    let silent = Sampler::new(SamplingParams::default(), &[], &[], &[]);
+    assert!(silent.logprobs_of(&[0.0; 3], 0, 0).is_none());
+}
+
+#[test]
+fn log_probabilities_among_what_the_mask_allows() {
+    let params = SamplingParams { logprobs: Some(4), allowed_logprobs: true, ..greedy() };
+    // Sparse masks are gathered, others applied.
+    for len in [8, 4096] {
+        let mut row = vec![0.0; len];
+        (row[3], row[5], row[6]) = (9.0, 2.0, 1.0);
+        let mut mask = vec![0; len / 32 + 1];
+        mask[0] = 1 << 5 | 1 << 6;
+        let mut sampler = Sampler::new(params.clone(), &[], &[], &[]);
+        let own = sampler.sample(&row, Some(&mask)).unwrap();
+        let logprobs = own.logprobs.unwrap();
+        let sum = 2_f32.exp() + 1_f32.exp();
+        assert_eq!(own.token, 5);
+        assert_eq!(logprobs.top.iter().map(|(token, _)| *token).collect::<Vec<_>>(), [5, 6]);
+        for (found, logit) in [(logprobs.logprob, 2.0), (logprobs.top[0].1, 2.0), (logprobs.top[1].1, 1.0)] {
+            assert!((found - (logit - sum.ln())).abs() < 1e-5);
+        }
+        let free = sampler.sample(&row, None).unwrap().logprobs.unwrap();
+        assert_eq!((free.top.len(), free.top[0].0), (4, 3));
+        let forced = sampler.logprobs_of(&row, 6, 2).unwrap();
+        assert_eq!((forced.logprob, &forced.top[..]), (0.0, &[(6, 0.0)][..]));
+    }
+}
+
+#[test]
+fn the_removed_mass_is_of_the_whole_row_whatever_is_reported() {
+    let asked = SamplingParams { logprobs: Some(1), removed_mass: true, ..greedy() };
+    let among = SamplingParams { allowed_logprobs: true, ..asked.clone() };
+    let row = [1.0, 3.0, 0.5, 2.0];
+    let removed = |params: SamplingParams| {
+        Sampler::new(params, &[], &[], &[]).sample(&row, Some(&[0b1001])).unwrap().removed_mass.unwrap()
+    };
+    assert!(removed(asked.clone()) > 0.5);
+    assert_eq!(removed(asked).to_bits(), removed(among).to_bits());
+}
+
+#[test]
+fn rows_come_with_the_first_tokens_as_the_model_made_them() {
+    let params = SamplingParams {
+        logprobs: Some(0),
+        logits_rows: 2,
+        logit_bias: vec![(1, 50.0)],
+        repetition_penalty: 2.0,
+        temperature: 0.5,
+        ..SamplingParams::default()
+    };
+    let mut sampler = Sampler::new(params, &[1], &[], &[]);
+    let row = [0.5, -1.0, 2.0];
+    let kept = |sampled: Option<Box<crate::TokenLogprobs>>| sampled.unwrap().row.map(|row| row.to_vec());
+    assert_eq!(kept(sampler.sample(&row, Some(&[0b011])).unwrap().logprobs), Some(row.to_vec()));
+    assert_eq!(kept(sampler.logprobs_of(&row, 2, 1)), Some(row.to_vec()));
+    sampler.accept(2);
+    assert_eq!(kept(sampler.sample(&row, None).unwrap().logprobs), None);
 }
