@@ -25,7 +25,7 @@ MAX_VALUES = 500_000
 """Values in a body, apart from null, true and false. A prompt of more tokens, or a schema of more keywords,
 is beyond other limits anyway."""
 
-MAX_CONTAINERS = 50_000
+MAX_CONTAINERS = 32_768
 """Objects and arrays in a body. Python's garbage collector looks at all of them in one go, and every thread
 waits: about 0.1 us for each."""
 
