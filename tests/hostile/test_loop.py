@@ -19,8 +19,8 @@ from support.server import ServerProcess
 from support.sim import sim_arguments
 
 MOST_MS = 10.0
-"""One turn of the loop, on a machine that does nothing else: asserted in the full form only. Twice what is aimed at,
-for what else a machine does."""
+"""One turn of the loop, on a machine that does nothing else: asserted in the full form only. Twice what is
+aimed at, for what else a machine does."""
 MOST_FOR_TEXT_MS = 25.0
 """The same where one text is nearly all of a body of 8 MB: the interpreter decodes it in one go."""
 
