@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import math
 import socket
+from pathlib import Path
 from typing import Any
 
 import httpx
@@ -308,3 +309,40 @@ def test_a_client_that_leaves_ends_the_search(start_server: StartServer) -> None
         # Its places are free: as many beams as there are places find their answers.
         answer = ok(http.post("/v1/completions", json={**body, "max_tokens": 3}))
         assert len(answer["choices"]) == 4
+
+
+HOOK = """
+class Shouting:
+    async def on_output(self, request, output):
+        return output.text.upper()
+"""
+
+
+def test_a_hook_sees_the_answers(start_server: StartServer, tmp_path: Path) -> None:
+    file = tmp_path / "shouting.py"
+    file.write_text(HOOK)
+    body = {"model": MODEL, "prompt": PROMPT, "use_beam_search": True, "n": 2, "max_tokens": 6}
+    plain, hooked = start_server(), start_server("--hooks", f"{file}:Shouting")
+    texts = [
+        [
+            choice["text"]
+            for choice in ok(httpx.post(f"{one.base_url}/v1/completions", json=body, timeout=30))["choices"]
+        ]
+        for one in (plain, hooked)
+    ]
+    assert texts[1] == [text.upper() for text in texts[0]]
+
+
+@pytest.mark.parametrize(
+    ("path", "body"),
+    [
+        ("/v1/responses", {"input": "Go"}),
+        ("/v1/messages", {"messages": [{"role": "user", "content": "Go"}], "max_tokens": 5}),
+    ],
+)
+def test_other_routes_have_no_place_for_several_answers(
+    http: httpx.Client, path: str, body: dict[str, Any]
+) -> None:
+    response = http.post(path, json={"model": MODEL, "use_beam_search": True, **body})
+    assert response.status_code == 400
+    assert "use_beam_search" in response.text

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import json
+import math
 import os
 import shutil
 import signal
@@ -292,6 +293,38 @@ def test_the_removed_probability_is_reported(trtllm: ServerProcess) -> None:
     assert body["choices"][0]["logprobs"]["removed_mass"] == [0.0] * 5, "nothing is removed from free text"
     plain = complete(trtllm, logprobs=0, max_tokens=5).json()
     assert "removed_mass" not in plain["choices"][0]["logprobs"]
+
+
+def test_beams_are_searched_above_the_engine(trtllm: ServerProcess) -> None:
+    asked = {"use_beam_search": True, "n": 3, "max_tokens": 5, "logprobs": 0, "return_token_ids": True}
+    choices = complete(trtllm, **asked).json()["choices"]
+    sums = [sum(choice["logprobs"]["token_logprobs"]) for choice in choices]
+    assert sums == sorted(sums, reverse=True)
+    assert len({tuple(choice["token_ids"]) for choice in choices}) == 3
+    refused = complete(trtllm, **asked, guided_regex="[a-z]+")
+    assert refused.status_code == 400
+    assert refused.json()["error"]["param"] == "use_beam_search"
+    assert "trtllm" in refused.json()["error"]["message"]
+
+
+def test_logits_of_the_answer_and_not_of_the_prompt(trtllm: ServerProcess) -> None:
+    body = {"text_input": "Hello", "max_tokens": 3, "return_log_probs": True}
+    url = f"{trtllm.base_url}/v2/models/base/generate"
+    answer = httpx.post(url, json={**body, "return_generation_logits": True}, timeout=30).json()
+    count = len(answer["output_log_probs"])
+    rows = answer["generation_logits"]
+    width = len(rows) // count
+    assert width > len(VOCABULARY)
+    for index, logprob in enumerate(answer["output_log_probs"]):
+        row = rows[index * width : (index + 1) * width]
+        top = max(row)
+        assert top - (top + math.log(sum(math.exp(one - top) for one in row))) == pytest.approx(
+            logprob, abs=1e-3
+        )
+    refused = httpx.post(url, json={**body, "return_context_logits": True}, timeout=30)
+    assert refused.status_code == 400
+    assert "return_context_logits" in refused.json()["error"]
+    assert "--gather_context_logits" in refused.json()["error"]
 
 
 def test_a_client_that_leaves_frees_its_place(trtllm: ServerProcess) -> None:

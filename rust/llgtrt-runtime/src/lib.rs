@@ -6,6 +6,7 @@
 //! Python. See `docs/architecture.md` for the trace of one request.
 
 mod admission;
+mod constrained;
 mod embed;
 mod engine_loop;
 mod gate;
