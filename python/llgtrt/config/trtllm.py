@@ -34,7 +34,13 @@ class TrtllmConfig(Section):
         default=None,
         description="Order in which long prompts share a forward pass. null: TensorRT-LLM's choice.",
     )
-    max_beam_width: int = Field(ge=1, le=2**31 - 1, default=1, description="Most beams of a request.")
+    max_beam_width: int = Field(
+        ge=1,
+        le=2**31 - 1,
+        default=1,
+        description="Most beams of the engine's own search. Requests over HTTP are searched above it "
+        "(docs/beams.md), for which 1 is enough.",
+    )
     tuning_window: int | None = Field(
         ge=1,
         le=2**31 - 1,
