@@ -47,3 +47,9 @@ pub(crate) fn on_big_stack<T: Send>(work: impl FnOnce() -> T + Send) -> T {
         thread.expect("a thread").join().expect("no panic")
     })
 }
+
+/// Bytes that are live.
+#[allow(dead_code, reason = "each test binary uses its own part")]
+pub(crate) fn live() -> usize {
+    LIVE.load(Ordering::Relaxed)
+}

@@ -1,0 +1,58 @@
+//! What compiled grammars are counted with is near to what they take: the cache's bound is one of memory.
+
+#[path = "../../llgtrt-schema/tests/counting/mod.rs"]
+#[allow(dead_code, reason = "each test binary uses its own part")]
+mod counting;
+#[path = "suite/support/mod.rs"]
+mod support;
+
+use counting::live;
+use llgtrt_grammar::{CompiledGrammar, GrammarConfig};
+use serde_json::{Value, json};
+use support::{Bench, Greedy, WORDS, schema};
+
+/// Schemas that generators of programming languages write.
+const CORPUS: &str = include_str!("data/generated.jsonl");
+
+/// Schemas that are large in one way each.
+fn large() -> Vec<Value> {
+    let properties: serde_json::Map<String, Value> = (0..300)
+        .map(|i| (format!("key{i}"), json!({"type": ["string", "integer"], "maxLength": i})))
+        .collect();
+    let names: Vec<&String> = properties.keys().collect();
+    let values: Vec<String> = (0..900).map(|i| format!("value {i}")).collect();
+    vec![
+        json!({"properties": properties, "additionalProperties": false}),
+        json!({"properties": properties, "required": names, "additionalProperties": false}),
+        json!({"enum": values}),
+        json!({"type": "array", "minItems": 200, "items": {"type": "string", "pattern": "^[a-z]{3,40}[0-9]+$"}}),
+    ]
+}
+
+#[test]
+fn the_count_is_near_the_memory() {
+    // Nothing is kept but what the test holds.
+    let config = GrammarConfig { cache_megabytes: 0, compile_slots: 1, ..GrammarConfig::default() };
+    let bench = Bench::new(Greedy::new(&WORDS, 1), config);
+    let compile = |value: &Value| bench.compiler.compile(&schema(&value.to_string())).ok();
+    // The compiler's thread drops what it needed before it takes the next schema.
+    let settled = || {
+        drop(compile(&json!({})));
+        live()
+    };
+    settled();
+    let corpus = CORPUS.lines().map(|line| serde_json::from_str::<Value>(line).unwrap()["schema"].take());
+    let before = settled();
+    let grammars: Vec<_> = corpus.filter_map(|value| compile(&value)).collect();
+    let taken = settled() - before;
+    let counted: usize = grammars.iter().map(CompiledGrammar::bytes).sum();
+    assert!(grammars.len() > 200);
+    assert!(counted < 2 * taken && taken < counted + counted / 4, "{taken} bytes, counted as {counted}");
+    for value in large() {
+        let before = settled();
+        let grammar = compile(&value).expect("a grammar");
+        let (taken, counted) = (settled() - before, grammar.bytes());
+        let text = value.to_string();
+        assert!(counted < 2 * taken && taken < counted + counted / 4, "{taken}, {counted}: {text:.80}");
+    }
+}
