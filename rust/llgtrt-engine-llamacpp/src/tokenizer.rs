@@ -58,8 +58,8 @@ impl GgufTokenizer {
         }
         let bos = valid(vocab.bos());
         let add_bos = vocab.should_add_bos() && bos.is_some();
-        let rerank_template =
-            model.chat_template(Some("rerank")).ok().and_then(|template| template.to_string().ok());
+        // Not by the binding's `chat_template`, which asks for a name in memory that it has given back.
+        let rerank_template = model.meta_val_str("tokenizer.chat_template.rerank").ok();
         Self { vocabulary: builder.build(bos, eos), special_texts, add_bos, rerank_template, model }
     }
 }

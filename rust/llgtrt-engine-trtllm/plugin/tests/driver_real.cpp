@@ -203,11 +203,11 @@ void masks_that_did_not_change_are_not_copied() {
 /// What lies in the host's memory of a step without a mask is of an earlier one, and is not what the device has.
 void a_mask_after_none_is_copied() {
   Engine engine("lockstep=1\n");
+  // The third is as the first, and the memory of the fourth still has the second.
+  engine.masks.script = {3, 4, 3, 0, 4, 4, 0, 0, 3, 4};
   Request neighbour("masked in every step", 2, 30);
   neighbour.plain.post_process = 1;
   neighbour.submit(engine);
-  // The third is as the first, and the memory of the fourth still has the second.
-  engine.masks.script = {3, 4, 3, 0, 4, 4, 0, 0, 3, 4};
   Request request("five!", 1, static_cast<int32_t>(engine.masks.script.size()));
   request.plain.post_process = 1;
   auto const id = request.submit(engine);
