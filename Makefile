@@ -31,7 +31,7 @@ PEERS := target/peers
 PEERS_DONE := $(PEERS)/venv/.done
 NODE_CLIENTS_DONE := $(CLIENTS)/node/node_modules/.done
 
-.PHONY: help setup demo test hostile soak clients dynamo ray limits lint format bench bench-peers truth truth-fuzz lock wheel clean
+.PHONY: help setup demo test hostile soak sanitize clients dynamo ray limits lint format bench bench-peers truth truth-fuzz lock wheel clean
 
 help: ## List the commands
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-10s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
@@ -89,6 +89,10 @@ ray: setup $(RAY_VENV)/.done ## Judge examples/ray_serve.py under Ray Serve itse
 MINUTES ?= 30
 soak: setup ## Mixed load for MINUTES=30: what the server holds must not grow
 	LLGTRT_HOSTILE=full LLGTRT_SOAK_MINUTES=$(MINUTES) $(BIN)/python -m pytest tests/hostile/test_soak.py
+
+sanitize: setup ## Run the tests of the engines' C++ under the sanitizers (half an hour the first time)
+	@scripts/sanitize_trtllm.sh
+	@scripts/sanitize_llamacpp.sh
 
 limits: setup ## Answers at every limit of tokens from the shortest up, 3 500 of each engine (some ten minutes)
 	LLGTRT_LIMITS=full $(BIN)/python -m pytest -rP -k from_the_shortest_up tests/api/test_limit.py tests/e2e/test_limit.py

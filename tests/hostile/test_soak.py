@@ -32,7 +32,7 @@ CONFIG: dict[str, Any] = {
     "runtime": {"max_batch_size": 16, "max_queue_size": 2048},
     # Caches that are full after some rounds: what fills them is no leak.
     "llguidance": {"cache_megabytes": 16, "log_level": 0},
-    "server": {"max_body_bytes": 2_000_000, "log_requests": False},
+    "server": {"max_body_bytes": 2_000_000, "stored_response_bytes": 4_000_000, "log_requests": False},
 }
 
 
