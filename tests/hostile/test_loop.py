@@ -55,7 +55,9 @@ BODIES: dict[str, Callable[[int], tuple[str, Any]]] = {
     "deep, without commas": lambda n: chat(unknown=[json.loads("[" * 90 + "]" * 90)] * (n // 90)),
     "enum": lambda n: schema({"enum": [f"v{i}" for i in range(n)]}),
     "properties": lambda n: schema({"properties": {f"v{i}": {"type": "string"} for i in range(n)}}),
-    "tools": lambda n: chat(tools=[call(i, "")["function"] for i in range(n)]),
+    "tools": lambda n: chat(
+        tools=[{"type": "function", "function": {"name": f"f{i}", "parameters": {}}} for i in range(n)]
+    ),
     "calls": lambda n: conversation({"role": "assistant", "tool_calls": [call(i, "{}") for i in range(n)]}),
     "arguments": lambda n: conversation(
         {"role": "assistant", "tool_calls": [call(0, json.dumps({"a": [1] * n}))]}

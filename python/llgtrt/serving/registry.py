@@ -104,6 +104,16 @@ class Models:
             f"model: say which one: {', '.join(map(quote, known)) or 'none is loaded'}.", "model"
         )
 
+    def resolve(self, name: str | None) -> ModelServices:
+        """As :meth:`find`, and the name is one that the model answers to.
+
+        Raises:
+            ModelNotFoundError, RequestError: as there.
+        """
+        one = self.find(name)
+        one.model.resolve(name)
+        return one
+
     @property
     def draining(self) -> bool:
         """Whether the server is shutting down."""

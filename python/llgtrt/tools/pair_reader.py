@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 from dataclasses import dataclass
 
+from llgtrt.tools.json_arguments import JsonNesting
 from llgtrt.tools.markup import Markup, overlap
 from llgtrt.tools.pair_kinds import Kind, PairTexts
 
@@ -39,9 +40,7 @@ class PairReader:
         self._end = ""
         self._may_be_quoted = False
         self._kind: Kind | None = None
-        self._depth = 0
-        self._in_string = False
-        self._escaped = False
+        self._nesting = JsonNesting()
         self._out: list[str] = []
 
     def feed(self, text: str) -> tuple[str, str | None]:
@@ -150,28 +149,16 @@ class PairReader:
     def _json(self) -> bool:
         """JSON goes on as it is, up to what cannot belong to it."""
         stops = self._end[:1] or ",)"
+        nesting = self._nesting
         for at, character in enumerate(self._buffer):
-            if self._in_string:
-                if self._escaped:
-                    self._escaped = False
-                elif character == "\\":
-                    self._escaped = True
-                elif character == '"':
-                    self._in_string = False
-            elif self._depth == 0 and character in stops:
-                if len(self._buffer) - at < len(self._end):
-                    self._show(at)
-                    return False
+            if nesting.depth == 0 and not nesting.in_string and character in stops:
                 self._show(at)
+                if len(self._buffer) < len(self._end):
+                    return False
                 self._buffer = self._buffer[len(self._end) :]
                 self._kind = None
                 return True
-            elif character == '"':
-                self._in_string = True
-            elif character in "{[":
-                self._depth += 1
-            elif character in "}]":
-                self._depth -= 1
+            nesting.take(character)
         if self._kind is not None and self._kind.choices is None:
             self._show(len(self._buffer))
         # A word of Python's is shown when it is complete.

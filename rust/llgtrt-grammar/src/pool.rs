@@ -134,6 +134,10 @@ impl MaskPool {
     /// its masks are those that would have come there. The limit counts these tokens; none of them is ever taken
     /// back. Runs on the calling thread if that has a big stack.
     ///
+    /// With `is_part` it is one of many short parts of an answer, each of which begins like this: a way to the end is
+    /// looked for behind the last token only, because to look behind each of them would take as many times as long
+    /// with every part.
+    ///
     /// # Errors
     ///
     /// [`Grammar`](llgtrt_core::ErrorKind::Grammar): the tokens do not begin an answer.
@@ -143,30 +147,11 @@ impl MaskPool {
         grammar: &CompiledGrammar,
         limit: Option<TokenLimit>,
         generated: &[TokenId],
+        is_part: bool,
     ) -> Result<(), Error> {
         let mut slot = Slot::new(grammar, limit);
         if !generated.is_empty() {
-            self.on_big_stack(|| slot.begin_behind(generated))?;
-        }
-        self.insert(sequence, slot);
-        Ok(())
-    }
-
-    /// As [`register_behind`](Self::register_behind), for one of many short parts of an answer: a way to the end is
-    /// looked for once and not behind each of the tokens.
-    ///
-    /// # Errors
-    /// As there.
-    pub fn register_part(
-        &self,
-        sequence: SequenceId,
-        grammar: &CompiledGrammar,
-        limit: Option<TokenLimit>,
-        generated: &[TokenId],
-    ) -> Result<(), Error> {
-        let mut slot = Slot::new(grammar, limit);
-        if !generated.is_empty() {
-            self.on_big_stack(|| slot.begin_part(generated))?;
+            self.on_big_stack(|| slot.begin_behind(generated, is_part))?;
         }
         self.insert(sequence, slot);
         Ok(())

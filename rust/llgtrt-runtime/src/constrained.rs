@@ -28,10 +28,8 @@ impl Admission {
         } else {
             None
         };
-        let registered = match request.answer_tokens {
-            Some(_) => self.masks.register_part(id, grammar, limit, generated),
-            None => self.masks.register_behind(id, grammar, limit, generated),
-        };
+        let registered =
+            self.masks.register_behind(id, grammar, limit, generated, request.answer_tokens.is_some());
         registered.map_err(|error| under_param(error, request.grammar_param.as_deref()))
     }
 

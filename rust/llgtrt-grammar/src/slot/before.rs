@@ -11,25 +11,18 @@ use crate::verify::Allowance;
 
 impl Slot {
     /// Follows tokens that were generated before, one by one: so the slot comes to know at each what it knew when
-    /// they were generated.
-    pub(crate) fn begin_behind(&mut self, generated: &[TokenId]) -> Result<(), Error> {
-        for taken in 1..=generated.len() {
+    /// they were generated. A part of an answer ([`MaskPool::register_behind`](crate::MaskPool::register_behind)) takes all
+    /// but the last at once, without a limit.
+    pub(crate) fn begin_behind(&mut self, generated: &[TokenId], is_part: bool) -> Result<(), Error> {
+        let at_once = if is_part { generated.len().saturating_sub(1) } else { 0 };
+        if at_once > 0 {
+            let limit = self.limit.take();
+            self.begin_with(&generated[..at_once])?;
+            self.limit = limit;
+        }
+        for taken in at_once + 1..=generated.len() {
             self.begin_with(&generated[..taken])?;
         }
-        self.before = generated.into();
-        Ok(())
-    }
-
-    /// As [`begin_behind`](Self::begin_behind), for one of many parts of an answer, each of which begins like this: a way
-    /// to the end is looked for behind the last token only, because to look behind each of them would take as many times
-    /// as long with every part.
-    pub(crate) fn begin_part(&mut self, generated: &[TokenId]) -> Result<(), Error> {
-        let limit = self.limit.take();
-        if let Some((_, earlier)) = generated.split_last().filter(|(_, earlier)| !earlier.is_empty()) {
-            self.begin_with(earlier)?;
-        }
-        self.limit = limit;
-        self.begin_with(generated)?;
         self.before = generated.into();
         Ok(())
     }

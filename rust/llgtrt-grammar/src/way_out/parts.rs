@@ -15,7 +15,7 @@ use crate::TokenEnv;
 use crate::lexer_guard::create_parser;
 
 /// Schemas that are read of one grammar, and their bytes together.
-const MAX_PARTS: usize = 16;
+pub(super) const MAX_PARTS: usize = 16;
 const MAX_PART_BYTES: usize = 16 << 10;
 
 /// Tokens of one value.

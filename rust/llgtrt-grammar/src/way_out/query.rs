@@ -6,7 +6,7 @@ use std::sync::Arc;
 use llguidance::Matcher;
 
 use super::quoting::Quoting;
-use super::{Checked, Found, Hints, MAX_POSITIONS_AHEAD, Search, Style};
+use super::{Checked, Found, Hints, MAX_POSITIONS_AHEAD, Search, Style, parts};
 use crate::TokenEnv;
 
 /// What a search may spend.
@@ -25,8 +25,9 @@ impl Effort {
     const STEP: Self = Self { most: 1600, direct: 600, cost: 100_000 };
     /// Once for each grammar.
     const ONCE: Self = Self { cost: 10 * Self::STEP.cost, ..Self::STEP };
-    /// For a value on the way.
-    pub(super) const PART: Self = Self { most: 200, direct: 100, cost: Self::STEP.cost };
+    /// For a value on the way: all of a grammar's together cost as much as one step.
+    pub(super) const PART: Self =
+        Self { most: 200, direct: 100, cost: Self::STEP.cost / parts::MAX_PARTS as u64 };
 }
 
 /// Length of the first runs among which the search goes back; it doubles.

@@ -25,22 +25,10 @@ fn go_on(
     fast_forward: bool,
     seed: usize,
     before: &[TokenId],
+    is_part: bool,
 ) -> Answer {
-    bench.pool.register_behind(ID, grammar, limit, before).expect("they begin an answer");
-    rest_of(bench, limit, fast_forward, seed, before)
-}
-
-const ID: SequenceId = SequenceId(3);
-
-/// The same, of a sequence that is registered.
-fn rest_of(
-    bench: &Bench,
-    limit: Option<TokenLimit>,
-    fast_forward: bool,
-    seed: usize,
-    before: &[TokenId],
-) -> Answer {
-    let id = ID;
+    let id = SequenceId(3);
+    bench.pool.register_behind(id, grammar, limit, before, is_part).expect("they begin an answer");
     let mut new: Vec<TokenId> = Vec::new();
     let mut answer = Answer { tokens: Vec::new(), certain: BTreeSet::new(), complete: false };
     for _ in 0..3000 {
@@ -92,11 +80,12 @@ fn an_answer_goes_on_behind_any_of_its_tokens() {
         for spec in grammars() {
             let grammar = bench.compile(&spec);
             for (seed, fast_forward) in [(1, true), (5, false), (11, true)] {
-                let whole = go_on(&bench, &grammar, None, fast_forward, seed, &[]);
+                let whole = go_on(&bench, &grammar, None, fast_forward, seed, &[], false);
                 assert!(!whole.tokens.is_empty());
                 // The numbers of a long answer repeat themselves; a hundred places say enough.
                 for cut in 1..=whole.tokens.len().min(100) {
-                    let again = go_on(&bench, &grammar, None, fast_forward, seed, &whole.tokens[..cut]);
+                    let again =
+                        go_on(&bench, &grammar, None, fast_forward, seed, &whole.tokens[..cut], false);
                     assert_eq!(again.tokens, whole.tokens, "{spec:?} behind {cut}");
                 }
             }
@@ -113,44 +102,16 @@ fn its_limit_counts_the_tokens_before() {
         let grammar = bench.compile(&schema(&value.to_string()));
         let limit = Some(TokenLimit { tokens: 60, retract: true, turn: 0 });
         for seed in 0..4 {
-            let whole = go_on(&bench, &grammar, limit, true, seed, &[]);
-            for cut in 1..whole.tokens.len() {
-                let again = go_on(&bench, &grammar, limit, true, seed, &whole.tokens[..cut]);
+            let whole = go_on(&bench, &grammar, limit, true, seed, &[], false);
+            // A whole answer that goes on, and one of the short parts that an answer is made of.
+            for (cut, is_part) in (1..whole.tokens.len()).flat_map(|cut| [(cut, false), (cut, true)]) {
+                let again = go_on(&bench, &grammar, limit, true, seed, &whole.tokens[..cut], is_part);
                 assert!(again.tokens.len() <= 60 && again.complete);
                 let text = String::from_utf8(bench.decode(&again.tokens)).expect("whole characters");
                 let instance: Value = serde_json::from_str(&text).unwrap_or_else(|e| panic!("{e}: {text}"));
                 assert!(validator.is_valid(&instance), "{instance}");
             }
         }
-    }
-}
-
-#[test]
-fn a_part_of_an_answer_finds_its_way_to_the_end() {
-    let value = json!({"type": "object", "properties": {"name": {"type": "string"}, "tags": {"type": "array",
-        "items": {"type": "string"}}}, "required": ["name", "tags"], "additionalProperties": false});
-    let validator = jsonschema::draft202012::new(&value).unwrap();
-    for bench in [Bench::bytes(), Bench::words()] {
-        let grammar = bench.compile(&schema(&value.to_string()));
-        let limit = Some(TokenLimit { tokens: 60, retract: true, turn: 0 });
-        for seed in 0..4 {
-            let whole = go_on(&bench, &grammar, limit, true, seed, &[]);
-            for cut in 1..whole.tokens.len() {
-                let before = &whole.tokens[..cut];
-                bench.pool.register_part(ID, &grammar, limit, before).expect("they begin an answer");
-                let again = rest_of(&bench, limit, true, seed, before);
-                assert!(again.tokens.len() <= 60 && again.complete);
-                let text = String::from_utf8(bench.decode(&again.tokens)).expect("whole characters");
-                let instance: Value = serde_json::from_str(&text).unwrap_or_else(|e| panic!("{e}: {text}"));
-                assert!(validator.is_valid(&instance), "{instance}");
-            }
-        }
-    }
-    let refused = GrammarSpec::Choice(vec!["true".to_owned()]);
-    for (bench, text) in [(Bench::words(), "f"), (Bench::bytes(), "trx")] {
-        let grammar = bench.compile(&refused);
-        let error = bench.pool.register_part(ID, &grammar, None, &bench.encode(text)).unwrap_err();
-        assert_eq!(error.kind, ErrorKind::Grammar);
     }
 }
 
@@ -163,27 +124,34 @@ fn a_check_beside_the_grammar_knows_what_came_before() {
     let grammar = bench.compile(&schema(&value.to_string()));
     assert!(grammar.is_verified());
     for seed in 0..6 {
-        let whole = go_on(&bench, &grammar, None, true, seed, &[]);
+        let whole = go_on(&bench, &grammar, None, true, seed, &[], false);
         for &cut in &whole.certain {
-            let again = go_on(&bench, &grammar, None, true, seed, &whole.tokens[..cut]);
+            let again = go_on(&bench, &grammar, None, true, seed, &whole.tokens[..cut], false);
             let text = String::from_utf8(bench.decode(&again.tokens)).expect("whole characters");
             let instance: Value = serde_json::from_str(&text).unwrap_or_else(|e| panic!("{e}: {text}"));
             assert!(again.complete && validator.is_valid(&instance), "{instance} behind {cut}");
         }
     }
     // Two that are equal are refused before anything is generated.
-    let error = bench.pool.register_behind(SequenceId(9), &grammar, None, &bench.encode("[1,1,"));
+    let error = bench.pool.register_behind(SequenceId(9), &grammar, None, &bench.encode("[1,1,"), false);
     assert_eq!(error.unwrap_err().kind, ErrorKind::Grammar);
 }
 
 #[test]
 fn what_begins_no_answer_is_refused() {
-    let bench = Bench::words();
-    let grammar = bench.compile(&GrammarSpec::Choice(vec!["true".to_owned()]));
-    let error = bench.pool.register_behind(SequenceId(1), &grammar, None, &bench.encode("fa")).unwrap_err();
-    assert_eq!(error.kind, ErrorKind::Grammar);
-    assert!(bench.pool.is_empty());
-    // A complete answer has nothing behind it.
-    bench.pool.register_behind(SequenceId(1), &grammar, None, &bench.encode("true")).unwrap();
-    assert_eq!(bench.advance(1, &[], true), (vec![], AdvanceState::Stop));
+    let choice = GrammarSpec::Choice(vec!["true".to_owned()]);
+    for (bench, text) in [(Bench::words(), "fa"), (Bench::bytes(), "trx")] {
+        let grammar = bench.compile(&choice);
+        for is_part in [false, true] {
+            let begin = |text| {
+                bench.pool.register_behind(SequenceId(1), &grammar, None, &bench.encode(text), is_part)
+            };
+            assert_eq!(begin(text).unwrap_err().kind, ErrorKind::Grammar);
+            assert!(bench.pool.is_empty());
+            // A complete answer has nothing behind it.
+            begin("true").unwrap();
+            assert_eq!(bench.advance(1, &[], true), (vec![], AdvanceState::Stop));
+            bench.pool.remove(SequenceId(1));
+        }
+    }
 }

@@ -44,11 +44,11 @@ class LlamaService:
             RequestError: a field is wrong.
             LlgtrtError: the core refuses: no room, shutting down, dead.
         """
-        return await self._start(self._find(request.model), request)
+        return await self._start(self._models.resolve(request.model), request)
 
     async def infill(self, request: InfillRequest) -> Generation:
         """Writes what stands between two texts; raises what :meth:`complete` raises."""
-        one = self._find(request.model)
+        one = self._models.resolve(request.model)
         whole = await in_proportion(request.body_bytes, infill, request, one.engine.model_info)
         return await self._start(one, whole)
 
@@ -58,7 +58,7 @@ class LlamaService:
         Raises:
             RequestError: a field is wrong.
         """
-        one = self._find(request.model)
+        one = self._models.resolve(request.model)
         text = await one.chat.prompt_text(request)
         return await in_proportion(len(text), to_json, {"prompt": text})
 
@@ -69,7 +69,7 @@ class LlamaService:
             RequestError: a field is wrong.
             OverloadedError: too many texts wait.
         """
-        tokens = await self._find(request.model).chat.prompt_tokens(request)
+        tokens = await self._models.resolve(request.model).chat.prompt_tokens(request)
         return to_json({"object": "response.input_tokens", "input_tokens": len(tokens)})
 
     async def props(self, request: dict[str, str]) -> bytes:
@@ -78,7 +78,7 @@ class LlamaService:
         Raises:
             RequestError: the model is not served.
         """
-        one = self._find(request.get("model"))
+        one = self._models.resolve(request.get("model"))
         info = one.engine.model_info
         return to_json(
             {
@@ -93,11 +93,6 @@ class LlamaService:
                 "build_info": "llgtrt",
             }
         )
-
-    def _find(self, name: str | None) -> ModelServices:
-        one = self._models.find(name)
-        one.model.resolve(name)
-        return one
 
     async def _start(self, one: ModelServices, request: LlamaCompletionRequest) -> Generation:
         prompt = await prompts_of(request.prompt, one.tokens)

@@ -40,7 +40,7 @@ class TokensService:
             RequestError: a field is wrong, or the text is too long.
             OverloadedError: too many texts wait.
         """
-        one = self._find(request.model)
+        one = self._models.resolve(request.model)
         if sum(given is not None for given in (request.prompt, request.messages, request.content)) != 1:
             raise RequestError("Give one of prompt, messages and content.", "prompt")
         if request.content is not None:
@@ -60,7 +60,7 @@ class TokensService:
             RequestError: a token is not in the vocabulary, or there are too many.
             OverloadedError: too many texts wait.
         """
-        one = self._find(request.model)
+        one = self._models.resolve(request.model)
         return await one.tokens.run(_text, one.engine, request.tokens)
 
     async def info(self, request: dict[str, str]) -> bytes:
@@ -69,7 +69,7 @@ class TokensService:
         Raises:
             RequestError: the model is not served.
         """
-        one = self._find(request.get("model"))
+        one = self._models.resolve(request.get("model"))
         known = one.engine.model_info
         return to_json(
             {
@@ -82,11 +82,6 @@ class TokensService:
                 "chat_template": one.chat.template.source,
             }
         )
-
-    def _find(self, name: str | None) -> ModelServices:
-        one = self._models.find(name)
-        one.model.resolve(name)
-        return one
 
 
 def tokens_api(models: Models) -> Api:
