@@ -70,7 +70,9 @@ pub(crate) struct Cache {
     grammars: LruCache<Key, CompiledGrammar>,
     /// Grammars by their rewritten text: schemas that differ only in what has no meaning have one.
     same: LruCache<Key, WeakGrammar>,
+    /// The grammars, and what is kept for each key beside its grammar.
     account: Account,
+    keys_bytes: usize,
     capacity_bytes: usize,
     refusals: Refusals,
 }
@@ -82,6 +84,7 @@ impl Cache {
             grammars: LruCache::unbounded(),
             same: LruCache::new(MAX_SAME),
             account: Account::default(),
+            keys_bytes: 0,
             capacity_bytes,
             refusals: Refusals::default(),
         }
@@ -115,8 +118,9 @@ impl Cache {
                     return;
                 }
                 grammar.enter(&self.account);
+                self.keys_bytes += key_bytes(grammar);
                 if let Some(old) = self.grammars.put(key, grammar.clone()) {
-                    old.leave();
+                    self.forget(&old);
                 }
                 self.shrink();
             }
@@ -127,14 +131,25 @@ impl Cache {
     fn shrink(&mut self) {
         while self.bytes() > self.capacity_bytes {
             let Some((_, old)) = self.grammars.pop_lru() else { break };
-            old.leave();
+            self.forget(&old);
         }
+    }
+
+    fn forget(&mut self, old: &CompiledGrammar) {
+        old.leave();
+        self.keys_bytes -= key_bytes(old);
     }
 
     /// Estimated memory of the grammars, in bytes.
     pub(crate) fn bytes(&self) -> usize {
-        self.account.load(Ordering::Relaxed)
+        self.account.load(Ordering::Relaxed) + self.keys_bytes
     }
+}
+
+/// What a key takes beside its grammar: texts of one meaning share that, and an endless number of them has none of
+/// its own.
+fn key_bytes(grammar: &CompiledGrammar) -> usize {
+    ENTRY_BYTES + grammar.facts().bytes()
 }
 
 /// Refusals, least recently used last.

@@ -4,13 +4,14 @@
 
 mod locate;
 
+use std::collections::HashSet;
 use std::sync::atomic::Ordering;
 use std::sync::{Arc, OnceLock, Weak};
 use std::time::Duration;
 
 use llgtrt_core::{Result, TokenId};
 use llgtrt_schema::{Rule, path};
-use llguidance::{CancellationHandle, Matcher, ParserFactory};
+use llguidance::{CancellationHandle, Matcher, ParserFactory, TokenParser};
 use parking_lot::Mutex;
 use toktrie::SimpleVob;
 
@@ -25,14 +26,11 @@ use crate::text::first_line;
 use crate::verify::{Allowance, Plan, Trial, Verifier};
 use crate::way_out::{Answer, Checked, Found, Hints, Query, Quoting, Strings, Style};
 
-/// Lexer fuel that a sequence has to spend before what it learned is kept.
-const MIN_LEARNED_FUEL: u64 = 500;
+/// What a sequence has to add to the lexer before it is kept, in bytes.
+const MIN_LEARNED_BYTES: usize = 16 << 10;
 
-/// Lexer fuel up to which a grammar goes on learning; about 8 MB.
-const MAX_LEARNED_FUEL: u64 = 250_000;
-
-/// Memory of the lexer states built with one unit of fuel, in bytes (measured: 19 to 35).
-pub(crate) const BYTES_PER_FUEL: u64 = 32;
+/// What may be kept beyond the lexer that was compiled, in bytes.
+const MAX_LEARNED_BYTES: usize = 8 << 20;
 
 /// Longest run that counts as the shortest answer, in tokens.
 const MAX_SHORTEST: usize = 4096;
@@ -66,17 +64,24 @@ impl GrammarFacts {
             }
         }
         let mut residual: Vec<String> = Vec::new();
+        let mut known = HashSet::new();
         for left in &notes.residual {
             let mut path = left.path.clone();
             if !left.keyword.is_empty() {
                 path::push_key(&mut path, &left.keyword);
             }
             // One keyword may be left open for several places of an answer.
-            if !residual.contains(&path) {
+            if known.insert(path.clone()) {
                 residual.push(path);
             }
         }
         Self { narrowing, residual, compile_time }
+    }
+
+    /// Memory, in bytes.
+    pub(crate) fn bytes(&self) -> usize {
+        let paths = self.residual.iter().map(|path| size_of_val(path) + path.capacity()).sum::<usize>();
+        size_of_val(self) + size_of_val(&*self.narrowing) + paths
     }
 }
 
@@ -123,13 +128,15 @@ struct Size {
     account: Option<(Account, usize)>,
 }
 
-/// The matcher that sequences start from. It never moves, but it learns: llguidance builds the
+/// The parser that sequences start from. It never moves, but it learns: llguidance builds the
 /// states of its lexer when they are first needed, and those that one sequence needed, the next
 /// ones start with. That halves the time of most masks.
 struct Start {
-    matcher: Matcher,
-    /// Lexer fuel spent on what it learned.
-    fuel: u64,
+    parser: TokenParser,
+    /// Of its lexer.
+    lexer_bytes: usize,
+    /// Which it may grow to.
+    most: usize,
 }
 
 /// What a new sequence gets.
@@ -137,9 +144,9 @@ pub(crate) struct Copy {
     /// Moves over the sequence's tokens.
     pub(crate) matcher: Matcher,
     /// Stays at the start, and shares its lexer with `matcher` and with nobody else.
-    pub(crate) start: Matcher,
-    /// Lexer fuel spent before.
-    pub(crate) fuel: u64,
+    pub(crate) start: TokenParser,
+    /// What that lexer takes now.
+    pub(crate) lexer_bytes: usize,
 }
 
 impl std::fmt::Debug for CompiledGrammar {
@@ -241,25 +248,29 @@ impl CompiledGrammar {
     pub(crate) fn copy(&self) -> Copy {
         let start = self.inner.start.lock();
         // `clone()` alone would share the lexer, and its lock, with every other sequence.
-        let (matcher, fuel) = (start.matcher.deep_clone(), start.fuel);
+        let (parser, lexer_bytes) = (start.parser.deep_clone(), start.lexer_bytes);
         drop(start);
-        Copy { matcher: matcher.clone(), start: matcher, fuel }
+        Copy { matcher: Matcher::new(Ok(parser.clone())), start: parser, lexer_bytes }
     }
 
-    /// Keeps what a sequence learned. `start` is its [`Copy::start`] and `fuel` all lexer fuel
-    /// spent on it.
-    pub(crate) fn learn(&self, start: Matcher, fuel: u64) {
+    /// Keeps what a sequence learned; `start` is its [`Copy::start`].
+    pub(crate) fn learn(&self, start: TokenParser) {
+        let lexer_bytes = lexer_bytes(&start);
         let mut kept = self.inner.start.lock();
-        if fuel >= kept.fuel + MIN_LEARNED_FUEL && fuel <= MAX_LEARNED_FUEL {
-            let old = std::mem::replace(&mut *kept, Start { matcher: start, fuel });
-            let learned = ((fuel - old.fuel) * BYTES_PER_FUEL) as usize;
-            let mut size = self.inner.size.lock();
-            size.bytes += learned;
-            if let Some((account, _)) = &size.account {
-                account.fetch_add(learned, Ordering::Relaxed);
-            }
-            drop((size, kept));
-            drop(old);
+        if (kept.lexer_bytes + MIN_LEARNED_BYTES..=kept.most).contains(&lexer_bytes) && !is_spoilt(&start) {
+            let learned = Start { parser: start, lexer_bytes, most: kept.most };
+            let old = std::mem::replace(&mut *kept, learned);
+            drop(kept);
+            self.grow(lexer_bytes - old.lexer_bytes);
+        }
+    }
+
+    /// The grammar takes so many bytes more.
+    fn grow(&self, by: usize) {
+        let mut size = self.inner.size.lock();
+        size.bytes += by;
+        if let Some((account, _)) = &size.account {
+            account.fetch_add(by, Ordering::Relaxed);
         }
     }
 
@@ -279,7 +290,7 @@ impl CompiledGrammar {
 
     fn shortest(&self) -> &Shortest {
         self.inner.way_out.get_or_init(|| {
-            let start = self.inner.start.lock().matcher.clone();
+            let copy = self.copy();
             let Inner { env, hints, .. } = &*self.inner;
             let verification = self.inner.verification.as_ref();
             let verifier = verification.map(|plan| Verifier::new(Arc::clone(plan), Arc::clone(env)));
@@ -288,7 +299,7 @@ impl CompiledGrammar {
                 strings: Strings::default(),
             });
             let query = Query {
-                matcher: &start,
+                matcher: &copy.matcher,
                 env,
                 hints,
                 quoting: Quoting::default(),
@@ -298,6 +309,8 @@ impl CompiledGrammar {
             };
             let Answer { found, style, .. } = query.find_first();
             let is_right = checked.is_none_or(|checked| checked.trial.into_rest().1);
+            self.learn(copy.start);
+            self.grow(hints.learned_bytes() + found.bytes());
             Shortest { found, style, is_right }
         })
     }
@@ -397,27 +410,27 @@ fn assemble(
 ) -> Result<CompiledGrammar, Failure> {
     let located =
         |admitted: &Admitted, error: &anyhow::Error| Failure::from(locate(factory, admitted, error));
-    let (parser, symbols) = match create_parser(factory, admitted.grammar.clone(), admitted.has_expressions())
-    {
-        Ok(created) => created,
-        // What looked plain may still be beyond llguidance (patterns that overlap, for instance).
-        Err(error) => {
-            if !admitted.rewrite()? {
-                return Err(located(admitted, &error));
+    let (mut parser, symbols) =
+        match create_parser(factory, admitted.grammar.clone(), admitted.has_expressions()) {
+            Ok(created) => created,
+            // What looked plain may still be beyond llguidance (patterns that overlap, for instance).
+            Err(error) => {
+                if !admitted.rewrite()? {
+                    return Err(located(admitted, &error));
+                }
+                create_parser(factory, admitted.grammar.clone(), admitted.has_expressions())
+                    .map_err(|_| located(admitted, &error))?
             }
-            create_parser(factory, admitted.grammar.clone(), admitted.has_expressions())
-                .map_err(|_| located(admitted, &error))?
-        }
-    };
+        };
     let verification = admitted.verification(config.residual_attempts)?.map(Arc::new);
-    let lexer = parser.parser.lexer_stats();
-    let mut matcher = Matcher::new(Ok(parser));
-    let warnings = matcher.grammar_warnings();
+    parser.start_without_prompt();
+    let warnings = parser.grammar_warnings();
+    let (nodes, compiled) = (parser.parser.lexer_stats().num_ast_nodes, lexer_bytes(&parser));
 
     // Limits of the lexer and the parser show at the first mask, not before. It is computed on a
     // copy that can be cancelled, because a matcher with a handle checks it at every mask. The copy
     // shares its lexer, so that what this mask builds is kept.
-    let mut probe = matcher.clone().into_cancellable();
+    let mut probe = Matcher::new(Ok(parser.clone())).into_cancellable();
     if let Some(handle) = probe.cancellation_handle() {
         on_cancellable(handle);
     }
@@ -432,15 +445,25 @@ fn assemble(
     if allows_only_eos(&first_mask, env) {
         return Err(only_the_empty_text());
     }
+    drop(probe);
+    let most = compiled + MAX_LEARNED_BYTES;
+    // A mask follows a text that is the only one to its end: what that takes, each sequence builds for itself.
+    if lexer_bytes(&parser) > most {
+        (parser, _) = create_parser(factory, admitted.grammar.clone(), false)
+            .map_err(|error| located(admitted, &error))?;
+        parser.start_without_prompt();
+    }
+    let lexer_bytes = lexer_bytes(&parser);
     let hints = Hints::of(&admitted.grammar, admitted.is_schema).with_factory(factory);
     let bytes = GRAMMAR_BYTES
-        + lexer.num_bytes
-        + lexer.num_ast_nodes * NODE_BYTES
+        + lexer_bytes
+        + nodes * NODE_BYTES
         + symbols * SYMBOL_BYTES
         + first_mask.len() / 4
-        + hints.bytes();
+        + hints.bytes()
+        + verification.as_ref().map_or(0, |plan| plan.bytes());
     let inner = Inner {
-        start: Mutex::new(Start { matcher, fuel: 0 }),
+        start: Mutex::new(Start { parser, lexer_bytes, most }),
         size: Mutex::new(Size { bytes, account: None }),
         first_mask,
         way_out: OnceLock::new(),
@@ -453,6 +476,22 @@ fn assemble(
         most_digits: admitted.notes.most_digits,
     };
     Ok(CompiledGrammar::bare(Arc::new(inner)))
+}
+
+/// Estimated memory of what a parser's lexer has built, in bytes, with the room that its tables have to grow. Fitted to
+/// what was measured; llguidance's own count is from a half to twice of that.
+pub(crate) fn lexer_bytes(parser: &TokenParser) -> usize {
+    let lexer = parser.parser.lexer_stats();
+    let built = lexer.num_states * (lexer.alphabet_size * 13 / 2 + 220 + lexer.num_regexps / 8)
+        + lexer.num_derived * 45
+        + lexer.num_derivatives * 25;
+    // With many terminals most of it is in the lists of those that are possible in a state.
+    built.max(lexer.num_bytes / 4 * 3)
+}
+
+/// Whether the lexer has reached one of its limits, and is of no further use.
+fn is_spoilt(parser: &TokenParser) -> bool {
+    parser.parser.lexer_stats().error
 }
 
 fn only_the_empty_text() -> Failure {

@@ -13,7 +13,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use llgtrt_core::{AdvanceState, Error, MaskVerdict, TokenId};
-use llguidance::Matcher;
+use llguidance::{Matcher, TokenParser};
 use toktrie::SimpleVob;
 
 use crate::compiled::mask_error;
@@ -36,10 +36,9 @@ pub(crate) struct Slot {
     /// Tokens that the matcher has consumed.
     taken: Vec<TokenId>,
     /// Shares its lexer with `matcher`; handed back to the grammar at the end.
-    start: Option<Matcher>,
-    /// Lexer fuel spent on that lexer, and what the grammar had spent on it before.
-    fuel: u64,
-    learned: u64,
+    start: Option<TokenParser>,
+    /// What that lexer took when it was the grammar's, in bytes.
+    lexer_bytes_at_start: usize,
     grammar: CompiledGrammar,
     env: Arc<TokenEnv>,
     /// Length of the sequence's token list at the last advance.
@@ -100,8 +99,7 @@ impl Slot {
             matcher: copy.matcher,
             taken: Vec::new(),
             start: Some(copy.start),
-            fuel: copy.fuel,
-            learned: copy.fuel,
+            lexer_bytes_at_start: copy.lexer_bytes,
             grammar: grammar.clone(),
             env: Arc::clone(grammar.env()),
             seen: 0,
@@ -283,10 +281,7 @@ impl Slot {
             .or_else(|error| self.narrow_mask(error))
         });
         match mask {
-            Ok(mask) => {
-                self.mask = Mask::Ready(self.bound_digits(mask));
-                self.fuel += self.matcher.last_step_stats().map_or(0, |stats| stats.lexer_cost);
-            }
+            Ok(mask) => self.mask = Mask::Ready(self.bound_digits(mask)),
             Err(error) => self.fail(error),
         }
     }
@@ -333,7 +328,7 @@ impl Slot {
 impl Drop for Slot {
     fn drop(&mut self) {
         if let Some(start) = self.start.take() {
-            self.grammar.learn(start, self.fuel);
+            self.grammar.learn(start);
         }
     }
 }

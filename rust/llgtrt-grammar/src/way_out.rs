@@ -82,6 +82,11 @@ pub(crate) enum Found {
 }
 
 impl Found {
+    /// Memory, in bytes.
+    pub(crate) fn bytes(&self) -> usize {
+        if let Self::Way(run) = self { size_of_val(&**run) } else { 0 }
+    }
+
     pub(crate) fn way(self) -> Option<Vec<TokenId>> {
         match self {
             Self::Way(run) => Some(run),

@@ -3,6 +3,8 @@
 //! The same reading and the same languages as in a grammar, so both mean the same by a schema. Values are
 //! evaluated with a memory: no part of the schema is looked at twice for one value, however many ways lead there.
 
+use std::rc::Rc;
+
 use serde_json::Value;
 
 use crate::budget::Budget;
@@ -42,23 +44,27 @@ pub fn evaluate(schema: &Value, value: &Value, limits: &NormalizeLimits) -> Resu
     Ok(Evaluation { accepted, spent: budget.spending() })
 }
 
-/// Whether [`evaluate`] can tell of every part of the schema, definitions included, and has steps left for values.
+/// Whether [`evaluate`] can tell of every part of the schema, definitions included, and has steps left for values; and
+/// what it took to say so.
 ///
 /// # Errors
 /// It cannot, and why; or reading the schema takes more than the limits.
-pub fn can_evaluate(schema: &Value, limits: &NormalizeLimits) -> Result<Spending, SchemaError> {
+pub fn can_evaluate(schema: &Value, limits: &NormalizeLimits) -> (Result<(), SchemaError>, Spending) {
     let limits = as_it_stands(limits);
     let budget = Budget::new(&limits);
-    let (index, root) = Index::new(schema, &budget);
-    let mut normalizer = Normalizer::new(index, &limits, &budget);
+    (read_whole(schema, &limits, &budget), budget.spending())
+}
+
+fn read_whole(schema: &Value, limits: &NormalizeLimits, budget: &Rc<Budget>) -> Result<(), SchemaError> {
+    let (index, root) = Index::new(schema, budget);
+    let mut normalizer = Normalizer::new(index, limits, budget);
     normalizer.read(&root)?;
     let mut read = 0;
     while read < normalizer.defs.len() {
         normalizer.def_body(read as u32)?;
         read += 1;
     }
-    budget.check().map_err(|spent| normalizer.spent(TRUE, spent))?;
-    Ok(budget.spending())
+    budget.check().map_err(|spent| normalizer.spent(TRUE, spent))
 }
 
 /// The schema to the letter: what a grammar leaves out beyond it is none of its own.
@@ -124,7 +130,8 @@ mod tests {
         let error = evaluate(&json!({"items": {"type": "integer"}}), &long, &limits).unwrap_err();
         assert_eq!(error.reason, Reason::BudgetSpent);
         let unknown = json!({"$defs": {"a": {"pattern": "(.)\\1"}}, "items": {"$ref": "#/$defs/a"}});
-        assert!(can_evaluate(&unknown, &NormalizeLimits::default()).is_err());
-        assert!(can_evaluate(&json!({"items": {"type": "integer"}}), &limits).is_ok());
+        assert!(can_evaluate(&unknown, &NormalizeLimits::default()).0.is_err());
+        let (can, spent) = can_evaluate(&json!({"items": {"type": "integer"}}), &limits);
+        assert!(can.is_ok() && (1..2000).contains(&spent.steps), "{spent:?}");
     }
 }

@@ -5,7 +5,7 @@ use llgtrt_core::Error;
 use toktrie::SimpleVob;
 
 use super::{Slot, refused};
-use crate::compiled::BYTES_PER_FUEL;
+use crate::compiled::lexer_bytes;
 
 /// Tokens taken again between two masks: a mask gives the lexer its fuel.
 const TOKENS_PER_MASK: usize = 64;
@@ -13,29 +13,33 @@ const TOKENS_PER_MASK: usize = 64;
 impl Slot {
     /// Estimated memory of what this sequence's lexer has learned beyond what its grammar knew, in bytes.
     pub(crate) fn lexer_bytes(&self) -> u64 {
-        (self.fuel - self.learned) * BYTES_PER_FUEL
+        self.start
+            .as_ref()
+            .map_or(0, |start| lexer_bytes(start).saturating_sub(self.lexer_bytes_at_start) as u64)
     }
 
     /// Begins again with what the grammar knows, and takes the tokens so far.
     pub(super) fn renew_lexer(&mut self) -> Result<(), Error> {
-        let copy = self.grammar.copy();
-        (self.matcher, self.start) = (copy.matcher, Some(copy.start));
-        (self.fuel, self.learned) = (copy.fuel, copy.fuel);
+        self.copy_grammar();
         for tokens in self.taken.chunks(TOKENS_PER_MASK) {
             self.matcher.consume_tokens(tokens).map_err(refused)?;
             if !self.matcher.is_stopped() {
                 self.matcher.compute_mask().map_err(refused)?;
-                self.fuel += self.matcher.last_step_stats().map_or(0, |stats| stats.lexer_cost);
             }
         }
         Ok(())
     }
 
+    fn copy_grammar(&mut self) {
+        let copy = self.grammar.copy();
+        (self.matcher, self.start) = (copy.matcher, Some(copy.start));
+        self.lexer_bytes_at_start = copy.lexer_bytes;
+    }
+
     /// Of the next tokens, those of one byte, tried one by one: for a position whose mask takes more than the limits
     /// allow. The answer goes on, with fewer tokens to choose from. `error` if none of them may follow.
     pub(super) fn narrow_mask(&mut self, error: Error) -> Result<SimpleVob, Error> {
-        let copy = self.grammar.copy();
-        (self.matcher, self.start) = (copy.matcher, None);
+        self.copy_grammar();
         self.matcher.consume_tokens(&self.taken).map_err(refused)?;
         let mut mask = SimpleVob::alloc(self.env.vocab_size());
         for &token in self.env.bytes_tokens() {

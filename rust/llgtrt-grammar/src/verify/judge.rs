@@ -12,7 +12,7 @@ use jsonschema::{PatternOptions, Validator};
 use llgtrt_schema::NormalizeLimits;
 use serde_json::Value;
 
-use super::size::{Expanded, value_nodes};
+use super::size::{Expanded, value_bytes, value_nodes};
 
 /// Steps of one check, about 50 ns each.
 const CHECK_STEPS: u64 = 2_000_000;
@@ -24,7 +24,11 @@ const TURN_STEPS: u64 = 2 * CHECK_STEPS;
 const SEARCH_STEPS: u64 = CHECK_STEPS / 4;
 
 /// Steps to read a schema, which every check does anew.
-const READ_STEPS: u64 = CHECK_STEPS / 2;
+pub(super) const READ_STEPS: u64 = CHECK_STEPS / 2;
+
+/// Steps to build a validator: for each value of its schema, for each pattern.
+const BUILD_STEPS: u64 = 20;
+const BUILD_PATTERN_STEPS: u64 = 1000;
 
 /// Nodes of a schema for a validator, with all references written out.
 const MAX_EXPANDED: u64 = 5000;
@@ -34,6 +38,11 @@ const BACKTRACK_LIMIT: usize = 10_000;
 
 /// What one such pattern may cost on one string, in steps.
 const PATTERN_STEPS: u64 = 20_000;
+
+/// Memory of a validator, in bytes: alone, for each value of its schema, for each pattern that looks around or back.
+const VALIDATOR_BYTES: usize = 4 << 10;
+const NODE_BYTES: usize = 500;
+const PATTERN_BYTES: usize = 10 << 10;
 
 /// What is left of the steps that several checks share.
 #[derive(Debug, Default)]
@@ -91,18 +100,32 @@ pub(super) enum Judge {
 }
 
 impl Judge {
-    /// The judge for a schema; `None` if there is none with a bound.
-    pub(super) fn new(schema: &Value) -> Option<Self> {
-        if llgtrt_schema::can_evaluate(schema, &limits(READ_STEPS)).is_ok() {
+    /// The judge for a schema; `None` if there is none with a bound, or if it cannot be made with `steps`, of which
+    /// what it took is taken.
+    pub(super) fn new(schema: &Value, steps: &mut u64) -> Option<Self> {
+        let (can, spent) = llgtrt_schema::can_evaluate(schema, &limits(READ_STEPS.min(*steps)));
+        *steps = steps.saturating_sub(spent.steps);
+        if can.is_ok() {
             return Some(Self::Schema(schema.clone()));
         }
         let size = Expanded::of(schema, MAX_EXPANDED)?;
+        *steps = steps.checked_sub(size.nodes * BUILD_STEPS + size.patterns * BUILD_PATTERN_STEPS)?;
         let validator = jsonschema::options()
             .should_validate_formats(true)
             .with_pattern_options(PatternOptions::fancy_regex().backtrack_limit(BACKTRACK_LIMIT))
             .build(schema)
             .ok()?;
         Some(Self::Validator { validator: Box::new(validator), size })
+    }
+
+    /// Memory, roughly.
+    pub(super) fn bytes(&self) -> usize {
+        match self {
+            Self::Schema(schema) => value_bytes(schema),
+            Self::Validator { size, .. } => {
+                VALIDATOR_BYTES + size.nodes as usize * NODE_BYTES + size.patterns as usize * PATTERN_BYTES
+            }
+        }
     }
 
     /// Whether the JSON text satisfies the schema. What is no JSON does not.
@@ -159,8 +182,12 @@ mod tests {
     use super::*;
     use serde_json::json;
 
+    fn whole(schema: &Value) -> Option<Judge> {
+        Judge::new(schema, &mut 2_000_000)
+    }
+
     fn judge(schema: &Value, text: &str) -> Judgement {
-        Judge::new(schema).unwrap().judge(text.as_bytes(), &mut Allowance::check())
+        whole(schema).unwrap().judge(text.as_bytes(), &mut Allowance::check())
     }
 
     /// Each level asks twice about the next.
@@ -181,7 +208,7 @@ mod tests {
         assert_eq!(judge(&unique, "[1, 1.0]"), Judgement::Invalid);
         assert_eq!(judge(&unique, "[1,"), Judgement::Invalid);
         let repeated = json!({"type": "string", "pattern": r"^(.)\1$"});
-        assert!(matches!(Judge::new(&repeated), Some(Judge::Validator { .. })));
+        assert!(matches!(whole(&repeated), Some(Judge::Validator { .. })));
         assert_eq!(judge(&repeated, "\"xx\""), Judgement::Valid);
         assert_eq!(judge(&repeated, "\"xy\""), Judgement::Invalid);
     }
@@ -195,15 +222,15 @@ mod tests {
 
     #[test]
     fn what_would_double_in_a_validator_has_no_judge() {
-        assert!(Judge::new(&doubling(45, &json!({"pattern": r"^(.)\1$"}))).is_none());
-        assert!(Judge::new(&doubling(4, &json!({"pattern": r"^(.)\1$"}))).is_some());
+        assert!(whole(&doubling(45, &json!({"pattern": r"^(.)\1$"}))).is_none());
+        assert!(whole(&doubling(4, &json!({"pattern": r"^(.)\1$"}))).is_some());
         let recursive = json!({"items": {"$ref": "#"}, "pattern": r"^(.)\1$"});
-        assert!(Judge::new(&recursive).is_none());
+        assert!(whole(&recursive).is_none());
     }
 
     #[test]
     fn a_check_that_is_put_off_is_answered_when_it_has_all_its_steps() {
-        let judge = Judge::new(&json!({"items": {"type": "integer"}})).unwrap();
+        let judge = whole(&json!({"items": {"type": "integer"}})).unwrap();
         let text = format!("[{}1]", "1,".repeat(1000));
         let mut little = Allowance { left: 500 };
         assert_eq!(judge.judge(text.as_bytes(), &mut little), Judgement::PutOff);
@@ -211,7 +238,7 @@ mod tests {
         let mut turn = Allowance::turn();
         assert_eq!(judge.judge(text.as_bytes(), &mut turn.reserve()), Judgement::Valid);
         assert_eq!(turn.left, TURN_STEPS - CHECK_STEPS);
-        let validator = Judge::new(&json!({"items": {"pattern": r"(.)\1"}})).unwrap();
+        let validator = whole(&json!({"items": {"pattern": r"(.)\1"}})).unwrap();
         let text = format!("[{}\"\"]", "\"ab\",".repeat(1000));
         assert_eq!(validator.judge(text.as_bytes(), &mut Allowance::check()), Judgement::TooCostly);
     }

@@ -1,17 +1,26 @@
 //! What is to be checked of the answers under one schema: compiled once, with the grammar.
 
-use std::collections::HashSet;
+use std::collections::{HashMap, HashSet};
 use std::sync::Arc;
 
 use serde_json::{Value, json};
 
-use super::judge::{Allowance, Judge, Judgement};
+use super::judge::{Allowance, Judge, Judgement, READ_STEPS};
+use super::size::value_nodes;
 use crate::admission::Refusal;
 use llgtrt_schema::path::push_key;
 use llgtrt_schema::{Residual, Segment};
 
+/// Steps to make the judges of single values, and what these may take, in bytes. What more of them would judge, the
+/// judge of the whole does.
+const OWN_STEPS: u64 = 4 * READ_STEPS;
+const MAX_OWN_BYTES: usize = 16 << 20;
+
 /// References followed at one place.
 const MAX_REFERENCES: usize = 64;
+
+/// Memory of a way to a value and of what is done there, in bytes.
+const PLACE_BYTES: usize = 128;
 
 /// The checks of one schema. Immutable and shared by its sequences.
 #[derive(Debug)]
@@ -24,6 +33,8 @@ pub(crate) struct Plan {
     pub(super) whole: Option<Judge>,
     /// Ways that an answer may give up.
     pub(super) max_attempts: usize,
+    /// Memory of the judges.
+    bytes: usize,
 }
 
 /// What is done with a value at a place.
@@ -54,8 +65,15 @@ impl Plan {
                 return Err(Refusal::new(message, "take it out").at(format!("x-guidance.{option}")));
             }
         }
-        let mut plan =
-            Self { places: Vec::new(), checks: Vec::new(), whole: Judge::new(schema), max_attempts };
+        let mut whole_steps = 2 * READ_STEPS;
+        let mut plan = Self {
+            places: Vec::new(),
+            checks: Vec::new(),
+            whole: Judge::new(schema, &mut whole_steps),
+            max_attempts,
+            bytes: 0,
+        };
+        let mut own = OwnJudges { known: HashMap::new(), bytes: 0, steps: OWN_STEPS };
         for left in residual {
             let ways = left.places.clone().unwrap_or_else(|| vec![Vec::new()]);
             // A value can be judged by itself where nothing else can excuse it.
@@ -64,17 +82,23 @@ impl Plan {
             let unique = left.keyword == "uniqueItems";
             let asserted = !left.path.split(['.', '[']).any(|step| UNCERTAIN.contains(&step));
             for way in ways {
-                let own = if alone && !unique { judge_of_place(schema, &way) } else { None };
+                let own = if alone && !unique { own.of_place(schema, &way) } else { None };
                 plan.places.push(way);
                 plan.checks.push(match own {
                     _ if alone && unique => Check::Unique,
-                    Some(own) => Check::Value(Arc::new(own)),
+                    Some(own) => Check::Value(own),
                     None if plan.whole.is_none() => return Err(unjudged(left)),
                     None => Check::Wait { unique: unique && asserted },
                 });
             }
         }
+        plan.bytes = own.bytes + plan.whole.as_ref().map_or(0, Judge::bytes);
         Ok(plan)
+    }
+
+    /// Memory, roughly.
+    pub(crate) fn bytes(&self) -> usize {
+        self.bytes + self.places.len() * PLACE_BYTES
     }
 
     /// Whether a value satisfies the whole schema; `None` if that takes too much to say.
@@ -100,18 +124,47 @@ fn unjudged(left: &Residual) -> Refusal {
     Refusal::new(message, "write a smaller schema, or leave the keyword out").at(path)
 }
 
-/// Judges the values at the end of the way by everything that applies to them whatever they are: what is left open
-/// there may be what several schemas ask for together. `None` if these schemas refer to more than definitions,
-/// which mean the same wherever they are read.
-fn judge_of_place(root: &Value, way: &[Segment]) -> Option<Judge> {
-    let schemas: Vec<&Value> = at_place(root, way).into_iter().map(|(_, schema)| schema).collect();
-    let part = match schemas[..] {
-        [] => return None,
-        [schema] => schema.clone(),
-        _ => json!({ "allOf": schemas }),
-    };
-    let part = if way.is_empty() { part } else { with_definitions(root, part) };
-    (way.is_empty() || refers_to_definitions_only(&part)).then(|| Judge::new(&part)).flatten()
+/// The judges of single values, one for all places of which the same is asked.
+struct OwnJudges {
+    known: HashMap<blake3::Hash, Option<Arc<Judge>>>,
+    bytes: usize,
+    /// What is left of them.
+    steps: u64,
+}
+
+impl OwnJudges {
+    /// Judges the values at the end of the way by everything that applies to them whatever they are: what is left open
+    /// there may be what several schemas ask for together. `None` if these schemas refer to more than definitions,
+    /// which mean the same wherever they are read, or if there is no room for more judges.
+    fn of_place(&mut self, root: &Value, way: &[Segment]) -> Option<Arc<Judge>> {
+        let schemas: Vec<&Value> = at_place(root, way).into_iter().map(|(_, schema)| schema).collect();
+        let part = match schemas[..] {
+            [] => return None,
+            [schema] => schema.clone(),
+            _ => json!({ "allOf": schemas }),
+        };
+        let mut hasher = blake3::Hasher::new();
+        hasher.update(&[u8::from(way.is_empty())]);
+        hasher.update(part.to_string().as_bytes());
+        let key = hasher.finalize();
+        if let Some(known) = self.known.get(&key) {
+            return known.clone();
+        }
+        let judge = self.make(root, way, part).map(Arc::new);
+        self.bytes += judge.as_ref().map_or(0, |judge| judge.bytes());
+        self.known.insert(key, judge.clone());
+        judge
+    }
+
+    fn make(&mut self, root: &Value, way: &[Segment], part: Value) -> Option<Judge> {
+        if self.steps == 0 || self.bytes > MAX_OWN_BYTES {
+            return None;
+        }
+        let part = if way.is_empty() { part } else { with_definitions(root, part) };
+        self.steps = self.steps.saturating_sub(value_nodes(&part).0);
+        let is_whole = way.is_empty() || refers_to_definitions_only(&part);
+        is_whole.then(|| Judge::new(&part, &mut self.steps)).flatten()
+    }
 }
 
 /// A part of a schema with what it may refer to.
@@ -256,6 +309,32 @@ mod tests {
         let judged = |value: &Value| judge.judge_value(value, &mut Allowance::check());
         assert!(matches!(judged(&json!({"aa": 1})), Judgement::Valid));
         assert!(matches!(judged(&json!({"ab": 1})), Judgement::Invalid));
+    }
+
+    #[test]
+    fn what_is_asked_of_many_places_has_one_judge_and_others_are_bounded() {
+        let places = |pattern: &dyn Fn(usize) -> String, most: usize| {
+            let mut properties = serde_json::Map::new();
+            for i in 0..most {
+                properties.insert(format!("k{i}"), json!({"pattern": pattern(i)}));
+            }
+            let schema = json!({"properties": properties});
+            let open: Vec<_> = properties
+                .iter()
+                .map(|(key, part)| {
+                    let way = vec![Segment::Key(key.clone())];
+                    let path = format!("properties.{key}");
+                    Residual { keyword: "pattern".to_owned(), ..left(&path, part.clone(), Some(vec![way])) }
+                })
+                .collect();
+            let plan = Plan::new(&schema, &open, 9).unwrap();
+            let own = plan.checks.iter().filter(|check| matches!(check, Check::Value(_))).count();
+            (own, plan.bytes())
+        };
+        let (own, bytes) = places(&|_| r"^(.)\1$".to_owned(), 1600);
+        assert!(own == 1600 && bytes < 20 << 20, "{own} {bytes}");
+        let (own, bytes) = places(&|i| format!(r"^(.)\1{}$", "x".repeat(i + 1)), 1600);
+        assert!((200..1600).contains(&own) && bytes < 48 << 20, "{own} {bytes}");
     }
 
     #[test]

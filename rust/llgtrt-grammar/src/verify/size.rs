@@ -99,6 +99,12 @@ pub(super) fn value_nodes(value: &Value) -> (u64, u64, u64) {
     (nodes, strings, bytes)
 }
 
+/// Memory of a value, roughly.
+pub(super) fn value_bytes(value: &Value) -> usize {
+    let (nodes, _, bytes) = value_nodes(value);
+    (nodes * 120 + bytes) as usize
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;

@@ -84,6 +84,13 @@ impl Hints {
         4 * self.bytes + self.parts.bytes()
     }
 
+    /// Memory of what was built when it was first looked for, roughly.
+    pub(crate) fn learned_bytes(&self) -> usize {
+        let of = |runs: &[Vec<TokenId>]| runs.iter().map(|run| size_of_val(run) + size_of_val(&**run)).sum();
+        let runs = self.runs.get().map_or(0, |runs| of(&runs.strings) + of(&runs.lexemes));
+        runs + self.parts.values.get().map_or(0, |values| of(values))
+    }
+
     pub(super) fn runs(&self, env: &TokenEnv) -> &Runs {
         self.runs.get_or_init(|| {
             let limits = NormalizeLimits { max_steps: MAX_STEPS, ..NormalizeLimits::default() };

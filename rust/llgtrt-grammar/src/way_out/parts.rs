@@ -28,7 +28,7 @@ pub(super) struct Parts {
     bytes: usize,
     /// What compiles them; none is known without it.
     pub(super) factory: Option<Arc<ParserFactory>>,
-    values: OnceLock<Vec<Vec<TokenId>>>,
+    pub(super) values: OnceLock<Vec<Vec<TokenId>>>,
 }
 
 impl Parts {

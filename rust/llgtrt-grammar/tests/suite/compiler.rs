@@ -114,6 +114,24 @@ fn the_cache_is_bounded_in_bytes() {
 }
 
 #[test]
+fn texts_of_one_meaning_are_bounded_in_bytes() {
+    let config = GrammarConfig { cache_megabytes: 1, ..GrammarConfig::default() };
+    let bench = Bench::new(Greedy::new(&[], 1), config);
+    let bytes_after = |i: usize| {
+        bench.compile(&schema(&format!(r#"{{{}"type":"boolean"}}"#, " ".repeat(i))));
+        metric(&bench.registry, "llgtrt_grammar_cache_bytes")
+    };
+    let first = bytes_after(0);
+    let second = bytes_after(1);
+    // They have one grammar, and each is kept as a text.
+    assert!(second > first && second - first < first / 4.0, "{first} {second}");
+    let all = f64::from(1_u32 << 20);
+    let most = (all / (second - first)) as usize;
+    let last = (2..most + 10).fold(second, |_, i| bytes_after(i));
+    assert!((all * 0.9..=all).contains(&last), "{last}");
+}
+
+#[test]
 fn a_late_grammar_is_an_error_that_says_so() {
     let config = GrammarConfig { compile_deadline_ms: 5, ..GrammarConfig::default() };
     let bench = Bench::new(Greedy::new(&[], 1), config);
