@@ -319,6 +319,33 @@ class KvEvent:
         """Tokens of stored blocks, the same number for each."""
 
 @final
+class ForwardPass:
+    """A forward pass that has ended. A sequence takes part with its prompt (prefill) or with what it has
+    generated (decode)."""
+
+    @property
+    def duration_s(self) -> float:
+        """Seconds from its start until its tokens were sampled."""
+    @property
+    def prefill_sequences(self) -> int:
+        """Sequences of whose prompts something was evaluated."""
+    @property
+    def prefill_tokens(self) -> int:
+        """Prompt tokens that were evaluated."""
+    @property
+    def prefill_context_tokens(self) -> int:
+        """Tokens of these sequences that were in the KV cache before."""
+    @property
+    def decode_sequences(self) -> int:
+        """Sequences that generated."""
+    @property
+    def decode_tokens(self) -> int:
+        """Tokens beyond prompts that were evaluated: sampled, forced by grammars, guessed."""
+    @property
+    def decode_context_tokens(self) -> int:
+        """Tokens of the sequences that generated that were in the KV cache before."""
+
+@final
 class Engine:
     """The running core. Construction loads the model and may take long; it releases the GIL.
 
@@ -424,6 +451,9 @@ class Engine:
         """
     def kv_cache_usage(self) -> float:
         """Positions of the KV cache that running sequences use, as a fraction of all, 0 to 1."""
+    def take_forward_passes(self) -> list[ForwardPass]:
+        """The forward passes since the last call, for one reader, the oldest first; of more than 64 the
+        last ones."""
     def metrics(self) -> str:
         """Prometheus text exposition of the core's metrics."""
     def health(self) -> tuple[str, str]:

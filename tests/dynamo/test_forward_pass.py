@@ -13,7 +13,7 @@ from typing import Any
 import openai
 from cluster import Cluster, Process, wait_until
 
-SLOTS, REQUESTS, MOST_TOKENS = 2, 5, 3000
+SLOTS, REQUESTS, MOST_TOKENS, STEP_US = 2, 5, 3000, 20_000
 
 
 def ask(cluster: Cluster, max_tokens: int) -> int:
@@ -40,7 +40,9 @@ def test_dynamos_subscriber_hears_what_runs_and_what_waits(tmp_path: Path) -> No
         def found() -> dict[str, Any] | None:
             lines = messages.read_text().splitlines(keepends=True) if messages.exists() else []
             whole = [json.loads(line)["metrics"] for line in lines if line.endswith("\n")]
-            return next((m for m in whole if condition(m["scheduled_requests"], m["queued_requests"])), None)
+            fit = (m for m in whole if condition(m["scheduled_requests"], m["queued_requests"]))
+            # Without a time it is the last state that is told, and no pass.
+            return next((m for m in fit if m["wall_time"] or not any(m["scheduled_requests"].values())), None)
 
         message: dict[str, Any] = wait_until(found, what)
         return message
@@ -51,7 +53,7 @@ def test_dynamos_subscriber_hears_what_runs_and_what_waits(tmp_path: Path) -> No
             ask(cluster, MOST_TOKENS)
 
     try:
-        engine = ("--set", "sim.step_us=20000", "--set", f"runtime.max_batch_size={SLOTS}")
+        engine = ("--set", f"sim.step_us={STEP_US}", "--set", f"runtime.max_batch_size={SLOTS}")
         cluster.add("--backend", "sim", "--served-model-name", "sim", *engine)
         cluster.wait_for_model("sim", 1)
         recorder = Process(tmp_path, "recorder", command, cluster.environment)
@@ -63,6 +65,7 @@ def test_dynamos_subscriber_hears_what_runs_and_what_waits(tmp_path: Path) -> No
             "two generate and three wait",
             lambda scheduled, queued: (
                 scheduled["num_decode_requests"] == SLOTS
+                and not scheduled["num_prefill_requests"]
                 and queued["num_prefill_requests"] == REQUESTS - SLOTS
             ),
         )
@@ -70,6 +73,9 @@ def test_dynamos_subscriber_hears_what_runs_and_what_waits(tmp_path: Path) -> No
         assert busy["queued_requests"]["sum_prefill_tokens"] == (REQUESTS - SLOTS) * prompt
         kv_tokens = busy["scheduled_requests"]["sum_decode_kv_tokens"]
         assert SLOTS * prompt < kv_tokens <= SLOTS * (prompt + MOST_TOKENS)
+        # The engine's own times, of every pass.
+        assert busy["wall_time"] == STEP_US / 1e6
+        heard("a prompt is evaluated", lambda scheduled, queued: scheduled["sum_prefill_tokens"] == prompt)
     finally:
         if recorder is not None:
             recorder.stop()

@@ -1,15 +1,19 @@
-"""What the engine has to do, in the figures of Dynamo's forward-pass metrics, which its planner goes by.
+"""What the engine does, in the figures of Dynamo's forward-pass metrics, which its planner goes by.
 
-They are read off the requests between forward passes. What only the engine knows of a single pass is left
-out: its duration, and the prompt tokens evaluated in it.
+The engine tells of each pass what took part and how long it took. What waits is read off the requests, and
+while no pass has ended, so is what runs.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
+from typing import TYPE_CHECKING
 
 from llgtrt.dynamo.answer import AnswerWriter
+
+if TYPE_CHECKING:
+    from llgtrt.engine import ForwardPass
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -27,8 +31,27 @@ class LiveRequest:
     writer: AnswerWriter
 
 
-def forward_pass_figures(live: Iterable[LiveRequest], slots: int) -> dict[str, int]:
-    """Counts of sequences and tokens, named as the arguments of ``FpmDirectPublisher.publish``.
+def pass_figures(one: ForwardPass, waiting: Mapping[str, float]) -> dict[str, float]:
+    """A pass in the arguments of ``FpmDirectPublisher.publish``.
+
+    Args:
+        one: the pass.
+        waiting: what :func:`request_figures` gives, of which only what waits is taken.
+    """
+    return {
+        **waiting,
+        "scheduled_num_prefill_requests": one.prefill_sequences,
+        "scheduled_sum_prefill_tokens": one.prefill_tokens,
+        "scheduled_sum_prefill_kv_tokens": one.prefill_context_tokens,
+        "scheduled_num_decode_requests": one.decode_sequences,
+        "scheduled_sum_decode_kv_tokens": one.decode_context_tokens,
+        "wall_time_secs": one.duration_s,
+    }
+
+
+def request_figures(live: Iterable[LiveRequest], slots: int) -> dict[str, float]:
+    """The requests in the arguments of ``FpmDirectPublisher.publish``, without a duration: the planner learns
+    none from a 0.
 
     Args:
         live: the requests, the oldest first: so they get their slots.
@@ -54,8 +77,14 @@ def forward_pass_figures(live: Iterable[LiveRequest], slots: int) -> dict[str, i
         queued_tokens += (one.sequences - placed) * one.prompt
     return {
         "scheduled_num_prefill_requests": prefilling,
+        "scheduled_sum_prefill_tokens": 0,
+        "scheduled_sum_prefill_kv_tokens": 0,
         "scheduled_num_decode_requests": decoding,
         "scheduled_sum_decode_kv_tokens": kv_tokens,
         "queued_num_prefill_requests": queued,
         "queued_sum_prefill_tokens": queued_tokens,
+        # No engine interrupts a sequence and takes it up again later.
+        "queued_num_decode_requests": 0,
+        "queued_sum_decode_kv_tokens": 0,
+        "wall_time_secs": 0.0,
     }

@@ -55,16 +55,7 @@ EXIT_ENGINE_FAILED = 3
 POLL_S = 0.05
 HEALTH_POLL_S = 0.5
 FORWARD_PASS_S = 0.25
-"""How often the planner is told what the engine has to do. It takes a second without a word for idleness."""
-NOT_TOLD: dict[str, Any] = {
-    "dp_rank": 0,
-    "scheduled_sum_prefill_tokens": 0,
-    "scheduled_sum_prefill_kv_tokens": 0,
-    "queued_num_decode_requests": 0,
-    "queued_sum_decode_kv_tokens": 0,
-    "wall_time_secs": 0.0,
-}
-"""Figures of single forward passes, and of preempted sequences. The planner learns no durations from a 0."""
+"""How often the planner is told of the passes. It takes a second without a word for idleness."""
 LAST_WORDS_S = 2.0
 """How long the last chunks of cancelled requests may take."""
 
@@ -296,13 +287,13 @@ class _Registered:
         self._engine.publish_kv_events(RouterEvents(publisher, self._options.block_size, used, publish_used))
 
     async def _publish_forward_passes(self) -> None:
-        """Tells Dynamo's planner from time to time what the engine has to do."""
+        """Tells Dynamo's planner what the engine has done and has to do."""
         publisher = FpmDirectPublisher(self._endpoint, str(self._endpoint.connection_id()))
         try:
             while True:
                 await asyncio.sleep(FORWARD_PASS_S)
-                if self._worker.requests:
-                    publisher.publish(**NOT_TOLD, **self._worker.forward_pass())
+                for figures in self._worker.forward_passes():
+                    publisher.publish(dp_rank=0, **figures)
         finally:
             publisher.shutdown()
 

@@ -14,7 +14,7 @@ from typing import Any, Protocol
 from llgtrt.dynamo.answer import AnswerWriter, TokenTexts
 from llgtrt.dynamo.constraint import guided_constraint
 from llgtrt.dynamo.egress import Egress, EgressClosedError, Outgoing
-from llgtrt.dynamo.forward_pass import LiveRequest, forward_pass_figures
+from llgtrt.dynamo.forward_pass import LiveRequest, pass_figures, request_figures
 from llgtrt.dynamo.request import Asked, read_request
 from llgtrt.engine import (
     AsyncEngine,
@@ -161,9 +161,14 @@ class Worker:
         """Ends the thread that sends, once nothing is generated."""
         self._egress.close()
 
-    def forward_pass(self) -> dict[str, int]:
-        """What the engine has to do: see :func:`forward_pass_figures`."""
-        return forward_pass_figures(self._live, self._engine.model_info.max_batch_size)
+    def forward_passes(self) -> list[dict[str, float]]:
+        """What the engine did since the last call and has to do, for ``FpmDirectPublisher.publish``.
+
+        One for each pass, the oldest first; while requests run and no pass has ended, one without a duration.
+        """
+        now = request_figures(self._live, self._engine.model_info.max_batch_size)
+        passes = [pass_figures(one, now) for one in self._engine.take_forward_passes()]
+        return passes or [now] * bool(self._live)
 
     async def _yielded(self, request: Mapping[str, Any], context: Context) -> AsyncIterator[dict[str, Any]]:
         try:

@@ -11,7 +11,7 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
 from llgtrt import _native
-from llgtrt._native import Embeddings, GenerateRequest, GrammarSpec, KvEvent, Permit
+from llgtrt._native import Embeddings, ForwardPass, GenerateRequest, GrammarSpec, KvEvent, Permit
 from llgtrt.engine.composed import ComposedDelta, ComposedRequest
 from llgtrt.engine.errors import EngineFailedError, LlgtrtError, new_error
 from llgtrt.engine.kv_events import KvEventReader, KvEventSink
@@ -243,6 +243,10 @@ class AsyncEngine:
     def kv_cache_usage(self) -> float:
         """Positions of the KV cache that running sequences use, as a fraction of all, 0 to 1."""
         return self._native.kv_cache_usage()
+
+    def take_forward_passes(self) -> list[ForwardPass]:
+        """The forward passes since the last call, for one reader; see ``Engine.take_forward_passes``."""
+        return self._native.take_forward_passes()
 
     def metrics(self) -> str:
         """The core's metrics in Prometheus text format."""

@@ -6,8 +6,8 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use llgtrt_core::{
-    EncodeOptions, Engine, Finish, MaskSource, SamplingParams, SequenceId, SequenceSpec, StepBatch, TokenId,
-    TokenLogprobs, TokenOutput, Tokenizer,
+    EncodeOptions, Engine, Finish, MaskSource, Pass, SamplingParams, SequenceId, SequenceSpec, StepBatch,
+    TokenId, TokenLogprobs, TokenOutput, Tokenizer,
 };
 
 use crate::Fixture;
@@ -45,6 +45,8 @@ pub(crate) struct Driver {
     batch: StepBatch,
     /// Polls that neither reported nor computed anything, and returned early.
     pub(crate) idle_polls: u32,
+    /// Every forward pass that was told of.
+    pub(crate) passes: Vec<Pass>,
     started: Instant,
 }
 
@@ -60,6 +62,7 @@ impl Driver {
             records: BTreeMap::new(),
             batch: StepBatch::default(),
             idle_polls: 0,
+            passes: Vec::new(),
             started: Instant::now(),
         }
     }
@@ -142,6 +145,7 @@ impl Driver {
         if idle && start.elapsed() < timeout / 4 {
             self.idle_polls += 1;
         }
+        self.passes.extend_from_slice(self.batch.passes());
         for &(SequenceId(id), _) in self.batch.started() {
             let Some(record) = self.records.get_mut(&id) else {
                 return Err(format!("start of sequence {id}, which was not submitted"));

@@ -72,6 +72,7 @@ const CHECKS: &[(&str, Check)] = checks! {
         an_idle_poll_blocks,
         poll_does_not_spin,
         statistics_are_consistent,
+        forward_passes_are_told,
         dropping_an_engine_with_live_sequences_is_clean;
     sampling:
         max_tokens_is_exact,

@@ -195,6 +195,36 @@ pub(crate) fn statistics_are_consistent(fixture: &dyn Fixture) -> Result<(), Str
     ensure(stats.forward_passes > 0, || "tokens were generated without a forward pass".to_owned())
 }
 
+pub(crate) fn forward_passes_are_told(fixture: &dyn Fixture) -> Result<(), String> {
+    let mut driver = Driver::new(fixture);
+    let mut spec = driver.spec(1);
+    spec.max_tokens = 6;
+    spec.sampling.ignore_eos = true;
+    let prompt = spec.prompt.len();
+    let before = driver.engine.stats();
+    driver.run(spec)?;
+    let stats = driver.engine.stats();
+    let (passes, told) = (stats.forward_passes - before.forward_passes, driver.passes.len() as u64);
+    ensure(told == passes, || format!("{passes} forward passes, of which {told} were told of"))?;
+    for pass in &driver.passes {
+        let sequences = pass.prefill_sequences + pass.decode_sequences;
+        ensure(sequences == 1, || format!("one sequence ran, and in a pass {sequences}: {pass:?}"))?;
+    }
+    let (prefill, decode) = driver.passes.iter().fold((0, 0), |(prefill, decode), pass| {
+        (prefill + pass.prefill_tokens as usize, decode + pass.decode_tokens)
+    });
+    let cached = (stats.prefix_cache_hits - before.prefix_cache_hits) as usize;
+    ensure(prefill == prompt - cached, || {
+        format!("a prompt of {prompt} tokens, {cached} of them cached, and {prefill} evaluated")
+    })?;
+    // The last token that is sampled is not evaluated.
+    ensure(decode >= 5, || format!("6 tokens were generated, and {decode} of them evaluated"))?;
+    let last = driver.passes.last().map_or(0, |pass| pass.decode_context_tokens as usize);
+    ensure((prompt..prompt + 6).contains(&last), || {
+        format!("{last} tokens in the KV cache before the last pass, behind a prompt of {prompt}")
+    })
+}
+
 pub(crate) fn dropping_an_engine_with_live_sequences_is_clean(fixture: &dyn Fixture) -> Result<(), String> {
     let mut driver = Driver::new(fixture);
     let slots = u64::from(driver.engine.capabilities().max_batch_size);

@@ -10,6 +10,7 @@ pub mod grammar;
 pub mod kv_events;
 pub mod mask;
 pub mod options;
+pub mod pass;
 pub mod receipt;
 pub mod sampler;
 pub mod sampling;
@@ -27,6 +28,7 @@ pub use options::{
     Adapter, ElementType, EncoderInput, ExtraSampling, HostTensor, LoadWeights, Mrope, PromptTable,
     RequestOptions, Retention,
 };
+pub use pass::Pass;
 pub use receipt::{Enforcement, MassSum, Receipt, RemovedMass, StopStrings};
 pub use sampler::{Sampled, Sampler, token_logprobs};
 pub use sampling::SamplingParams;

@@ -4,7 +4,7 @@ use std::ops::Range;
 use std::sync::Arc;
 use std::time::Instant;
 
-use crate::{Error, SequenceId, TokenId};
+use crate::{Error, Pass, SequenceId, TokenId};
 
 /// Why a sequence stopped by itself.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -86,6 +86,7 @@ pub struct StepBatch {
     outputs: Vec<SequenceOutput>,
     tokens: Vec<TokenOutput>,
     started: Vec<(SequenceId, Instant)>,
+    passes: Vec<Pass>,
 }
 
 impl StepBatch {
@@ -94,6 +95,7 @@ impl StepBatch {
         self.outputs.clear();
         self.tokens.clear();
         self.started.clear();
+        self.passes.clear();
     }
 
     /// Notes that a waiting sequence got its slot: its prefill starts now. Every engine calls it once per
@@ -108,7 +110,18 @@ impl StepBatch {
         &self.started
     }
 
-    /// Whether nothing happened.
+    /// Notes a forward pass that has ended.
+    pub fn pass(&mut self, pass: Pass) {
+        self.passes.push(pass);
+    }
+
+    /// The forward passes that ended in this poll, the oldest first; of an engine that owns its loop those that it
+    /// tells of.
+    pub fn passes(&self) -> &[Pass] {
+        &self.passes
+    }
+
+    /// Whether nothing happened to any sequence.
     pub fn is_empty(&self) -> bool {
         self.outputs.is_empty() && self.started.is_empty()
     }

@@ -250,9 +250,11 @@ impl Engine for LlamaCppEngine {
             if self.ended.is_empty() {
                 std::thread::sleep(timeout);
             }
-        } else if self.forward().inspect_err(|_| self.dead = true)? {
+        } else if let Some((mut pass, started)) = self.forward().inspect_err(|_| self.dead = true)? {
             self.sample();
             self.advance();
+            pass.duration = started.elapsed();
+            batch.pass(pass);
         }
         self.report(batch);
         self.tell_blocks();

@@ -4,7 +4,7 @@
 use std::time::Instant;
 
 use llgtrt_core::sampler::token_logprobs;
-use llgtrt_core::{Error, ErrorKind, Result, TokenLogprobs};
+use llgtrt_core::{Error, ErrorKind, Pass, Result, TokenLogprobs};
 
 use crate::context::DecodeError;
 use crate::engine::LlamaCppEngine;
@@ -23,11 +23,12 @@ pub(crate) struct Output {
 }
 
 impl LlamaCppEngine {
-    /// Evaluates the next tokens of all running sequences. False if nothing was evaluated.
+    /// Evaluates the next tokens of all running sequences: what took part, and since when. `None` if nothing was
+    /// evaluated.
     ///
     /// # Errors
     /// The context is of no further use.
-    pub(crate) fn forward(&mut self) -> Result<bool> {
+    pub(crate) fn forward(&mut self) -> Result<Option<(Pass, Instant)>> {
         self.collect_demands();
         let limits = Limits {
             tokens: self.context.capacity(),
@@ -37,7 +38,7 @@ impl LlamaCppEngine {
         plan(&self.demands, limits, &mut self.shares);
         self.fill_batch();
         if self.context.batch_len() == 0 {
-            return Ok(false);
+            return Ok(None);
         }
         let turn = self.turns.take();
         let started = Instant::now();
@@ -55,7 +56,7 @@ impl LlamaCppEngine {
                     self.fail(slot, Error::new(ErrorKind::Overloaded, "the KV cache is full"));
                     self.forget(slot);
                 }
-                return Ok(false);
+                return Ok(None);
             }
             Err(DecodeError::Refused) => {
                 for (demand, &share) in std::mem::take(&mut self.demands).iter().zip(&self.shares.clone()) {
@@ -64,16 +65,20 @@ impl LlamaCppEngine {
                         self.forget(demand.slot);
                     }
                 }
-                return Ok(false);
+                return Ok(None);
             }
             Err(DecodeError::Fatal(code)) => {
                 return Err(Error::engine(format!("the forward pass failed with code {code}")));
             }
         }
         self.stats.forward_passes += 1;
+        let mut pass = Pass::default();
         for (demand, &share) in self.demands.iter().zip(&self.shares) {
             let Some(sequence) = &mut self.running[demand.slot] else { continue };
             let cells = &mut self.slots[demand.slot].tokens;
+            if share > 0 {
+                pass.add(sequence.spec.prompt.len(), cells.len(), share);
+            }
             for _ in 0..share {
                 cells.push(sequence.token(cells.len()));
             }
@@ -86,7 +91,7 @@ impl LlamaCppEngine {
                 sequence.release(slot.tokens.len());
             }
         }
-        Ok(true)
+        Ok(Some((pass, started)))
     }
 
     fn collect_demands(&mut self) {

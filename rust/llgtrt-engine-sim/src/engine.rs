@@ -11,7 +11,7 @@ use std::time::{Duration, Instant};
 
 use llgtrt_core::{
     AdvanceBatch, Capabilities, Engine, EngineStats, Error, ErrorKind, Finish, KvEventQueue, MaskBatch,
-    MaskSource, MaskVerdict, Result, SequenceId, SequenceSpec, StepBatch, StopCause, Tokenizer,
+    MaskSource, MaskVerdict, Pass, Result, SequenceId, SequenceSpec, StepBatch, StopCause, Tokenizer,
 };
 
 use crate::config::SimConfig;
@@ -40,6 +40,8 @@ pub struct SimEngine {
     cancelled: Vec<SequenceId>,
     /// End of the step in flight.
     deadline: Option<Instant>,
+    /// What takes part in it.
+    pass: Pass,
     /// End of the step before.
     last_deadline: Option<Instant>,
     submitted: u64,
@@ -80,6 +82,7 @@ impl SimEngine {
             prefixes: PrefixCache::new(config.prefix_cache_tokens, None),
             cancelled: Vec::new(),
             deadline: None,
+            pass: Pass::default(),
             last_deadline: None,
             submitted: 0,
             stats: EngineStats::default(),
@@ -147,8 +150,9 @@ impl SimEngine {
 
         let decoding = self.running.iter().filter(|sequence| sequence.is_ready()).count() as u64;
         let mut budget = self.config.prefill_chunk_tokens;
-        for sequence in &self.running {
-            budget -= sequence.prefill(budget);
+        self.pass = Pass::default();
+        for sequence in &mut self.running {
+            budget -= sequence.evaluate(budget, &mut self.pass);
         }
         let evaluated = u64::from(self.config.prefill_chunk_tokens - budget);
         let duration = Duration::from_micros(
@@ -157,6 +161,7 @@ impl SimEngine {
                 .saturating_add(self.config.step_us_per_sequence.saturating_mul(decoding))
                 .saturating_add(self.config.prefill_us_per_token.saturating_mul(evaluated)),
         );
+        self.pass.duration = duration;
         // A late poll does not slow the engine down, a long pause does not make it race.
         let start = self.last_deadline.filter(|last| now.saturating_duration_since(*last) < duration);
         start.unwrap_or(now) + duration
@@ -189,6 +194,7 @@ impl SimEngine {
         self.sample();
         self.advance();
         self.store_prefixes();
+        batch.pass(self.pass);
         let vocabulary = self.tokenizer.vocabulary();
         self.running.retain_mut(|sequence| sequence.report(batch, vocabulary));
         Ok(())

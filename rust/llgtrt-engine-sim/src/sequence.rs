@@ -4,8 +4,8 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicU32, Ordering};
 
 use llgtrt_core::{
-    AdvanceState, Finish, MaskSlot, SequenceSpec, StepBatch, StopCause, TokenId, TokenLogprobs, TokenOutput,
-    Vocabulary,
+    AdvanceState, Finish, MaskSlot, Pass, SequenceSpec, StepBatch, StopCause, TokenId, TokenLogprobs,
+    TokenOutput, Vocabulary,
 };
 
 use crate::hash::mix;
@@ -23,6 +23,8 @@ pub(crate) struct Sequence {
     /// Prompt tokens still to evaluate; shared by the choices of a request.
     remaining: Arc<AtomicU32>,
     cached: u32,
+    /// Generated tokens that passes have taken in.
+    evaluated: usize,
     /// Tokens reported so far, and which of the others was sampled.
     reported: usize,
     sampled: Option<usize>,
@@ -55,6 +57,7 @@ impl Sequence {
             finish: None,
             remaining: Arc::new(AtomicU32::new(spec.prompt.len() as u32)),
             cached: 0,
+            evaluated: 0,
             reported: 0,
             sampled: None,
             removed_mass: None,
@@ -95,11 +98,22 @@ impl Sequence {
         self.cached
     }
 
-    /// Evaluates up to `budget` prompt tokens; returns how many.
-    pub(crate) fn prefill(&self, budget: u32) -> u32 {
+    /// Takes part in a pass, with up to `budget` prompt tokens or with what is new of its answer; returns the number of
+    /// prompt tokens.
+    pub(crate) fn evaluate(&mut self, budget: u32, pass: &mut Pass) -> u32 {
         let remaining = self.remaining.load(Ordering::Relaxed);
+        let prompt = self.spec.prompt.len();
+        if remaining == 0 {
+            let context = prompt + self.evaluated.min(self.tokens.len());
+            self.evaluated = self.tokens.len();
+            pass.add(prompt, context, prompt + self.evaluated - context);
+            return 0;
+        }
         let taken = remaining.min(budget);
-        self.remaining.store(remaining - taken, Ordering::Relaxed);
+        if taken > 0 {
+            pass.add(prompt, prompt - remaining as usize, taken as usize);
+            self.remaining.store(remaining - taken, Ordering::Relaxed);
+        }
         taken
     }
 

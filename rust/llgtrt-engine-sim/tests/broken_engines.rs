@@ -31,6 +31,7 @@ enum Defect {
     AlwaysBusy,
     EndWhateverTheGrammarSays,
     RemovedMassOfOne,
+    LosePasses,
 }
 
 struct Broken {
@@ -74,6 +75,9 @@ impl Engine for Broken {
         self.inner.poll(timeout, &mut inner)?;
         for (id, _) in inner.started() {
             batch.start(*id);
+        }
+        if self.defect != Defect::LosePasses {
+            inner.passes().iter().for_each(|pass| batch.pass(*pass));
         }
         let mut failing = false;
         for (output, tokens) in inner.iter() {
@@ -174,6 +178,7 @@ fn every_defect_is_found() {
         (Defect::FailTheNeighbour, "a_failed_grammar_ends_only_its_own_sequence"),
         (Defect::StopIsLength, "a_stop_token_is_reported_last"),
         (Defect::AlwaysBusy, "every_sequence_finishes_once"),
+        (Defect::LosePasses, "forward_passes_are_told"),
         (Defect::RemovedMassOfOne, "the_removed_mass_is_measured"),
         (Defect::EndWhateverTheGrammarSays, "an_end_that_the_grammar_refuses_is_a_failure"),
     ];

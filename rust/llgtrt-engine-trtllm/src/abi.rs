@@ -4,7 +4,7 @@
 use std::ffi::{c_char, c_void};
 
 /// `LLGTRT_TRTLLM_ABI_VERSION`.
-pub(crate) const ABI_VERSION: u32 = 3;
+pub(crate) const ABI_VERSION: u32 = 4;
 
 /// `LLGTRT_UNSET`: an optional number that is not given.
 pub(crate) const UNSET: i32 = i32::MIN;
@@ -204,6 +204,15 @@ plain! {
 }
 
 plain! {
+    struct Iteration {
+        milliseconds: f64,
+        context_requests: i32,
+        context_tokens: i32,
+        generation_requests: i32,
+    }
+}
+
+plain! {
     struct Stats {
         iterations: u64,
         active_requests: i32,
@@ -225,5 +234,7 @@ plain! {
         cpu_bytes: u64,
         pinned_bytes: u64,
         iteration_ms: f64,
+        recent: *const Iteration,
+        recent_count: usize,
     }
 }

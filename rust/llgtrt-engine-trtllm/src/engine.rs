@@ -10,8 +10,8 @@ use std::time::{Duration, Instant};
 
 use llgtrt_core::{
     AdvanceBatch, AdvanceState, Batcher, CacheBlocks, Capabilities, Engine, EngineStats, Error, ErrorKind,
-    Finish, MaskBatch, MaskSlot, MaskSource, RequestOptions, Result, RuntimeMemory, SequenceId, SequenceSpec,
-    StepBatch, Tokenizer,
+    Finish, MaskBatch, MaskSlot, MaskSource, Pass, RequestOptions, Result, RuntimeMemory, SequenceId,
+    SequenceSpec, StepBatch, Tokenizer,
 };
 
 use crate::admission::Admission;
@@ -221,8 +221,19 @@ impl TrtllmEngine {
         true
     }
 
-    fn update_stats(&mut self) -> Result<(), NativeError> {
-        let native = self.native.stats()?;
+    /// Tokens of the sequences that generate. The executor does not say it of an iteration; those that one poll hears of
+    /// are few.
+    fn generating_tokens(&self) -> u64 {
+        self.live.values().filter(|live| live.started).map(|live| live.len() as u64).sum()
+    }
+
+    fn update_stats(&mut self, decode_context_tokens: u64, batch: &mut StepBatch) -> Result<(), NativeError> {
+        let (native, passes) = self.native.stats()?;
+        for pass in passes {
+            let decodes = pass.decode_sequences > 0;
+            let decode_context_tokens = if decodes { decode_context_tokens } else { 0 };
+            batch.pass(Pass { decode_context_tokens, ..pass });
+        }
         let started = self.live.values().filter(|live| live.started).count() as u32;
         self.stats.running = started.min(self.capabilities.max_batch_size);
         self.stats.waiting = self.live.len() as u32 - self.stats.running;
@@ -334,9 +345,10 @@ impl Engine for TrtllmEngine {
             } else {
                 Duration::ZERO
             };
+            let generating = self.generating_tokens();
             let responses = &mut self.responses;
             let outcome = match self.native.wait(wait, responses) {
-                Ok(()) => self.read(batch).and_then(|()| self.update_stats()),
+                Ok(()) => self.read(batch).and_then(|()| self.update_stats(generating, batch)),
                 Err(error) => Err(error),
             };
             if let Err(NativeError::Fatal(text) | NativeError::Refused(text)) = outcome {

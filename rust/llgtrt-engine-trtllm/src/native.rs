@@ -6,7 +6,7 @@ use std::path::Path;
 use std::sync::Arc;
 use std::time::Duration;
 
-use llgtrt_core::{Error, Result, TokenId};
+use llgtrt_core::{Error, Pass, Result, TokenId};
 use serde::Serialize;
 
 use crate::abi::{self, Plain as _, UNSET, dtype, error_kind, status};
@@ -183,11 +183,16 @@ impl Native {
         unsafe { (self.library.forget)(self.handle, request_id) }
     }
 
-    pub(crate) fn stats(&mut self) -> std::result::Result<abi::Stats, NativeError> {
+    /// The statistics, and the iterations that were not told before.
+    pub(crate) fn stats(
+        &mut self,
+    ) -> std::result::Result<(abi::Stats, impl Iterator<Item = Pass>), NativeError> {
         let mut stats = abi::Stats::sized();
         // SAFETY: the handle is alive and the result has a place.
         self.check(unsafe { (self.library.stats)(self.handle, &raw mut stats) })?;
-        Ok(stats)
+        // SAFETY: the plugin's list is valid until the next call, which needs `&mut self`.
+        let recent: &[abi::Iteration] = unsafe { slice(stats.recent, stats.recent_count) };
+        Ok((stats, recent.iter().map(pass)))
     }
 
     pub(crate) fn stats_json(&mut self) -> String {
@@ -212,6 +217,19 @@ unsafe fn slice<'a, T>(data: *const T, count: usize) -> &'a [T] {
     }
     // SAFETY: the caller's promise.
     unsafe { std::slice::from_raw_parts(data, count) }
+}
+
+/// What the executor says of an iteration.
+fn pass(iteration: &abi::Iteration) -> Pass {
+    let count = |count: i32| count.max(0).unsigned_abs();
+    Pass {
+        duration: Duration::try_from_secs_f64(iteration.milliseconds / 1e3).unwrap_or_default(),
+        prefill_sequences: count(iteration.context_requests),
+        prefill_tokens: count(iteration.context_tokens),
+        decode_sequences: count(iteration.generation_requests),
+        decode_tokens: count(iteration.generation_requests),
+        ..Pass::default()
+    }
 }
 
 /// # Safety

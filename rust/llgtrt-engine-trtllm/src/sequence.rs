@@ -71,6 +71,11 @@ impl Live {
         }
     }
 
+    /// Tokens of the prompt and of the answer so far.
+    pub(crate) fn len(&self) -> usize {
+        self.spec.prompt.len() + self.tokens.len()
+    }
+
     /// Prompt tokens that can have come from the cache.
     pub(crate) fn cached(&self, response: &Response, tokens_per_block: u32) -> u32 {
         let most = (self.spec.prompt.len() as u32).saturating_sub(1);

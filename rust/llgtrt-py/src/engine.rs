@@ -17,6 +17,7 @@ use crate::grammar::report;
 use crate::json;
 use crate::kv_events::{self, KvEvent};
 use crate::output::{RequestHandle, payload};
+use crate::passes::ForwardPass;
 use crate::request::{GenerateRequest, GrammarSpec};
 use crate::{start, written};
 
@@ -162,6 +163,10 @@ impl Engine {
 
     fn kv_cache_usage(&self) -> f64 {
         self.runtime.kv_cache_usage()
+    }
+
+    fn take_forward_passes(&self) -> Vec<ForwardPass> {
+        self.runtime.take_passes().into_iter().map(ForwardPass).collect()
     }
 
     fn metrics(&self, py: Python<'_>) -> PyResult<String> {

@@ -13,6 +13,7 @@ mod log;
 mod logits;
 mod options;
 mod output;
+mod passes;
 mod request;
 mod start;
 mod tokens;
@@ -52,6 +53,7 @@ fn _native(module: &Bound<'_, PyModule>) -> PyResult<()> {
     module.add_class::<embed::EmbedHandle>()?;
     module.add_class::<embed::Embeddings>()?;
     module.add_class::<kv_events::KvEvent>()?;
+    module.add_class::<passes::ForwardPass>()?;
     module.add_class::<engine::Permit>()?;
     module.add_class::<engine::Engine>()?;
     module.add_class::<grammar::GrammarChecker>()?;

@@ -84,6 +84,7 @@ impl EngineLoop {
                 self.progress.step();
             }
             self.metrics.update(&stats);
+            self.metrics.passes.add(batch.passes());
             if batch.is_empty() {
                 spare = Some(batch);
             } else if self.events.send(Event::Step(batch)).is_err() {

@@ -15,6 +15,7 @@ mod logits;
 mod metrics;
 mod outbox;
 mod output;
+mod passes;
 mod receipt;
 mod request;
 mod runtime;

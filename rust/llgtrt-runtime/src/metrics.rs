@@ -9,6 +9,8 @@ use prometheus::{
 
 use llgtrt_core::{EngineStats, Error, Result};
 
+use crate::passes::Passes;
+
 const LATENCY_SECONDS: &[f64] = &[
     0.001, 0.0025, 0.005, 0.01, 0.02, 0.04, 0.06, 0.08, 0.1, 0.25, 0.5, 0.75, 1.0, 2.5, 5.0, 7.5, 10.0, 20.0,
     40.0, 80.0, 160.0,
@@ -24,6 +26,8 @@ const TOKENS: &[f64] =
 #[derive(Debug)]
 pub(crate) struct Metrics {
     registry: Registry,
+    /// The last forward passes.
+    pub(crate) passes: Passes,
     running: IntGauge,
     waiting: IntGauge,
     pub(crate) kv_cache_usage: Gauge,
@@ -239,6 +243,7 @@ impl Metrics {
                 "Requests refused because the queue was full",
             )?,
             registry: registry.clone(),
+            passes: Passes::default(),
         })
     }
 

@@ -10,7 +10,7 @@ use parking_lot::Mutex;
 use prometheus::Registry;
 
 use llgtrt_core::{
-    Capabilities, Embedder, EmbedderTraits, Engine, Error, ErrorKind, MaskSource, Result, StepBatch,
+    Capabilities, Embedder, EmbedderTraits, Engine, Error, ErrorKind, MaskSource, Pass, Result, StepBatch,
     Tokenizer,
 };
 use llgtrt_grammar::{GrammarCompiler, GrammarConfig, MaskPool, spawn_big_stack};
@@ -299,6 +299,11 @@ impl Runtime {
     /// Token positions of the KV cache that running sequences use, as a fraction of all, 0 to 1.
     pub fn kv_cache_usage(&self) -> f64 {
         self.shared.metrics.kv_cache_usage.get()
+    }
+
+    /// The forward passes since the last call, the oldest first; of more than 64 the last ones.
+    pub fn take_passes(&self) -> Vec<Pass> {
+        self.shared.metrics.passes.take()
     }
 
     /// Whether the core can serve.

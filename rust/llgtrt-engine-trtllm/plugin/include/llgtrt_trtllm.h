@@ -29,7 +29,7 @@ extern "C" {
 #endif
 
 /* Changes with every change of a struct or a function. */
-#define LLGTRT_TRTLLM_ABI_VERSION 3u
+#define LLGTRT_TRTLLM_ABI_VERSION 4u
 
 /* An optional number that is not given. Optional floats that are not given are NaN. */
 #define LLGTRT_UNSET INT32_MIN
@@ -264,6 +264,16 @@ typedef struct llgtrt_trtllm_row_result {
   llgtrt_trtllm_tensor logits;
 } llgtrt_trtllm_row_result;
 
+/* One iteration of the executor. */
+typedef struct llgtrt_trtllm_iteration {
+  size_t struct_size;
+  double milliseconds;
+  /* Sequences whose prompt was read, prompt tokens that were, and sequences that generated. */
+  int32_t context_requests;
+  int32_t context_tokens;
+  int32_t generation_requests;
+} llgtrt_trtllm_iteration;
+
 typedef struct llgtrt_trtllm_stats {
   size_t struct_size;
   uint64_t iterations; /* since start, by the executor's own counter */
@@ -288,6 +298,10 @@ typedef struct llgtrt_trtllm_stats {
   uint64_t cpu_bytes;
   uint64_t pinned_bytes;
   double iteration_ms; /* of the last iteration */
+  /* Those that were not told before, the oldest first, as far as the executor keeps them. The list is the plugin's, valid until
+   * the next get_stats or destroy. */
+  const llgtrt_trtllm_iteration* recent;
+  size_t recent_count;
 } llgtrt_trtllm_stats;
 
 /* ---- functions -------------------------------------------------------------------------------------------- */

@@ -8,13 +8,17 @@ Stats::Stats() { plain_.struct_size = sizeof(plain_); }
 
 void Stats::update(te::Executor& executor) {
   auto const iterations = executor.getLatestIterationStats();
+  recent_.clear();
   for (auto const& iteration : iterations) add(iteration);
+  plain_.recent = recent_.data();
+  plain_.recent_count = recent_.size();
   if (!iterations.empty()) json_ = te::JsonSerialization::toJsonStr(iterations.back());
 }
 
 void Stats::add(te::IterationStats const& iteration) {
   // The executor's own counter: iterations that it had to forget are counted too, and what it says once more when the last
   // request has ended is not.
+  bool const more = static_cast<uint64_t>(iteration.iter) > plain_.iterations;
   plain_.iterations = std::max(plain_.iterations, static_cast<uint64_t>(iteration.iter));
   plain_.iteration_ms = iteration.iterLatencyMS;
   plain_.active_requests = iteration.numActiveRequests;
@@ -31,6 +35,9 @@ void Stats::add(te::IterationStats const& iteration) {
     plain_.paused_requests = batch.numPausedRequests;
     plain_.context_tokens = batch.numCtxTokens;
     plain_.micro_batch_id = batch.microBatchId;
+    if (more)
+      recent_.push_back({sizeof(llgtrt_trtllm_iteration), iteration.iterLatencyMS, batch.numContextRequests,
+                         batch.numCtxTokens, batch.numGenRequests});
   }
   if (iteration.kvCacheStats) {
     auto const& cache = *iteration.kvCacheStats;

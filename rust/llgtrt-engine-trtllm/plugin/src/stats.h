@@ -2,6 +2,7 @@
 #pragma once
 
 #include <string>
+#include <vector>
 
 #include "plain.h"
 
@@ -23,6 +24,7 @@ class Stats {
   void add(te::IterationStats const& iteration);
 
   llgtrt_trtllm_stats plain_{};
+  std::vector<llgtrt_trtllm_iteration> recent_;
   std::string json_ = "{}";
 };
 

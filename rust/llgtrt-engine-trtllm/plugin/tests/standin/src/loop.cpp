@@ -322,7 +322,7 @@ void Loop::note_stats(bool idle) {
   for (auto const& sequence : active_) {
     if (!sequence.scheduled) continue;
     ++batching.numScheduledRequests;
-    ++(sequence.evaluated < sequence.prompt_length ? batching.numContextRequests : batching.numGenRequests);
+    ++(sequence.chunk > 0 ? batching.numContextRequests : batching.numGenRequests);
     cache.usedNumBlocks += static_cast<int32_t>(blocks(sequence.evaluated + sequence.generated()));
   }
   batching.numCtxTokens = idle ? 0 : context_tokens_;
