@@ -46,8 +46,9 @@ of which is run by a test: a plain [chat](../examples/chat.py), a [stream](../ex
   `param`; the routes of other APIs have their own forms. 429 and 503 carry `Retry-After`.
 - `/chat/completions`, `/completions` and `/models` are there without `/v1` too; `/health` and `/ping` are
   `/v1/health/ready`.
-- Of other servers' own routes there are vLLM's `/tokenize`, `/detokenize`, `/tokenizer_info`, `/version` and
-  `/rerank`; llama.cpp's `/completion` (streamed without `[DONE]`; answers are sampled as by the other routes,
+- Of other servers' own routes there are vLLM's `/tokenize`, `/detokenize`, `/tokenizer_info`, `/version`,
+  `/rerank` and, for routers that count tokens, `/v1/chat/completions/render` and `/v1/completions/render`;
+  llama.cpp's `/completion` (streamed without `[DONE]`; answers are sampled as by the other routes,
   and `n_probs` is `logprobs` of `/v1/completions`), `/infill`, `/apply-template`, `/props`, its names in
   `/tokenize` and `/detokenize`, and `/v1/chat/completions/input_tokens`; and Triton's. Not there, with what
   does the same here: llama.cpp's `/lora-adapters` (`/v1/models`) and `/slots`, vLLM's `/load` (`/metrics`);

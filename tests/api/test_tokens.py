@@ -47,9 +47,31 @@ def test_what_an_answer_counts(http: httpx.Client) -> None:
     assert tokenize(http, messages=MESSAGES, add_generation_prompt=False)["count"] < whole
 
 
+def test_a_request_is_rendered_to_the_tokens_of_its_prompt(http: httpx.Client) -> None:
+    for fields in ({}, {"tools": [TOOL]}):
+        asked = {**chat(), "messages": MESSAGES, "stream": True, "temperature": 0.5, **fields}
+        rendered = ok(http.post(f"{CHAT}/render", json=asked))
+        tokens = tokenize(http, messages=MESSAGES, **fields)["tokens"]
+        assert rendered == {"model": "sim-model", "token_ids": tokens}
+    prompts = ["Hello", "Grüße"]
+    several: Any = ok(http.post(f"{COMPLETIONS}/render", json={"prompt": prompts, "max_tokens": 3}))
+    assert [one["token_ids"] for one in several] == [
+        tokenize(http, prompt=prompt)["tokens"] for prompt in prompts
+    ]
+    bare = {"prompt": "Hello", "add_special_tokens": False}
+    without: Any = ok(http.post(f"{COMPLETIONS}/render", json=bare))
+    assert without[0]["token_ids"] == list(b"Hello")
+    as_tokens: Any = ok(http.post(f"{COMPLETIONS}/render", json={"prompt": [3, 1, 2]}))
+    assert as_tokens == [{"model": "sim-model", "token_ids": [3, 1, 2]}]
+
+
 @pytest.mark.parametrize(
     ("path", "body", "param"),
     [
+        (f"{CHAT}/render", {**chat(), "messages": []}, "messages"),
+        (f"{CHAT}/render", {**chat(), "truncate_prompt_tokens": 5}, "truncate_prompt_tokens"),
+        (f"{COMPLETIONS}/render", {"prompt": "a", "truncate_prompt_tokens": 5}, "truncate_prompt_tokens"),
+        (f"{COMPLETIONS}/render", {"prompt": ["a", 3]}, "prompt[1]"),
         ("/tokenize", {}, "prompt"),
         ("/tokenize", {"prompt": "a", "messages": MESSAGES}, "prompt"),
         ("/tokenize", {"prompt": "a", "content": "a"}, "prompt"),

@@ -119,6 +119,15 @@ class CompletionService:
 
         return await start_hooked(self._hook, request, start)
 
+    async def prompts(self, request: CompletionRequest) -> list[str | list[int]]:
+        """The prompts of a request as texts, or as tokens where it gives those.
+
+        Raises:
+            RequestError: a field is wrong.
+        """
+        plan = await in_proportion(request.body_bytes, self._plan, request, None)
+        return plan.prompts
+
     async def _start(
         self,
         request: CompletionRequest,

@@ -1,5 +1,5 @@
-"""Texts to tokens and back, in the forms of vLLM and llama.cpp: ``/tokenize``, ``/detokenize`` and
-``/tokenizer_info``."""
+"""Texts to tokens and back, in the forms of vLLM and llama.cpp: ``/tokenize``, ``/detokenize``,
+``/tokenizer_info``, and requests rendered to the tokens of their prompts."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from llgtrt.engine import AsyncEngine
 from llgtrt.serving.apis.api import Api, ObjectRoute
 from llgtrt.serving.apis.tokens.request import DetokenizeRequest, TokenizeRequest
 from llgtrt.serving.errors import RequestError
-from llgtrt.serving.protocol import ChatRequest
+from llgtrt.serving.protocol import ChatRequest, CompletionRequest
 from llgtrt.serving.registry import Models, ModelServices
 from llgtrt.serving.tokens import most_tokens
 
@@ -63,6 +63,37 @@ class TokensService:
         one = self._models.resolve(request.model)
         return await one.tokens.run(_text, one.engine, request.tokens)
 
+    async def render_chat(self, request: ChatRequest) -> bytes:
+        """The tokens of the prompt that a request would have, as JSON.
+
+        Raises:
+            RequestError: a field is wrong, or the text is too long.
+            OverloadedError: too many texts wait.
+        """
+        one = self._models.resolve(request.model)
+        _not_cut(request.truncate_prompt_tokens)
+        special = False if request.add_special_tokens is False else None
+        tokens = await one.chat.prompt_tokens(request, special)
+        return await one.tokens.run(_rendered, one, tokens)
+
+    async def render_completions(self, request: CompletionRequest) -> bytes:
+        """The tokens of each prompt that a request has, as JSON.
+
+        Raises:
+            RequestError: a field is wrong, or a text is too long.
+            OverloadedError: too many texts wait.
+        """
+        one = self._models.resolve(request.model)
+        _not_cut(request.truncate_prompt_tokens)
+        special = request.add_special_tokens is not False
+        rendered = []
+        for prompt in await one.completions.prompts(request):
+            tokens = prompt
+            if isinstance(tokens, str):
+                tokens = await one.tokens.encode(tokens, special, "prompt")
+            rendered.append(await one.tokens.run(_rendered, one, tokens))
+        return b"[" + b",".join(rendered) + b"]"
+
     async def info(self, request: dict[str, str]) -> bytes:
         """What clients that make prompts themselves have to know, with the names of tokenizer_config.json.
 
@@ -107,6 +138,22 @@ def tokens_api(models: Models) -> Api:
                 DetokenizeRequest,
             ),
             ObjectRoute(
+                "POST",
+                "/v1/chat/completions/render",
+                "Tokens of the prompt that a request would have",
+                "The model and the ids.",
+                service.render_chat,
+                ChatRequest,
+            ),
+            ObjectRoute(
+                "POST",
+                "/v1/completions/render",
+                "Tokens of the prompts that a request would have",
+                "A list with the model and the ids of each prompt.",
+                service.render_completions,
+                CompletionRequest,
+            ),
+            ObjectRoute(
                 "GET",
                 "/tokenizer_info",
                 "Describe the tokenizer",
@@ -131,6 +178,16 @@ def _written(one: ModelServices, tokens: list[int], with_texts: bool) -> bytes:
     if with_texts:
         texts = _array([one.engine.detokenize([token]) for token in tokens])
     return to_json(head)[:-1] + b',"tokens":' + _array(tokens) + b',"token_strs":' + texts + b"}"
+
+
+def _rendered(one: ModelServices, tokens: list[int]) -> bytes:
+    return to_json({"model": one.model.name})[:-1] + b',"token_ids":' + _array(tokens) + b"}"
+
+
+def _not_cut(most: int | None) -> None:
+    if most is not None:
+        field = "truncate_prompt_tokens"
+        raise RequestError(f"{field}: prompts are rendered whole.", field)
 
 
 def _text(engine: AsyncEngine, tokens: Any) -> bytes:
