@@ -132,6 +132,7 @@ lock: $(REQUIREMENTS_DONE) ## Write requirements/*.txt again, with the newest ve
 	$(UV_LOCK) --upgrade requirements/build.in -c requirements/dev.txt -o requirements/build.txt
 	$(UV_LOCK) --upgrade requirements/clients.in -o requirements/clients.txt
 	$(UV_LOCK) --upgrade requirements/hostile.in -o requirements/hostile.txt
+	$(UV_LOCK) --upgrade requirements/picker.in -o requirements/picker.txt
 	$(UV_LOCK) --upgrade requirements/peers.in -o requirements/peers.txt
 	$(UV_LOCK) --upgrade --no-deps requirements/data.in -o requirements/data.txt
 

@@ -106,7 +106,9 @@ def test_the_pods_publish_kv_events_where_they_may_be_read(patched: dict[str, An
             set=tuple(value.replace("$(POD_IP)", "10.0.0.7") for name, value in flags if name == "--set"),
         )
     )
-    assert settings.config.kv_events.topic == f"kv@10.0.0.7@{values['--served-model-name']}"
+    # As llm-d's picker calls the endpoint: by its address and the pool's port.
+    address = f"10.0.0.7:{ports['http']}"
+    assert settings.config.kv_events.topic == f"kv@{address}@{values['--served-model-name']}"
     assert settings.config.kv_events.endpoint == f"zmq://*:{ports['kv-events']}"
 
 

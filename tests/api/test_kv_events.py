@@ -20,7 +20,7 @@ from support.sim import StartServer
 
 BLOCK = 8
 BOS = 256
-TOPIC = "kv@10.0.0.7@sim"
+TOPIC = "kv@10.0.0.7:3000@sim"
 RECEIVE_MS = 20_000
 
 

@@ -24,8 +24,8 @@ class KvEventsConfig(Section):
     )
     topic: str = Field(
         default="",
-        description='First frame of every message. Indexers of llm-d want "kv@POD@MODEL", POD as their\n'
-        "picker calls the endpoint.",
+        description='First frame of every message. Indexers of llm-d want "kv@ADDRESS:PORT@MODEL", with the\n'
+        "address and port where their picker sends requests.",
     )
     block_size: int = Field(
         default=16, ge=1, le=4096, description="Tokens of a block. Routers must be told the same."
