@@ -111,14 +111,22 @@ class Side:
 
 
 def llgtrt_side(
-    model: Path, slots: int, threads: int, folder: Path, context: int = CONTEXT_TOKENS, *, reuse: bool = True
+    model: Path,
+    slots: int,
+    threads: int,
+    folder: Path,
+    context: int = CONTEXT_TOKENS,
+    *,
+    reuse: bool = True,
+    options: dict[str, Any] | None = None,
 ) -> Side:
     config = folder / f"llgtrt-{slots}.json5"
-    options = {
+    content = {
         "runtime": {"max_batch_size": slots, "max_seq_len": context, "enable_kv_cache_reuse": reuse},
         "llamacpp": {"threads": threads, "batch_threads": threads},
+        **(options or {}),
     }
-    config.write_text(json.dumps(options))
+    config.write_text(json.dumps(content))
     port = free_port()
     executable = str(Path(sys.executable).with_name("llgtrt"))
     command = [executable, "serve", str(model), "-C", str(config), "-H", "127.0.0.1", "-p", str(port), "-q"]

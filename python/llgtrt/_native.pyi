@@ -4,6 +4,7 @@ Only ``llgtrt.engine`` imports this module. No call here blocks the event loop f
 100 microseconds unless its docstring says so; those that may be slow release the GIL.
 """
 
+from collections.abc import Callable
 from typing import Final, Literal, TypedDict, final
 
 __version__: Final[str]
@@ -15,8 +16,8 @@ class LlgtrtError(Exception):
 
     Attributes:
         kind: stable name: ``invalid_request``, ``context_length``, ``grammar``, ``constraint``,
-            ``overloaded``, ``shutting_down``, ``not_finite``, ``engine_failed``, ``configuration``,
-            ``internal``.
+            ``overloaded``, ``shutting_down``, ``not_finite``, ``logits_processor``, ``engine_failed``,
+            ``configuration``, ``internal``.
         message: one sentence for the client.
         param: the request field, or the JSON path inside it; ``None`` if there is none.
     """
@@ -45,6 +46,9 @@ class ShuttingDownError(LlgtrtError):
 
 class NotFiniteError(LlgtrtError):
     """The model produced no finite logit."""
+
+class LogitsProcessorError(LlgtrtError):
+    """A logits processor of the operator's failed for this request."""
 
 class EngineFailedError(LlgtrtError):
     """The engine failed; this process generates nothing more."""
@@ -96,6 +100,12 @@ class GenerateRequest:
             U+FDD0 after its first character stays text (the guard is removed).
         grammar: constraint; ``None`` is free text.
         buffers: the elements of tensors, as this machine lays them out.
+        processors: what changes the rows of logits of each sequence, by its index: names for errors, and
+            callables, which the engine's thread calls one after the other before each token that is drawn,
+            with the ids of the prompt, those of what was generated and the row, writable, of the vocabulary's
+            length.
+            Only for engines with ``host_logits`` in their ``model_info``.
+        processor_limit_s: the longest that one call may take, in seconds.
 
     What the engine lacks of ``options`` and ``extras`` is refused: that error comes as the first payload.
 
@@ -111,6 +121,10 @@ class GenerateRequest:
         prompts: list[str | list[int]],
         grammar: GrammarSpec | None = None,
         buffers: list[bytes] = ...,
+        processors: list[
+            list[tuple[str, Callable[[tuple[int, ...], list[int], memoryview[float]], None]]]
+        ] = ...,
+        processor_limit_s: float = 1.0,
     ) -> GenerateRequest: ...
 
 # --- output -----------------------------------------------------------------------------------

@@ -12,6 +12,7 @@ from typing import Any
 
 import httpx
 import pytest
+from openai import OpenAI
 
 from support.api import CHAT, chat, error_of, ok, text_of
 from support.server import ServerProcess, run_llgtrt, wait_until
@@ -49,7 +50,11 @@ def installed(tmp_path_factory: pytest.TempPathFactory) -> Path:
 @pytest.fixture(scope="module")
 def server(installed: Path, tmp_path_factory: pytest.TempPathFactory) -> Iterator[ServerProcess]:
     config = {
-        "py": {"hooks": "prompt-limit", "hooks_arguments": {"characters": 200}},
+        "py": {
+            "hooks": "prompt-limit",
+            "hooks_arguments": {"characters": 200},
+            "logits_processors": ["steer"],
+        },
         "tools": {"parser": "arrow"},
     }
     arguments = sim_arguments(tmp_path_factory.mktemp("config"), config)
@@ -80,9 +85,45 @@ def test_calls_are_written_and_read_in_the_format(server: ServerProcess) -> None
     assert " <=" in written
 
 
+def test_the_processor_acts_and_the_schema_wins(server: ServerProcess) -> None:
+    vowels = list(b"aeiou")
+    client = OpenAI(base_url=server.base_url + "/v1", api_key="none", max_retries=0)
+    for args in ({"ban": vowels}, {"ban": vowels, "wait": {str(ord("z")): 50}}):
+        answer = client.chat.completions.create(
+            model="sim-model",
+            messages=[{"role": "user", "content": "Hi"}],
+            max_tokens=60,
+            seed=1,
+            extra_body={"logits_processors": [{"name": "steer", "args": args}], "ignore_eos": True},
+        )
+        text = answer.choices[0].message.content
+        assert text
+        assert not set(text) & set("aeiou")
+        assert "wait" not in args or text.count("z") > 10
+    city = {"enum": ["Rome", "Oslo"]}
+    schema = {
+        "type": "object",
+        "properties": {"city": city},
+        "required": ["city"],
+        "additionalProperties": False,
+    }
+    body = chat(
+        "Where?",
+        response_format={"type": "json_schema", "json_schema": {"name": "city", "schema": schema}},
+        logits_processors=[{"name": "steer", "args": {"ban": vowels}}],
+    )
+    assert json.loads(text_of(ok(post(server, body))))["city"] in ("Rome", "Oslo")
+    error = error_of(post(server, chat(logits_processors=[{"name": "steer", "args": {"bann": []}}])))
+    assert "unknown: bann" in error["message"]
+
+
 def test_without_the_package_there_is_neither(tmp_path: Path) -> None:
     for config, message in (
         ({"py": {"hooks": "prompt-limit"}}, "no entry point 'prompt-limit' in the group llgtrt.hooks"),
+        (
+            {"py": {"logits_processors": "steer"}},
+            "no entry point 'steer' in the group llgtrt.logits_processors",
+        ),
         ({"tools": {"parser": "arrow"}}, "there is no format 'arrow'"),
     ):
         run = run_llgtrt(*sim_arguments(tmp_path, config), "--port", "0")

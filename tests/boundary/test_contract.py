@@ -61,6 +61,7 @@ def test_exception_tree() -> None:
         _native.OverloadedError,
         _native.ShuttingDownError,
         _native.NotFiniteError,
+        _native.LogitsProcessorError,
         _native.EngineFailedError,
         _native.ConfigurationError,
         _native.InternalError,

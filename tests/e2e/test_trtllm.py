@@ -327,6 +327,13 @@ def test_logits_of_the_answer_and_not_of_the_prompt(trtllm: ServerProcess) -> No
     assert "--gather_context_logits" in refused.json()["error"]
 
 
+def test_logits_processors_have_no_logits_here(trtllm: ServerProcess) -> None:
+    refused = complete(trtllm, prompt="Hello", logits_processors=["any"])
+    assert refused.status_code == 400
+    error = refused.json()["error"]
+    assert (error["param"], "stay on the GPU" in error["message"]) == ("logits_processors", True)
+
+
 def test_a_client_that_leaves_frees_its_place(trtllm: ServerProcess) -> None:
     request = {"prompt": "Hello", "max_tokens": 400, "ignore_eos": True, "stream": True}
     for _ in range(8):

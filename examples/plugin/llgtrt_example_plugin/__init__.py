@@ -1,1 +1,1 @@
-"""A hook and a call format for llgtrt, found by their entry points in pyproject.toml."""
+"""What a package can add to llgtrt, found by their entry points in pyproject.toml."""

@@ -21,6 +21,7 @@ from llgtrt.engine import AsyncEngine, KvEventSink, __version__
 from llgtrt.hooks import (
     HookRunner,
     InputProcessor,
+    LogitsProcessors,
     ProcessorPool,
     load_hook,
     load_processor_class,
@@ -58,6 +59,7 @@ class ModelCode:
 
     processor: type[InputProcessor] | None
     hook: type[Any] | None
+    processors: LogitsProcessors
 
     @classmethod
     async def load(cls, settings: Settings, shared: PyConfig) -> ModelCode:
@@ -71,6 +73,7 @@ class ModelCode:
         return cls(
             None if file is None else await asyncio.to_thread(load_processor_class, file),
             None if hook is None else await asyncio.to_thread(load_hook, hook),
+            await asyncio.to_thread(LogitsProcessors.load, section),
         )
 
 
@@ -123,6 +126,7 @@ async def load_model(settings: Settings, code: ModelCode, shared: Shared) -> Loa
             shared.compat,
             processor=processor,
             hook=hook,
+            processors=code.processors,
             threads=shared.threads,
         )
     except BaseException:

@@ -14,7 +14,7 @@ from llgtrt.chat import ChatTemplate
 from llgtrt.config import ConfigError, MetricNames, ServerConfig, Settings
 from llgtrt.config.generation import sampling_defaults
 from llgtrt.engine import AsyncEngine
-from llgtrt.hooks import HookRunner, ProcessorPool
+from llgtrt.hooks import HookRunner, LogitsProcessors, ProcessorPool
 from llgtrt.serving import (
     AnswerFormats,
     ChatPrompts,
@@ -81,6 +81,7 @@ def model_services(
     *,
     processor: ProcessorPool | None = None,
     hook: HookRunner | None = None,
+    processors: LogitsProcessors | None = None,
     threads: Threads | None = None,
 ) -> ModelServices:
     """The use cases of a model.
@@ -89,7 +90,7 @@ def model_services(
         settings: the model's own.
         engine, template: the loaded model.
         compat: under whose names there are metrics beside ours.
-        processor, hook: the operator's code, if there is any.
+        processor, hook, processors: the operator's code, if there is any.
         threads: without them the use cases start their own.
     """
     server = settings.config.server
@@ -126,7 +127,13 @@ def model_services(
             processor.calls,
         )
     completions = CompletionService(
-        engine, model, limits=limits, defaults=defaults, receipts=server.receipt, hook=hook
+        engine,
+        model,
+        limits=limits,
+        defaults=defaults,
+        receipts=server.receipt,
+        hook=hook,
+        processors=processors,
     )
     tokens = TokenWork(engine, None if threads is None else threads.tokens)
     chat = ChatService(
@@ -139,6 +146,7 @@ def model_services(
         receipts=server.receipt,
         tokens=tokens,
         hook=hook,
+        processors=processors,
     )
     return ModelServices(
         engine=engine,

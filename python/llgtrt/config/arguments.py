@@ -305,6 +305,16 @@ class Arguments:
             help="Class around every generation: file.py:Class, module:Class, or an entry point's name.",
         ),
     )
+    logits_processors: tuple[str, ...] = field(
+        default=(),
+        metadata=_flag(
+            "--logits-processors",
+            kind="texts",
+            option="py.logits_processors",
+            help="Logits processor that requests may name: file.py:Class, module:Class, or an entry point's "
+            "name; may be repeated.",
+        ),
+    )
     lora_root: Path | None = field(
         default=None,
         metadata=_flag(

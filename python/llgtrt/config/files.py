@@ -61,6 +61,10 @@ def resolve_paths(content: dict[str, Any], folder: Path) -> None:
     hooks = content.get("py", {}).get("hooks")
     if isinstance(hooks, str):
         content["py"]["hooks"] = absolute_hook(hooks, folder)
+    processors = content.get("py", {}).get("logits_processors")
+    if processors:
+        names = [processors] if isinstance(processors, str) else processors
+        content["py"]["logits_processors"] = [absolute_hook(name, folder) for name in names]
 
 
 def read_tokenizer_config(path: Path) -> dict[str, Any]:

@@ -2,11 +2,20 @@
 
 import os
 from pathlib import Path
+from typing import Annotated
 
-from pydantic import Field, JsonValue
+from pydantic import BeforeValidator, Field, JsonValue
 
 from .errors import ConfigError
 from .section import Section
+
+
+def _names(value: object) -> object:
+    """One name, as a flag gives it, or several."""
+    return [value] if isinstance(value, str) else value
+
+
+Names = Annotated[list[str], BeforeValidator(_names, json_schema_input_type=str | list[str])]
 
 
 class PyConfig(Section):
@@ -49,6 +58,18 @@ class PyConfig(Section):
     hooks_threads: int = Field(
         default=8, ge=1, le=1024, description="Synchronous methods of the hook that run at the same time."
     )
+    logits_processors: Names = Field(
+        default=[],
+        description="Logits processors that requests may name, and nothing else: see docs/plugins.md. Names\n"
+        "of entry points, module:Class or file.py:Class; requests name the last two by the class.",
+    )
+    logits_processor_timeout_s: float = Field(
+        default=1.0,
+        gt=0,
+        le=3600,
+        description="How long one call of a logits processor may take, in seconds. Meanwhile nothing is\n"
+        "generated; one that took longer ends its request with an error.",
+    )
     model_threads: int = Field(
         default=40,
         ge=1,
@@ -63,7 +84,7 @@ class PyConfig(Section):
 
 
 def absolute_hook(reference: str, folder: Path) -> str:
-    """The reference to a hook, with the path of its file, if it is in one, counted from a folder."""
+    """The reference to a hook or a processor, the path of its file, if it has one, counted from a folder."""
     name, separator, class_name = reference.rpartition(":")
     if not (separator and name.endswith(".py")):
         return reference

@@ -24,7 +24,7 @@ from .truss import Truss, read_truss, truss_options
 
 logger = logging.getLogger("llgtrt")
 
-CODE_OPTIONS = ("input_processor", "hooks")
+CODE_OPTIONS = ("input_processor", "hooks", "logits_processors")
 """Options of `py` that name code that is run."""
 
 
@@ -171,7 +171,7 @@ def load_config(
     files = tuple(_config_files(arguments))
     for file in files:
         content = read_config_file(file)
-        code = next((name for name in CODE_OPTIONS if content.get("py", {}).get(name) is not None), None)
+        code = next((name for name in CODE_OPTIONS if content.get("py", {}).get(name)), None)
         if code is not None and not _is_trusted(arguments):
             raise ConfigError(
                 f"{file}: py.{code}: what it names would be run, but nobody named this file: "

@@ -28,13 +28,14 @@ from llgtrt.engine.errors import (
     InternalError,
     InvalidRequestError,
     LlgtrtError,
+    LogitsProcessorError,
     NotFiniteError,
     OverloadedError,
     ShuttingDownError,
     new_error,
 )
 from llgtrt.engine.kv_events import KvEventSink
-from llgtrt.engine.request import ServerFields, generate_request
+from llgtrt.engine.request import Processors, ServerFields, generate_request
 from llgtrt.engine.stream import Payload, Sink, Stream, StreamCancelledError
 from llgtrt.engine.trtllm import plugin_sources, process_rank, work_for_leader
 
@@ -62,11 +63,13 @@ __all__ = [
     "KvEventSink",
     "LlgtrtError",
     "Logits",
+    "LogitsProcessorError",
     "ModelInfo",
     "NotFiniteError",
     "OverloadedError",
     "Payload",
     "Permit",
+    "Processors",
     "ServerFields",
     "ShuttingDownError",
     "Sink",

@@ -61,6 +61,7 @@ class ModelInfo:
     vocab_size: int
     fast_forward: bool = False
     prompt_logprobs: bool = False
+    host_logits: bool = False
     allowed_logprobs: bool = False
     eos_token_ids: tuple[int, ...] = ()
     prompt_tensors: bool = False

@@ -10,6 +10,7 @@
     ├── OverloadedError
     ├── ShuttingDownError
     ├── NotFiniteError
+    ├── LogitsProcessorError
     ├── EngineFailedError
     ├── ConfigurationError
     └── InternalError
@@ -26,6 +27,7 @@ from llgtrt._native import (
     InternalError,
     InvalidRequestError,
     LlgtrtError,
+    LogitsProcessorError,
     NotFiniteError,
     OverloadedError,
     ShuttingDownError,
@@ -39,6 +41,7 @@ _KINDS: dict[type[LlgtrtError], str] = {
     GrammarError: "grammar",
     InternalError: "internal",
     InvalidRequestError: "invalid_request",
+    LogitsProcessorError: "logits_processor",
     NotFiniteError: "not_finite",
     OverloadedError: "overloaded",
     ShuttingDownError: "shutting_down",
@@ -63,6 +66,7 @@ __all__ = [
     "InternalError",
     "InvalidRequestError",
     "LlgtrtError",
+    "LogitsProcessorError",
     "NotFiniteError",
     "OverloadedError",
     "ShuttingDownError",

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
 from typing import Any, Literal, TypedDict
 
 from pydantic_core import to_json
@@ -46,12 +47,26 @@ class ServerFields(TypedDict, total=False):
     first_chunk_fields: str | None
 
 
+@dataclass(frozen=True, slots=True)
+class Processors:
+    """What changes the rows of logits of a request.
+
+    Attributes:
+        of_sequences: names and callables for each sequence, by its index.
+        limit_s: the longest that one call may take.
+    """
+
+    of_sequences: list[list[tuple[str, Callable[[tuple[int, ...], list[int], memoryview[float]], None]]]]
+    limit_s: float
+
+
 def generate_request(
     fields: Mapping[str, Any],
     prompts: list[str | list[int]],
     *,
     grammar: GrammarSpec | None = None,
     extras: Mapping[str, Any] | None = None,
+    processors: Processors | None = None,
 ) -> GenerateRequest:
     """The core's request.
 
@@ -61,6 +76,7 @@ def generate_request(
         grammar: the constraint.
         extras: what an input processor made beside the tokens (``PreparedInput``): numbers, lists of them,
             and tensors as tuples of the type of their elements, their shape and their bytes.
+        processors: what changes the rows of logits.
 
     Raises:
         InvalidRequestError: a tensor's bytes do not fit its shape, or fields contradict each other.
@@ -72,7 +88,16 @@ def generate_request(
         crossing["extras"] = {name: _extra(value, buffers) for name, value in extras.items()}
     # Of a number that is not finite the core says where it stands; as "NaN" outside of a text it is no JSON.
     text = to_json(crossing, inf_nan_mode="strings")
-    return GenerateRequest(text, prompts=prompts, grammar=grammar, buffers=buffers)
+    if processors is None:
+        return GenerateRequest(text, prompts=prompts, grammar=grammar, buffers=buffers)
+    return GenerateRequest(
+        text,
+        prompts=prompts,
+        grammar=grammar,
+        buffers=buffers,
+        processors=processors.of_sequences,
+        processor_limit_s=processors.limit_s,
+    )
 
 
 def _extra(value: Any, buffers: list[bytes]) -> Any:

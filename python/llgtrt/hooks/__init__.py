@@ -17,6 +17,7 @@ Imports of this package: :mod:`llgtrt.config`, :mod:`llgtrt.engine` and :mod:`ll
 from .errors import HookFailedError, HookTimeoutError, InputError, ProcessorFailedError
 from .hook_loader import load_hook, start_hook
 from .loader import load_processor_class
+from .logits_processors import LogitsProcessors, ProcessorArgumentsError
 from .pool import ProcessorPool
 from .prepared import PreparedInput
 from .processor import InputProcessor, InputRequest, ProcessorContext
@@ -36,7 +37,9 @@ __all__ = [
     "InputError",
     "InputProcessor",
     "InputRequest",
+    "LogitsProcessors",
     "PreparedInput",
+    "ProcessorArgumentsError",
     "ProcessorContext",
     "ProcessorFailedError",
     "ProcessorPool",

@@ -3,18 +3,15 @@
 from __future__ import annotations
 
 import asyncio
-import importlib
-import importlib.metadata
-import importlib.util
 import inspect
 import logging
 from pathlib import Path
-from types import ModuleType
 from typing import Any
 
 from llgtrt.config import ConfigError, PyConfig
 
-from .files import describe_failure, run_file
+from .files import describe_failure
+from .references import load_reference
 from .requests import METHODS
 from .runner import HookRunner
 from .user_loop import UserLoop
@@ -40,14 +37,7 @@ def load_hook(reference: str) -> type[Any]:
     Raises:
         ConfigError: there is none, it cannot be imported, or it does not have the form of a hook.
     """
-    name, separator, class_name = reference.rpartition(":")
-    if not separator:
-        kind = _entry_point(reference)
-    else:
-        module = run_file(Path(name), MODULE) if name.endswith(".py") else _module(name)
-        kind = getattr(module, class_name, None)
-        if kind is None:
-            raise ConfigError(f"py.hooks: {name} has no {class_name}")
+    kind = load_reference(reference, "py.hooks", ENTRY_POINTS, MODULE)
     if not isinstance(kind, type):
         raise ConfigError(f"py.hooks: {reference} is no class")
     _check(kind, reference)
@@ -89,31 +79,6 @@ def _describe(kind: type[Any], error: BaseException) -> str:
         return describe_failure(Path(inspect.getfile(kind)), error)
     except TypeError:
         return f"py.hooks: {type(error).__name__}: {error}"
-
-
-def _entry_point(name: str) -> Any:
-    found = list(importlib.metadata.entry_points(group=ENTRY_POINTS, name=name))
-    if not found:
-        known = sorted({one.name for one in importlib.metadata.entry_points(group=ENTRY_POINTS)})
-        offered = f"installed are {', '.join(known)}" if known else "none is installed"
-        raise ConfigError(
-            f"py.hooks: no entry point {name!r} in the group {ENTRY_POINTS} ({offered}); "
-            "write module:Class or file.py:Class for others"
-        )
-    if len({one.value for one in found}) > 1:
-        values = ", ".join(sorted(one.value for one in found))
-        raise ConfigError(f"py.hooks: several packages call a hook {name!r}: {values}; write one of them")
-    try:
-        return found[0].load()
-    except (Exception, SystemExit) as error:
-        raise ConfigError(f"py.hooks: {found[0].value}: {type(error).__name__}: {error}") from error
-
-
-def _module(name: str) -> ModuleType:
-    try:
-        return importlib.import_module(name)
-    except (Exception, SystemExit) as error:
-        raise ConfigError(f"py.hooks: {name}: {type(error).__name__}: {error}") from error
 
 
 def _check(kind: Any, reference: str) -> None:

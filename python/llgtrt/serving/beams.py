@@ -47,6 +47,7 @@ HARMLESS: dict[str, tuple[Any, ...]] = {
     "echo": (False,),
     "frequency_penalty": (0,),
     "logit_bias": ([],),
+    "logits_processors": ([],),
     "no_repeat_ngram_size": (),
     "presence_penalty": (0,),
     "prompt_logprobs": (),

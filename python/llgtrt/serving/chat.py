@@ -10,7 +10,7 @@ from typing import Any
 from llgtrt.chat import ChatTemplate
 from llgtrt.config.generation import SamplingDefaults
 from llgtrt.engine import AsyncEngine, ChoiceDelta
-from llgtrt.hooks import HookRunner
+from llgtrt.hooks import HookRunner, LogitsProcessors
 from llgtrt.serving.answers import AnswerFormats, plan_grammar, renamed
 from llgtrt.serving.beams import BeamRequest, beam_plan, check_beams, start_beams
 from llgtrt.serving.chat_output import ChatEncoder
@@ -47,6 +47,7 @@ class ChatService:
         tokens: TokenWork,
         receipts: bool = True,
         hook: HookRunner | None = None,
+        processors: LogitsProcessors | None = None,
     ) -> None:
         self._engine = engine
         self._model = model
@@ -56,6 +57,7 @@ class ChatService:
         self._defaults = defaults
         self._tokens = tokens
         self._hook = hook
+        self._processors = processors or LogitsProcessors()
         self._receipts = receipts
 
     @property
@@ -146,7 +148,9 @@ class ChatService:
         adapter = self._model.adapter(name, request.lora_model)
         _refuse_unsupported(request)
         info = self._engine.model_info
-        core = core_request(request, info, self._limits, self._defaults, adapter=adapter)
+        core = core_request(
+            request, info, self._limits, self._defaults, adapter=adapter, processors=self._processors
+        )
         if core.asked == 0:
             raise RequestError("An answer must have room for at least one token.", "max_tokens")
         size = request.body_bytes
@@ -171,6 +175,7 @@ class ChatService:
 
         # Before any work that a full server would do in vain. An unused permit gives its place back.
         permit = self._engine.reserve(sequences)
+        await core.make_processors(self._processors, sequences)
         json_schema = None if constraint is None else constraint.json_schema
         shown = () if use is None else use.shown
         prompt = await self._prompts.make(request, json_schema, core.n, core.max_tokens, shown)

@@ -10,7 +10,7 @@ from typing import Any
 
 from llgtrt.config.generation import SamplingDefaults
 from llgtrt.engine import AsyncEngine, ChoiceDelta, Delta, GenerateRequest, ServerFields
-from llgtrt.hooks import HookRunner
+from llgtrt.hooks import HookRunner, LogitsProcessors
 from llgtrt.serving.answers import control_tokens, renamed
 from llgtrt.serving.beams import BeamPlan, BeamRequest, beam_plan, check_beams, start_beams
 from llgtrt.serving.completion_output import CompletionOutput
@@ -79,6 +79,7 @@ class CompletionService:
         defaults: SamplingDefaults = OPENAI,
         receipts: bool = True,
         hook: HookRunner | None = None,
+        processors: LogitsProcessors | None = None,
     ) -> None:
         self._engine = engine
         self._control = control_tokens(engine)
@@ -87,6 +88,7 @@ class CompletionService:
         self._limits = limits
         self._defaults = defaults
         self._hook = hook
+        self._processors = processors or LogitsProcessors()
 
     async def start(
         self,
@@ -140,6 +142,7 @@ class CompletionService:
         plan = await in_proportion(size, self._plan, request, constraint)
         plan.core.fields.update(extra or {})
         permit = self._engine.reserve(plan.sequences)
+        await plan.core.make_processors(self._processors, plan.sequences)
         head = ResponseHead(new_response_id("cmpl"), now(), plan.name, self._model.system_fingerprint)
         continuous = continuous_usage(request)
         named = request.skip_special_tokens is False
@@ -196,6 +199,7 @@ class CompletionService:
             self._defaults,
             adapter=adapter,
             default_tokens=DEFAULT_COMPLETION_TOKENS,
+            processors=self._processors,
         )
         best_of = None if request.use_beam_search else _best_of(request)
         if best_of is not None:

@@ -6,15 +6,17 @@ object of the core's request that the group is for. What the core counts in anot
 
 from __future__ import annotations
 
+import asyncio
 import hashlib
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
 from llgtrt.config.generation import SamplingDefaults
-from llgtrt.engine import GenerateRequest, GrammarSpec, ModelInfo, ServerFields, generate_request
+from llgtrt.engine import GenerateRequest, GrammarSpec, ModelInfo, Processors, ServerFields, generate_request
+from llgtrt.hooks import LogitsProcessors, ProcessorArgumentsError
 from llgtrt.logs import REQUEST_ID
-from llgtrt.serving.errors import RequestError
+from llgtrt.serving.errors import RequestError, quote
 from llgtrt.serving.output import ResponseHead
 from llgtrt.serving.protocol import Constraint
 from llgtrt.serving.protocol.fields import (
@@ -52,10 +54,14 @@ class CoreRequest:
     Attributes:
         fields: its members so far.
         asked: most tokens of an answer that the client asks for; -1 is no limit, None: it does not say.
+        chosen: names of logits processors, with their arguments.
+        processors: those that were made of them.
     """
 
     fields: dict[str, Any]
     asked: int | None
+    chosen: list[tuple[str, dict[str, Any]]] = field(default_factory=list)
+    processors: Processors | None = None
 
     @property
     def n(self) -> int:
@@ -87,6 +93,20 @@ class CoreRequest:
         if not constraint.ends:
             self.fields["sampling"]["ignore_eos"] = True
 
+    async def make_processors(self, known: LogitsProcessors, answers: int) -> None:
+        """Makes the logits processors that the client chose, for so many answers, on another thread.
+
+        Raises:
+            RequestError: a processor does not take the arguments.
+        """
+        if not self.chosen:
+            return
+        try:
+            made = await asyncio.to_thread(known.make, self.chosen, answers)
+        except ProcessorArgumentsError as error:
+            raise RequestError(f"logits_processors: {error}.", "logits_processors") from error
+        self.processors = Processors(made, known.limit_s)
+
     def build(
         self,
         prompts: list[str | list[int]],
@@ -115,7 +135,7 @@ class CoreRequest:
             fields.update(head.core_fields())
         if logprobs is not None:
             fields["sampling"] = {**fields["sampling"], "logprobs": logprobs}
-        return generate_request(fields, prompts, grammar=grammar, extras=extras)
+        return generate_request(fields, prompts, grammar=grammar, extras=extras, processors=self.processors)
 
 
 def core_request(
@@ -126,6 +146,7 @@ def core_request(
     *,
     adapter: str | None = None,
     default_tokens: int | None = None,
+    processors: LogitsProcessors | None = None,
 ) -> CoreRequest:
     """What the shared fields of a request say to the core, with defaults where they say nothing.
 
@@ -136,6 +157,7 @@ def core_request(
         defaults: how the model's makers want it sampled.
         adapter: the LoRA adapter.
         default_tokens: tokens of an answer where neither the request nor the server says.
+        processors: the logits processors that the request may name.
 
     Raises:
         RequestError: a token id is outside the vocabulary, fields contradict each other, or the engine has no
@@ -161,7 +183,7 @@ def core_request(
     options = _options(request, groups[OPTIONS], groups[EXTRA_SAMPLING], adapter)
     if options:
         fields["options"] = options
-    return CoreRequest(fields, asked)
+    return CoreRequest(fields, asked, _chosen(request, info, processors or LogitsProcessors()))
 
 
 def _given(request: GenerationFields) -> tuple[dict[str, Any], ...]:
@@ -225,6 +247,28 @@ def _retention(given: KvCacheRetention) -> dict[str, Any]:
             "decode_duration_ms needs decode_retention_priority.", "kv_cache_retention.decode_duration_ms"
         )
     return retention
+
+
+def _chosen(
+    request: GenerationFields, info: ModelInfo, known: LogitsProcessors
+) -> list[tuple[str, dict[str, Any]]]:
+    """The logits processors that a request names, with their arguments."""
+    if not request.logits_processors:
+        return []
+    if not info.host_logits:
+        raise RequestError(
+            f"logits_processors: the logits of the {info.backend} engine stay on the GPU, where no processor "
+            "sees them.",
+            "logits_processors",
+        )
+    for index, one in enumerate(request.logits_processors):
+        if one.name not in known.factories:
+            offered = f"has {', '.join(sorted(known.factories))}" if known.factories else "has none"
+            field_name = f"logits_processors[{index}].name"
+            raise RequestError(
+                f"There is no logits processor {quote(one.name)}; this server {offered}.", field_name
+            )
+    return [(one.name, one.args or {}) for one in request.logits_processors]
 
 
 def _check_token_ids(request: GenerationFields, vocab_size: int) -> None:

@@ -79,6 +79,7 @@ impl Driver {
             constrained: false,
             prompt_logprobs: false,
             options: None,
+            processor: None,
         }
     }
 

@@ -17,6 +17,7 @@ mod drive;
 mod lifecycle;
 mod masks;
 mod panics;
+mod processors;
 mod sampling;
 pub mod support;
 
@@ -102,6 +103,10 @@ const CHECKS: &[(&str, Check)] = checks! {
         withdrawn_tokens_are_generated_again,
         a_withdrawn_end_is_no_end,
         an_end_that_the_grammar_refuses_is_a_failure;
+    processors:
+        processors_see_each_row_once,
+        a_processor_that_fails_ends_only_its_own_sequence,
+        a_mask_wins_over_a_processor;
 };
 
 /// Runs every check and reports those that did not hold.

@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use crate::{Result, SequenceId, SequenceSpec, StepBatch};
+use crate::{ProcessorStats, Result, SequenceId, SequenceSpec, StepBatch};
 
 /// What an engine can do; fixed after construction.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -22,6 +22,8 @@ pub struct Capabilities {
     pub allowed_logprobs: bool,
     /// Honours [`AdvanceState::Retract`](crate::AdvanceState::Retract).
     pub retract: bool,
+    /// Rows of logits pass through the host: honours [`SequenceSpec::processor`].
+    pub host_logits: bool,
     /// Honours [`RequestOptions`](crate::RequestOptions); where not, requests come without.
     pub request_options: bool,
     /// Short name, such as `llamacpp`.
@@ -47,6 +49,8 @@ pub struct EngineStats {
     pub draft_tokens: u64,
     /// Guesses that came true.
     pub accepted_draft_tokens: u64,
+    /// What logits processors have done since start.
+    pub processors: ProcessorStats,
     /// The KV cache in blocks, where the engine says.
     pub cache_blocks: Option<CacheBlocks>,
     /// What the engine's runtime holds, where it says.

@@ -116,6 +116,21 @@ impl Sampler {
     /// [`ErrorKind::NotFinite`]: the row holds NaN or plus infinity, or no candidate is finite.
     /// [`ErrorKind::Grammar`]: the mask has no bit set. The sampler is unchanged.
     pub fn sample(&mut self, logits: &[f32], mask: Option<&[u32]>) -> Result<Sampled, Error> {
+        self.sample_changed(logits, None, mask)
+    }
+
+    /// The same, where a processor has made another row of the model's `logits`: tokens are drawn from that one;
+    /// log-probabilities and the removed mass stay the model's. Where the mask allows nothing of what the
+    /// processor left, it is laid over the model's own row.
+    ///
+    /// # Errors
+    /// As [`Self::sample`] has them.
+    pub fn sample_changed(
+        &mut self,
+        logits: &[f32],
+        changed: Option<&[f32]>,
+        mask: Option<&[u32]>,
+    ) -> Result<Sampled, Error> {
         SCRATCH.with_borrow_mut(|scratch| {
             let among = mask.filter(|_| self.params.allowed_logprobs);
             let logprobs = match self.params.logprobs {
@@ -130,8 +145,15 @@ impl Sampler {
                     Some(removed_mass(&mut scratch.row, logits, mask, known)?)
                 }
             };
-            let peak = self.prepare(&mut scratch.row, logits, mask)?;
-            let token = self.choose(scratch, logits, peak);
+            let mut row = changed.unwrap_or(logits);
+            let peak = match self.prepare(&mut scratch.row, row, mask) {
+                Err(error) if error.kind == ErrorKind::NotFinite && changed.is_some() && mask.is_some() => {
+                    row = logits;
+                    self.prepare(&mut scratch.row, row, mask)?
+                }
+                peak => peak?,
+            };
+            let token = self.choose(scratch, row, peak);
             let kept = self.row(logits, self.generated);
             self.accept(token);
             let logprobs = logprobs.map(|row| Box::new(TokenLogprobs { row: kept, ..row.of(logits, token) }));

@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 
-use crate::{RequestOptions, SamplingParams};
+use crate::{LogitsProcessor, RequestOptions, SamplingParams};
 
 /// Index into the vocabulary.
 pub type TokenId = u32;
@@ -35,4 +35,7 @@ pub struct SequenceSpec {
     pub prompt_logprobs: bool,
     /// What only some engines have; `None` asks for nothing.
     pub options: Option<Arc<RequestOptions>>,
+    /// Changes each row of logits before the mask. Only for engines with
+    /// [`Capabilities::host_logits`](crate::Capabilities::host_logits).
+    pub processor: Option<Arc<dyn LogitsProcessor>>,
 }

@@ -105,6 +105,7 @@ fn engine_speed(
             constrained,
             prompt_logprobs: false,
             options: None,
+            processor: None,
         })?;
     }
     let mut tokens = 0;

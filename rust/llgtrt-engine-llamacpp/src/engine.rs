@@ -10,7 +10,7 @@ use std::time::Duration;
 
 use llgtrt_core::{
     AdvanceBatch, Capabilities, Engine, EngineStats, Error, ErrorKind, Finish, KvEventQueue, MaskBatch,
-    MaskSource, Result, SequenceId, SequenceSpec, StepBatch, TokenId,
+    MaskSource, ProcessedRows, Result, SequenceId, SequenceSpec, StepBatch, TokenId,
 };
 
 use crate::cells::SlotBlocks;
@@ -59,6 +59,7 @@ pub struct LlamaCppEngine {
     pub(crate) usable: Vec<usize>,
     pub(crate) advances: AdvanceBatch,
     pub(crate) mask_rows: MaskBatch,
+    pub(crate) processed: ProcessedRows,
 }
 
 impl LlamaCppEngine {
@@ -77,6 +78,7 @@ impl LlamaCppEngine {
             fast_forward: true,
             prompt_logprobs: true,
             allowed_logprobs: true,
+            host_logits: true,
             retract: true,
             request_options: false,
             name: "llamacpp",
@@ -115,6 +117,7 @@ impl LlamaCppEngine {
             usable: Vec::with_capacity(slots),
             advances: AdvanceBatch::default(),
             mask_rows: MaskBatch::default(),
+            processed: ProcessedRows::default(),
         })
     }
 
@@ -273,6 +276,7 @@ impl Engine for LlamaCppEngine {
             running: self.running.iter().flatten().count() as u32,
             waiting: self.waiting.len() as u32,
             kv_cache_usage: cells as f64 / (self.context_end() * self.slots.len()) as f64,
+            processors: self.processed.stats(),
             ..self.stats
         }
     }

@@ -1,6 +1,6 @@
 //! Samples under the masks and tells the mask source what was sampled. Runs in a poll, on the engine's thread.
 
-use llgtrt_core::{AdvanceState, Error, Finish, MaskSlot, MaskVerdict, StopCause};
+use llgtrt_core::{AdvanceState, Error, Finish, MaskSlot, MaskVerdict, Processed, StopCause};
 
 use crate::engine::LlamaCppEngine;
 use crate::forward::Output;
@@ -37,6 +37,8 @@ impl LlamaCppEngine {
 
     /// Draws a token for every entry of `round`.
     fn sample_round(&mut self, round: &[Output]) {
+        // While they run, the masks are computed by other threads.
+        self.process_rows(round);
         self.fill_masks(round);
         let end = self.context_end();
         let mut mask_row = 0;
@@ -58,15 +60,39 @@ impl LlamaCppEngine {
                     }
                 }
             }
-            let sampled = match self.context.logits(index) {
-                Some(logits) => sequence.sampler.sample(logits, mask),
-                None => Err(Error::internal("llama.cpp computed no logits")),
+            let changed = sequence.spec.processor.as_ref().and_then(|_| self.processed.get(slot)).transpose();
+            let sampled = match (self.context.logits(index), changed) {
+                (Some(logits), Ok(changed)) => sequence.sampler.sample_changed(logits, changed, mask),
+                (Some(_), Err(error)) => Err(error),
+                (None, _) => Err(Error::internal("llama.cpp computed no logits")),
             };
             match sampled {
                 Ok(sampled) => sequence.append_sampled(sampled, &self.eos, end),
                 Err(error) => sequence.closing = Some(Finish::Failed(error)),
             }
         }
+    }
+
+    /// Lets the processors of the round's sequences change copies of their rows.
+    fn process_rows(&mut self, round: &[Output]) {
+        self.processed.clear();
+        for output in round {
+            let has = |sequence: &Sequence| sequence.spec.processor.is_some();
+            if self.running[output.slot].as_deref().is_some_and(has)
+                && let Some(logits) = self.context.logits(output.index)
+            {
+                self.processed.push(output.slot, logits);
+            }
+        }
+        let running = &self.running;
+        self.processed.run(|slot| {
+            let sequence = running[slot].as_deref()?;
+            Some(Processed {
+                processor: sequence.spec.processor.as_deref()?,
+                prompt: &sequence.spec.prompt,
+                generated: &sequence.generated,
+            })
+        });
     }
 
     /// Removes from the cells what was guessed wrong, and learns from it.

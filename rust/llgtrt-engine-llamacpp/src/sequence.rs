@@ -81,8 +81,11 @@ impl Sequence {
         self.draft.clear();
         self.guessed_from = self.len();
         // Log-probabilities of forced tokens are read from passes that ask for them before they are known.
-        let unfit =
-            self.closing.is_some() || !self.started || (self.spec.constrained && self.wants_logprobs());
+        // Processors see each row once, after all tokens before it.
+        let unfit = self.closing.is_some()
+            || !self.started
+            || self.spec.processor.is_some()
+            || (self.spec.constrained && self.wants_logprobs());
         let left = (self.spec.max_tokens as usize).saturating_sub(self.generated.len());
         let most = left.min(context - self.len().min(context)).saturating_sub(1);
         if unfit || most == 0 {
@@ -279,6 +282,7 @@ mod tests {
             constrained: true,
             prompt_logprobs: false,
             options: None,
+            processor: None,
         };
         Sequence::new(spec, EOS, 0, 0)
     }

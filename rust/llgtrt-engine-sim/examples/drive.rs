@@ -27,6 +27,7 @@ fn main() {
                         constrained,
                         prompt_logprobs: false,
                         options: None,
+                        processor: None,
                     };
                     engine.submit(spec).expect("there is room");
                 }

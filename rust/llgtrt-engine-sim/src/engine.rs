@@ -11,12 +11,14 @@ use std::time::{Duration, Instant};
 
 use llgtrt_core::{
     AdvanceBatch, Capabilities, Engine, EngineStats, Error, ErrorKind, Finish, KvEventQueue, MaskBatch,
-    MaskSource, MaskVerdict, Pass, Result, SequenceId, SequenceSpec, StepBatch, StopCause, Tokenizer,
+    MaskSource, MaskVerdict, Pass, ProcessedRows, Result, SequenceId, SequenceSpec, StepBatch, StopCause,
+    Tokenizer,
 };
 
 use crate::config::SimConfig;
 use crate::fault::Faults;
 use crate::prefix::PrefixCache;
+use crate::processed::Said;
 use crate::sequence::Sequence;
 use crate::voice::Voice;
 
@@ -29,12 +31,12 @@ use crate::voice::Voice;
 pub struct SimEngine {
     config: SimConfig,
     capabilities: Capabilities,
-    tokenizer: Arc<dyn Tokenizer>,
+    pub(crate) tokenizer: Arc<dyn Tokenizer>,
     masks: Arc<dyn MaskSource>,
     voice: Voice,
     faults: Faults,
     waiting: VecDeque<Sequence>,
-    running: Vec<Sequence>,
+    pub(crate) running: Vec<Sequence>,
     prefixes: Option<PrefixCache>,
     /// Cancelled since the last poll.
     cancelled: Vec<SequenceId>,
@@ -48,7 +50,8 @@ pub struct SimEngine {
     stats: EngineStats,
     dead: Option<Error>,
     advance_batch: AdvanceBatch,
-    mask_batch: MaskBatch,
+    pub(crate) mask_batch: MaskBatch,
+    pub(crate) processed: ProcessedRows,
 }
 
 impl SimEngine {
@@ -69,6 +72,7 @@ impl SimEngine {
                 fast_forward: config.fast_forward,
                 prompt_logprobs: true,
                 allowed_logprobs: true,
+                host_logits: true,
                 retract: true,
                 request_options: false,
                 name: "sim",
@@ -89,6 +93,7 @@ impl SimEngine {
             dead: None,
             advance_batch: AdvanceBatch::default(),
             mask_batch: MaskBatch::default(),
+            processed: ProcessedRows::default(),
             config,
         })
     }
@@ -217,8 +222,11 @@ impl SimEngine {
         }
         let vocabulary = self.tokenizer.vocabulary();
         let mut row = 0;
-        for sequence in self.running.iter_mut().filter(|sequence| sequence.must_sample()) {
+        let ready = self.running.iter_mut().enumerate().filter(|(_, sequence)| sequence.must_sample());
+        self.processed.clear();
+        for (index, sequence) in ready {
             let mut mask = None;
+            let mask_row = sequence.spec.constrained.then_some(row);
             if sequence.spec.constrained {
                 match self.mask_batch.verdict(row) {
                     MaskVerdict::Mask => mask = Some(self.mask_batch.row(row)),
@@ -231,12 +239,18 @@ impl SimEngine {
                 continue;
             }
             if let Some(token) = self.voice.next(sequence, vocabulary, mask) {
+                if sequence.spec.processor.is_some() {
+                    sequence.said = Some(Said { token, mask_row });
+                    self.processed.push(index, &sequence.row(token, vocabulary));
+                    continue;
+                }
                 sequence.push_sampled(token, mask, vocabulary);
             } else {
                 let error = Error::new(ErrorKind::Grammar, "the mask allows no token");
                 sequence.finish = Some(Finish::Failed(error));
             }
         }
+        self.sample_processed();
     }
 }
 
@@ -313,6 +327,7 @@ impl Engine for SimEngine {
             running: self.running.len() as u32,
             waiting: self.waiting.len() as u32,
             kv_cache_usage: used as f64 / all as f64,
+            processors: self.processed.stats(),
             ..self.stats
         }
     }

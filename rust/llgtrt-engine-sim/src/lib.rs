@@ -12,6 +12,7 @@ mod hash;
 mod lexicon;
 mod logprobs;
 mod prefix;
+mod processed;
 mod sequence;
 mod voice;
 

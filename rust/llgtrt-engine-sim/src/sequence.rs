@@ -10,6 +10,7 @@ use llgtrt_core::{
 
 use crate::hash::mix;
 use crate::logprobs::{self, Choice};
+use crate::processed::Said;
 
 /// A sequence with or without a slot.
 pub(crate) struct Sequence {
@@ -33,6 +34,8 @@ pub(crate) struct Sequence {
     /// Its log-probabilities among what the mask allowed, if asked for.
     among: Option<TokenLogprobs>,
     first_reported: bool,
+    /// What was said in this step, where a processor has yet to change it.
+    pub(crate) said: Option<Said>,
     /// Tokens that the grammar knows of.
     advanced: Option<usize>,
     /// Tokens that are certain to stay, as the grammar said last.
@@ -63,6 +66,7 @@ impl Sequence {
             removed_mass: None,
             among: None,
             first_reported: false,
+            said: None,
             advanced: None,
             certain: None,
             retract_to: None,
@@ -148,6 +152,11 @@ impl Sequence {
         if self.finish.is_none() && !self.spec.constrained && self.tokens.len() >= self.limit {
             self.finish = Some(Finish::Length);
         }
+    }
+
+    /// The logits that `token` comes next from.
+    pub(crate) fn row(&self, token: TokenId, vocabulary: &Vocabulary) -> Arc<[f32]> {
+        logprobs::row(mix(self.key, self.tokens.len() as u64), token, vocabulary)
     }
 
     /// Whether the grammar has to be told of new tokens, or of the start.

@@ -32,6 +32,7 @@ enum Defect {
     EndWhateverTheGrammarSays,
     RemovedMassOfOne,
     LosePasses,
+    ForgetProcessor,
 }
 
 struct Broken {
@@ -50,6 +51,7 @@ impl Engine for Broken {
         match self.defect {
             Defect::IgnoreMinTokens => spec.sampling.min_tokens = 0,
             Defect::IgnoreSeed => spec.sampling.seed = 0,
+            Defect::ForgetProcessor => spec.processor = None,
             Defect::UnmaskedSampling => spec.constrained = false,
             Defect::OtherTokensInBatch if self.inner.has_work() => {
                 spec.sampling.temperature = 1.0;
@@ -179,6 +181,7 @@ fn every_defect_is_found() {
         (Defect::StopIsLength, "a_stop_token_is_reported_last"),
         (Defect::AlwaysBusy, "every_sequence_finishes_once"),
         (Defect::LosePasses, "forward_passes_are_told"),
+        (Defect::ForgetProcessor, "processors_see_each_row_once"),
         (Defect::RemovedMassOfOne, "the_removed_mass_is_measured"),
         (Defect::EndWhateverTheGrammarSays, "an_end_that_the_grammar_refuses_is_a_failure"),
     ];

@@ -36,6 +36,7 @@ fn answers(grammar: &GrammarSpec, count: u64, fast_forward: bool) -> (Vec<String
                 constrained: true,
                 prompt_logprobs: false,
                 options: None,
+                processor: None,
             })
             .expect("accepted");
     }

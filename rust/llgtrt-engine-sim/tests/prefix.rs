@@ -24,6 +24,7 @@ fn spec(id: u64, prompt: &str) -> SequenceSpec {
         constrained: false,
         prompt_logprobs: false,
         options: None,
+        processor: None,
     }
 }
 

@@ -20,6 +20,7 @@ fn spec(seed: u64) -> SequenceSpec {
         constrained: false,
         prompt_logprobs: false,
         options: None,
+        processor: None,
     }
 }
 

@@ -165,6 +165,7 @@ mod tests {
             constrained: false,
             prompt_logprobs: false,
             options: None,
+            processor: None,
         };
         let copy = std::env::temp_dir().join(format!("llgtrt-admission-{}", std::process::id()));
         std::fs::create_dir_all(&copy).unwrap();

@@ -81,6 +81,7 @@ impl TrtllmEngine {
                 prompt_logprobs: info.gather_context_logits,
                 // The masks are applied on the device.
                 allowed_logprobs: false,
+                host_logits: false,
                 // A sequence of the executor cannot be shortened.
                 retract: false,
                 request_options: true,

@@ -280,6 +280,7 @@ mod tests {
             constrained: false,
             prompt_logprobs: false,
             options: None,
+            processor: None,
         }
     }
 

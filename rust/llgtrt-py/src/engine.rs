@@ -54,6 +54,13 @@ pub(crate) struct Engine {
     kv_events: Option<Arc<KvEventQueue>>,
 }
 
+impl Drop for Engine {
+    fn drop(&mut self) {
+        // The engine's thread may wait for the GIL, in a logits processor, while this one waits for its end.
+        Python::try_attach(|py| py.detach(|| self.runtime.shutdown()));
+    }
+}
+
 #[pymethods]
 impl Engine {
     #[new]

@@ -30,6 +30,12 @@ create_exception!(_native, ShuttingDownError, LlgtrtError, "The server is shutti
 create_exception!(_native, NotFiniteError, LlgtrtError, "The model produced no finite logit.");
 create_exception!(
     _native,
+    LogitsProcessorError,
+    LlgtrtError,
+    "A logits processor of the operator's failed for this request."
+);
+create_exception!(
+    _native,
     EngineFailedError,
     LlgtrtError,
     "The engine failed; this process generates nothing more."
@@ -53,6 +59,7 @@ pub(crate) fn to_py(py: Python<'_>, error: &Error) -> PyErr {
         ErrorKind::Overloaded => OverloadedError::new_err(message),
         ErrorKind::ShuttingDown => ShuttingDownError::new_err(message),
         ErrorKind::NotFinite => NotFiniteError::new_err(message),
+        ErrorKind::LogitsProcessor => LogitsProcessorError::new_err(message),
         ErrorKind::EngineFailed => EngineFailedError::new_err(message),
         ErrorKind::Configuration => ConfigurationError::new_err(message),
         ErrorKind::Internal => InternalError::new_err(message),
@@ -91,6 +98,7 @@ pub(crate) fn register(module: &Bound<'_, PyModule>) -> PyResult<()> {
     module.add("OverloadedError", py.get_type::<OverloadedError>())?;
     module.add("ShuttingDownError", py.get_type::<ShuttingDownError>())?;
     module.add("NotFiniteError", py.get_type::<NotFiniteError>())?;
+    module.add("LogitsProcessorError", py.get_type::<LogitsProcessorError>())?;
     module.add("EngineFailedError", py.get_type::<EngineFailedError>())?;
     module.add("ConfigurationError", py.get_type::<ConfigurationError>())?;
     module.add("InternalError", py.get_type::<InternalError>())

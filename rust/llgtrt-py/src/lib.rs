@@ -1,6 +1,6 @@
 //! The Python extension module `llgtrt._native`: the only crate with `PyO3`; picks the engine.
 //!
-//! Everything here runs on Python's threads. Rust threads never call into Python.
+//! Everything here runs on Python's threads, but for `processor`: Python of the operator's that the engine's thread calls.
 
 mod config;
 mod embed;
@@ -14,6 +14,7 @@ mod logits;
 mod options;
 mod output;
 mod passes;
+mod processor;
 mod request;
 mod start;
 mod tokens;

@@ -5,8 +5,11 @@
 //! bytes of tensors, and the grammar, which is a native object already.
 
 use std::sync::Arc;
+use std::time::Duration;
 
-use llgtrt_core::{Adapter, Error, ExtraSampling, RequestOptions, Retention, SamplingParams};
+use llgtrt_core::{
+    Adapter, Error, ExtraSampling, LogitsProcessor, RequestOptions, Retention, SamplingParams,
+};
 use llgtrt_runtime as runtime;
 use pyo3::exceptions::PyValueError;
 use pyo3::prelude::*;
@@ -18,6 +21,7 @@ use serde_json::{Value, json};
 use crate::errors::OrRaise;
 use crate::json;
 use crate::options::{self, PromptExtras};
+use crate::processor::PyProcessors;
 
 /// A constraint on the answer: a kind and its source text.
 #[pyclass(frozen, module = "llgtrt._native")]
@@ -101,7 +105,7 @@ pub(crate) struct GenerateRequest(pub(crate) runtime::GenerateRequest);
 #[pymethods]
 impl GenerateRequest {
     #[new]
-    #[pyo3(signature = (fields, *, prompts, grammar=None, buffers=Vec::new()))]
+    #[pyo3(signature = (fields, *, prompts, grammar=None, buffers=Vec::new(), processors=Vec::new(), processor_limit_s=1.0))]
     #[expect(clippy::needless_pass_by_value, reason = "extracted from a Python list")]
     fn new(
         py: Python<'_>,
@@ -109,6 +113,8 @@ impl GenerateRequest {
         prompts: Vec<Prompt>,
         grammar: Option<Bound<'_, GrammarSpec>>,
         buffers: Vec<Bound<'_, PyBytes>>,
+        processors: Vec<Vec<(String, Py<PyAny>)>>,
+        processor_limit_s: f64,
     ) -> PyResult<Self> {
         let Crossing { mut request, extras } = json::read(fields, misunderstood).or_raise(py)?;
         if prompts.is_empty() || request.n == 0 {
@@ -131,6 +137,15 @@ impl GenerateRequest {
                 Prompt::Text(text) => runtime::Prompt::Text(text),
                 Prompt::Tokens(tokens) => runtime::Prompt::Tokens(tokens),
             })
+            .collect();
+        if !(processors.is_empty() || processors.len() == request.sequences()) {
+            return Err(PyValueError::new_err("processors are given for all sequences or for none"));
+        }
+        let limit = Duration::try_from_secs_f64(processor_limit_s)
+            .map_err(|error| PyValueError::new_err(format!("processor_limit_s: {error}")))?;
+        request.processors = processors
+            .into_iter()
+            .map(|chain| Arc::new(PyProcessors::new(chain, limit)) as Arc<dyn LogitsProcessor>)
             .collect();
         request.grammar = grammar.map(|grammar| grammar.get().0.clone());
         Ok(Self(request))

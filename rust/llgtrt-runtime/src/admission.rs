@@ -110,6 +110,12 @@ impl Admission {
 
     /// Refuses what the engine would ignore, and turns bad words into tokens.
     fn prepare_options(&self, request: &mut GenerateRequest) -> Result<()> {
+        if !request.processors.is_empty() && !self.capabilities.host_logits {
+            let name = self.capabilities.name;
+            let message =
+                format!("the logits of the {name} engine stay on the GPU, where no processor sees them");
+            return Err(Error::invalid("logits_processors", message));
+        }
         let asked = request.options.as_ref().and_then(|options| options.asks_for());
         let asked = asked.or((!request.bad_words.is_empty()).then_some("bad_words"));
         let Some(asked) = asked else { return Ok(()) };
@@ -327,6 +333,10 @@ impl Admission {
                     constrained: grammar.is_some(),
                     prompt_logprobs: prompt_logprobs || context,
                     options: request.options.clone(),
+                    processor: request
+                        .processors
+                        .get(prompt_index * request.n as usize + choice as usize)
+                        .cloned(),
                 });
             }
         }

@@ -1,6 +1,6 @@
 //! The engine's thread: takes commands, polls, hands step batches to the output thread.
 //!
-//! Owns the engine, and with it the native handle. Never takes the GIL, never waits for a client; it
+//! Owns the engine, and with it the native handle. Takes the GIL in logits processors alone, never waits for a client; it
 //! waits for the output thread only when that is several steps behind.
 
 use std::panic::{AssertUnwindSafe, catch_unwind};

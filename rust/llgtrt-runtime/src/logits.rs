@@ -237,6 +237,7 @@ mod tests {
             fast_forward: true,
             prompt_logprobs: true,
             allowed_logprobs: true,
+            host_logits: true,
             retract: true,
             request_options: false,
             name: "test",

@@ -3,11 +3,11 @@
 //! Written by the output and engine threads, read by whoever renders the registry. Never blocks.
 
 use prometheus::{
-    Encoder, Gauge, Histogram, HistogramOpts, IntCounter, IntCounterVec, IntGauge, IntGaugeVec, Opts,
-    Registry, TextEncoder,
+    Counter, Encoder, Gauge, Histogram, HistogramOpts, IntCounter, IntCounterVec, IntGauge, IntGaugeVec,
+    Opts, Registry, TextEncoder,
 };
 
-use llgtrt_core::{EngineStats, Error, Result};
+use llgtrt_core::{EngineStats, Error, ProcessorStats, Result};
 
 use crate::passes::Passes;
 
@@ -37,6 +37,7 @@ pub(crate) struct Metrics {
     forward_passes: IntCounter,
     draft_tokens: IntCounter,
     accepted_draft_tokens: IntCounter,
+    processors: ProcessorCounters,
     /// Prompt tokens of admitted sequences.
     pub(crate) prompt_tokens: IntCounter,
     /// Texts and pairs that vectors or scores were asked of.
@@ -71,6 +72,43 @@ pub(crate) struct Metrics {
     pub(crate) constrained: IntCounterVec,
     /// Requests refused because the queue was full.
     pub(crate) rejected: IntCounter,
+}
+
+/// What logits processors have done.
+#[derive(Debug)]
+struct ProcessorCounters {
+    rows: IntCounter,
+    failures: IntCounter,
+    seconds: Counter,
+}
+
+impl ProcessorCounters {
+    fn register(registry: &Registry) -> prometheus::Result<Self> {
+        let counters = Self {
+            rows: IntCounter::new(
+                "llgtrt_logits_processor_rows_total",
+                "Rows of logits that processors were given",
+            )?,
+            failures: IntCounter::new(
+                "llgtrt_logits_processor_failures_total",
+                "Of those, rows that ended their sequence: the processor failed or was too slow",
+            )?,
+            seconds: Counter::new(
+                "llgtrt_logits_processor_seconds_total",
+                "Time of the engine's thread with logits processors, waiting for Python's lock included",
+            )?,
+        };
+        registry.register(Box::new(counters.rows.clone()))?;
+        registry.register(Box::new(counters.failures.clone()))?;
+        registry.register(Box::new(counters.seconds.clone()))?;
+        Ok(counters)
+    }
+
+    fn update(&self, stats: ProcessorStats) {
+        self.rows.inc_by(stats.rows.saturating_sub(self.rows.get()));
+        self.failures.inc_by(stats.failures.saturating_sub(self.failures.get()));
+        self.seconds.inc_by((stats.micros as f64 * 1e-6 - self.seconds.get()).max(0.0));
+    }
 }
 
 /// What only some engines say. Without a sample before one does.
@@ -196,6 +234,7 @@ impl Metrics {
             forward_passes: counter("llgtrt_forward_passes_total", "Forward passes of the model")?,
             draft_tokens: counter("llgtrt_draft_tokens_total", "Guesses at next tokens that were evaluated")?,
             accepted_draft_tokens: counter("llgtrt_accepted_draft_tokens_total", "Guesses that came true")?,
+            processors: ProcessorCounters::register(registry)?,
             prompt_tokens: counter("llgtrt_prompt_tokens_total", "Prompt tokens")?,
             embedding_inputs: counter(
                 "llgtrt_embedding_inputs_total",
@@ -259,6 +298,7 @@ impl Metrics {
         raise(&self.forward_passes, stats.forward_passes);
         raise(&self.draft_tokens, stats.draft_tokens);
         raise(&self.accepted_draft_tokens, stats.accepted_draft_tokens);
+        self.processors.update(stats.processors);
     }
 
     /// Prometheus text of the whole registry.

@@ -5,7 +5,7 @@
 
 use std::sync::Arc;
 
-use llgtrt_core::{Error, GrammarSpec, Receipt, RequestOptions, SamplingParams, TokenId};
+use llgtrt_core::{Error, GrammarSpec, LogitsProcessor, Receipt, RequestOptions, SamplingParams, TokenId};
 use serde::{Deserialize, Deserializer};
 
 use crate::logits::ChoiceLogits;
@@ -115,6 +115,9 @@ pub struct GenerateRequest {
     pub return_token_ids: bool,
     /// What only some engines have.
     pub options: Option<Arc<RequestOptions>>,
+    /// What changes rows of logits: one for each sequence, by its index, or none at all. They cross beside the JSON.
+    #[serde(skip)]
+    pub processors: Vec<Arc<dyn LogitsProcessor>>,
     /// Texts that must not be generated, with or without a blank before; they join
     /// [`RequestOptions::bad_words`] as tokens.
     pub bad_words: Vec<String>,
@@ -183,6 +186,7 @@ impl Default for GenerateRequest {
             max_logits_bytes: 0,
             return_token_ids: false,
             options: None,
+            processors: Vec::new(),
             bad_words: Vec::new(),
             stop: Vec::new(),
             stop_token_ids: Vec::new(),

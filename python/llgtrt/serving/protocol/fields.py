@@ -19,6 +19,7 @@ MAX_BAD_WORDS = 256
 MAX_BAD_WORD_CHARS = 1000
 MAX_SALT_CHARS = 1000
 MAX_RETENTION_RANGES = 64
+MAX_LOGITS_PROCESSORS = 8
 MAX_METADATA = 1024
 MAX_TOKEN_ID = 2**31 - 1
 MAX_COUNT = 2**31 - 1
@@ -145,6 +146,31 @@ class KvCacheRetention(RequestModel):
     )
     decode_retention_priority: int | None = Field(default=None, ge=0, le=100)
     decode_duration_ms: int | None = Field(default=None, ge=0, le=2**53)
+
+
+class LogitsProcessorField(RequestModel):
+    """A logits processor with arguments."""
+
+    model_config = ConfigDict(extra="forbid")
+
+    name: str = Field(description="One that this server has.")
+    args: dict[str, Any] | None = Field(default=None, description="What it takes.")
+
+
+def _named(value: Any) -> Any:
+    """One name or several, each alone or with arguments."""
+    if value is None:
+        return None
+    given = value if isinstance(value, list) else [value]
+    return [{"name": one} if isinstance(one, str) else one for one in given]
+
+
+LogitsProcessorList = Annotated[
+    list[LogitsProcessorField] | None,
+    BeforeValidator(
+        _named, json_schema_input_type=str | list[str | LogitsProcessorField] | LogitsProcessorField | None
+    ),
+]
 
 
 class CommonFields(RequestModel):
@@ -299,6 +325,13 @@ class GenerationFields(EngineFields, ExtraSamplingFields, SamplingFields, Reques
         default=None,
         description="With beams: true ends the search with as many answers as beams; else it ends when no "
         "better answer can come.",
+    )
+    logits_processors: LogitsProcessorList = Field(
+        default=None,
+        max_length=MAX_LOGITS_PROCESSORS,
+        description="Code of the operator's that changes the logits before each token, by the names that "
+        "this server has (py.logits_processors): a name, or an object of name and args. Not with "
+        "use_beam_search.",
     )
     repeat_penalty: float | None = Field(
         default=None, gt=0, le=10, description="llama.cpp's name of repetition_penalty."

@@ -448,3 +448,20 @@ fn rows_come_with_the_first_tokens_as_the_model_made_them() {
     sampler.accept(2);
     assert_eq!(kept(sampler.sample(&row, None).unwrap().logprobs), None);
 }
+
+#[test]
+fn a_changed_row_decides_and_the_model_s_own_is_reported() {
+    let logits = [0.0, 1.0, 2.0, 3.0];
+    let changed = [f32::NEG_INFINITY, 9.0, f32::NEG_INFINITY, f32::NEG_INFINITY];
+    let params = SamplingParams { logprobs: Some(1), logits_rows: 1, ..greedy() };
+    let mut sampler = Sampler::new(params, &[], &[], &[]);
+    let sampled = sampler.sample_changed(&logits, Some(&changed), None).unwrap();
+    assert_eq!(sampled.token, 1);
+    let own = sampled.logprobs.unwrap();
+    assert_eq!((own.top[0].0, own.row.as_deref()), (3, Some(&logits[..])));
+    // What the processor left is not allowed: the mask is laid over the model's own row.
+    let sampled = sampler.sample_changed(&logits, Some(&changed), Some(&[0b101])).unwrap();
+    assert_eq!(sampled.token, 2);
+    let error = sampler.sample_changed(&logits, Some(&[f32::NEG_INFINITY; 4]), None).unwrap_err();
+    assert_eq!(error.kind, ErrorKind::NotFinite);
+}

@@ -87,6 +87,7 @@ pub fn spec(id: u64, prompt: impl Into<Arc<[TokenId]>>, max_tokens: u32) -> Sequ
         constrained: false,
         prompt_logprobs: false,
         options: None,
+        processor: None,
     }
 }
 

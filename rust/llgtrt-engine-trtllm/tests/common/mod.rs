@@ -125,6 +125,7 @@ pub fn spec(id: u64, prompt: &str, max_tokens: u32) -> SequenceSpec {
         constrained: false,
         prompt_logprobs: false,
         options: None,
+        processor: None,
     }
 }
 
