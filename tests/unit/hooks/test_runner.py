@@ -156,9 +156,7 @@ async def test_where_a_hook_comes_from(tmp_path: Path, monkeypatch: pytest.Monke
     points = importlib.metadata.EntryPoints([entry, entry])
     assert load_hook("mine")().given == 1, "a package that is found twice is one"
     points = importlib.metadata.EntryPoints([entry, other])
-    with pytest.raises(
-        ConfigError, match="several packages offer a 'mine': my_hook:Hook, their_hook:Hook"
-    ):
+    with pytest.raises(ConfigError, match="several packages offer a 'mine': my_hook:Hook, their_hook:Hook"):
         load_hook("mine")
 
 
