@@ -14,7 +14,7 @@ BOS = 256
 
 def core(block_size: int = 4, tokens: int = 64) -> Core:
     config = engine_config(sim={"prefix_cache_tokens": tokens})
-    return Core(config[:-1] + f', "kv_events": {{"block_size": {block_size}}}}}')
+    return Core(config[:-1] + f', "kv_events": {{"block_size": {block_size}, "required": true}}}}')
 
 
 def generate(one: Core, prompt: str) -> None:

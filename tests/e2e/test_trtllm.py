@@ -13,12 +13,22 @@ import subprocess
 import sysconfig
 from collections.abc import Iterator
 from pathlib import Path
+from typing import Any
 
 import httpx
+import msgspec
 import pytest
+import zmq
 
 from llgtrt.config.trtllm import PLUGIN_NAME, PLUGIN_VARIABLE
-from support.server import ServerProcess, clean_environment, llgtrt_executable, run_llgtrt, wait_until
+from support.server import (
+    ServerProcess,
+    clean_environment,
+    free_port,
+    llgtrt_executable,
+    run_llgtrt,
+    wait_until,
+)
 
 # The first test compiles the plugin, which takes minutes on a busy machine.
 pytestmark = pytest.mark.timeout(600)
@@ -490,3 +500,43 @@ def test_build_trtllm_calls_cmake_and_keeps_the_plugin(tmp_path: Path) -> None:
     assert f"-DTRTLLM_LIB_DIR={root}/lib" in arguments
     assert "-DCMAKE_CUDA_ARCHITECTURES=90" in arguments
     assert os.access(output / PLUGIN_NAME, os.R_OK)
+
+
+def replayed(port: int) -> list[list[Any]]:
+    """The events that a server has published, as arrays of vLLM's form."""
+    context: zmq.Context[Any] = zmq.Context()
+    try:
+        asking = context.socket(zmq.DEALER)
+        asking.setsockopt(zmq.RCVTIMEO, 20_000)
+        asking.connect(f"tcp://127.0.0.1:{port}")
+        asking.send_multipart([b"", bytes(8)])
+        events: list[list[Any]] = []
+        while True:
+            _, number, payload = asking.recv_multipart()
+            if number == (-1).to_bytes(8, "big", signed=True):
+                return events
+            events += msgspec.msgpack.decode(payload)[1]
+    finally:
+        context.destroy(linger=0)
+
+
+def test_routers_learn_what_the_executor_caches(plugin: Path, tmp_path: Path) -> None:
+    engine = make_engine(tmp_path / "engine")
+    live, past = free_port(), free_port()
+    prompt = "Two blocks of sixteen tokens, and so on"
+    with ServerProcess(
+        "serve",
+        str(engine),
+        "--kv-events",
+        f"zmq://*:{live}",
+        "--set",
+        f'kv_events.replay_endpoint="tcp://*:{past}"',
+        env={PLUGIN_VARIABLE: str(plugin)},
+    ) as server:
+        assert complete(server, prompt=prompt, max_tokens=2).status_code == 200
+        # The server is idle by now: what is behind the last answer comes as well.
+        wait_until(lambda: bool(replayed(past)), "the blocks of the prompt")
+        (stored,) = replayed(past)
+    assert stored[0] == "BlockStored"
+    assert stored[2:5] == [None, [VOCABULARY.index(character) for character in prompt[:32]], 16]
+    assert len(stored[1]) == 2

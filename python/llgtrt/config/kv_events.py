@@ -8,7 +8,7 @@ from .section import Section
 class KvEventsConfig(Section):
     """Events of the prefix cache, as vLLM publishes them (ZMQ, msgpack): see docs/scaling.md.
 
-    Needs `pip install llgtrt[kv-events]`. (llamacpp, sim)"""
+    Needs `pip install llgtrt[kv-events]`."""
 
     endpoint: str | None = Field(
         default=None,
@@ -28,5 +28,9 @@ class KvEventsConfig(Section):
         "address and port where their picker sends requests.",
     )
     block_size: int = Field(
-        default=16, ge=1, le=4096, description="Tokens of a block. Routers must be told the same."
+        default=16,
+        ge=1,
+        le=4096,
+        description="Tokens of a block. Routers must be told the same. Divides the blocks of\n"
+        "TensorRT-LLM's engine.",
     )

@@ -14,7 +14,8 @@ def native_config(settings: Settings, kv_block_size: int | None = None) -> str:
     """The JSON text that crosses to Rust once, at start-up.
 
     Args:
-        kv_block_size: tokens of a block of the KV events; None: as the ``kv_events`` section says.
+        kv_block_size: tokens of a block of the KV events, where the engine has any; None: as the
+            ``kv_events`` section says, and an engine without is refused.
     """
     config = settings.config
     tokenizer = config.tokenizer.model_dump(include=set(TOKENIZER_OPTIONS))
@@ -38,10 +39,11 @@ def native_config(settings: Settings, kv_block_size: int | None = None) -> str:
         "trtllm": trtllm,
         "lora_root": None if settings.lora_root is None else str(settings.lora_root),
     }
-    if kv_block_size is None and config.kv_events.endpoint is not None:
+    required = kv_block_size is None
+    if required and config.kv_events.endpoint is not None:
         kv_block_size = config.kv_events.block_size
     if kv_block_size is not None:
-        sections["kv_events"] = {"block_size": kv_block_size}
+        sections["kv_events"] = {"block_size": kv_block_size, "required": required}
     if settings.backend == "trtllm":
         sections["library_folders"] = [str(folder) for folder in library_folders()]
     return json.dumps(sections, ensure_ascii=False)

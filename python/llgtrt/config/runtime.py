@@ -88,7 +88,10 @@ class RuntimeConfig(Section):
         "(TensorRT-LLM)",
     )
     event_buffer_max_size: int | None = Field(
-        default=None, ge=0, description="Size of the buffer of KV cache events. (TensorRT-LLM)"
+        default=None,
+        ge=0,
+        description="Events of the KV cache that TensorRT-LLM keeps until they are read. null: 65536 where\n"
+        "routers are told of them, else none. (TensorRT-LLM)",
     )
     enable_batch_size_tuning: bool = Field(
         default=True, description="Tune the batch size automatically. (TensorRT-LLM)"

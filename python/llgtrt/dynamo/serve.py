@@ -110,7 +110,9 @@ def caches_prefixes(settings: Settings) -> bool:
     config = settings.config
     if settings.backend == "sim":
         return config.sim.prefix_cache_tokens > 0
-    return settings.backend == "llamacpp" and config.runtime.enable_kv_cache_reuse
+    runtime = config.runtime
+    tells = settings.backend == "llamacpp" or runtime.event_buffer_max_size != 0
+    return tells and runtime.enable_kv_cache_reuse
 
 
 def token_limits(settings: Settings) -> TokenLimits:

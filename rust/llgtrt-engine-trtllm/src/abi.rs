@@ -4,7 +4,7 @@
 use std::ffi::{c_char, c_void};
 
 /// `LLGTRT_TRTLLM_ABI_VERSION`.
-pub(crate) const ABI_VERSION: u32 = 4;
+pub(crate) const ABI_VERSION: u32 = 5;
 
 /// `LLGTRT_UNSET`: an optional number that is not given.
 pub(crate) const UNSET: i32 = i32::MIN;
@@ -201,6 +201,27 @@ plain! {
 
 plain! {
     struct RowResult { removed_mass: f32, logits: Tensor }
+}
+
+/// `llgtrt_trtllm_kv_event_kind`.
+pub(crate) mod kv_event {
+    pub(crate) const CREATED: i32 = 1;
+    pub(crate) const STORED: i32 = 2;
+    pub(crate) const REMOVED: i32 = 3;
+}
+
+plain! {
+    struct KvEvent {
+        number: u64,
+        kind: i32,
+        window: i32,
+        has_parent: i32,
+        parent: u64,
+        hashes: *const u64,
+        count: usize,
+        tokens: Lists,
+        plain: *const u8,
+    }
 }
 
 plain! {

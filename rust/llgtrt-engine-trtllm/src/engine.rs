@@ -10,8 +10,8 @@ use std::time::{Duration, Instant};
 
 use llgtrt_core::{
     AdvanceBatch, AdvanceState, Batcher, CacheBlocks, Capabilities, Engine, EngineStats, Error, ErrorKind,
-    Finish, MaskBatch, MaskSlot, MaskSource, Pass, RequestOptions, Result, RuntimeMemory, SequenceId,
-    SequenceSpec, StepBatch, Tokenizer,
+    Finish, KvEventQueue, MaskBatch, MaskSlot, MaskSource, Pass, RequestOptions, Result, RuntimeMemory,
+    SequenceId, SequenceSpec, StepBatch, Tokenizer,
 };
 
 use crate::admission::Admission;
@@ -99,6 +99,14 @@ impl TrtllmEngine {
             dead: None,
             info,
         })
+    }
+
+    /// Tells `queue` from now on what the KV cache holds.
+    ///
+    /// # Errors
+    /// [`ErrorKind::Configuration`]: the executor tells of nothing, or the queue's blocks do not divide the engine's.
+    pub fn tell_kv_events(&mut self, queue: Arc<KvEventQueue>) -> Result<()> {
+        self.native.tell_kv_events(self.info.tokens_per_block, queue)
     }
 
     /// What the engine was built for.

@@ -16,6 +16,7 @@ mod check;
 mod config;
 mod engine;
 mod engine_dir;
+mod kv_events;
 mod library;
 mod lora;
 mod masks;

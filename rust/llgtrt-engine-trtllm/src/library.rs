@@ -18,6 +18,10 @@ pub(crate) struct Handle {
     _opaque: [u8; 0],
 }
 
+/// `llgtrt_trtllm_kv_events`.
+pub(crate) type KvEvents =
+    unsafe extern "C" fn(*mut Handle, i64, *mut *const abi::KvEvent, *mut usize) -> i32;
+
 /// The plugin's functions.
 pub(crate) struct Library {
     pub(crate) version: unsafe extern "C" fn() -> *const c_char,
@@ -33,6 +37,7 @@ pub(crate) struct Library {
     pub(crate) forget: unsafe extern "C" fn(*mut Handle, u64),
     pub(crate) stats: unsafe extern "C" fn(*mut Handle, *mut abi::Stats) -> i32,
     pub(crate) stats_json: unsafe extern "C" fn(*mut Handle) -> *const c_char,
+    pub(crate) kv_events: KvEvents,
     // Never closed: TensorRT-LLM, CUDA and MPI leave threads and exit handlers behind that would run into nothing.
     _opened: ManuallyDrop<Shared>,
 }
@@ -79,6 +84,7 @@ impl Library {
                 forget: symbol(&library, path, "forget")?,
                 stats: symbol(&library, path, "get_stats")?,
                 stats_json: symbol(&library, path, "stats_json")?,
+                kv_events: symbol(&library, path, "kv_events")?,
                 _opened: ManuallyDrop::new(library),
             })
         }

@@ -6,12 +6,13 @@ use std::path::Path;
 use std::sync::Arc;
 use std::time::Duration;
 
-use llgtrt_core::{Error, Pass, Result, TokenId};
+use llgtrt_core::{Error, KvEventQueue, Pass, Result, TokenId};
 use serde::Serialize;
 
 use crate::abi::{self, Plain as _, UNSET, dtype, error_kind, status};
 use crate::config::{Batching, TrtllmConfig, TrtllmSetup};
 use crate::engine_dir::EngineInfo;
+use crate::kv_events::Reader;
 use crate::library::{Handle, Library, text};
 use crate::masks::{MaskCallback, fill};
 
@@ -67,6 +68,7 @@ pub(crate) enum NativeError {
 pub(crate) struct Native {
     library: Library,
     handle: *mut Handle,
+    kv_events: Option<Reader>,
     // The plugin has a pointer to it until the handle is destroyed.
     callback: Arc<MaskCallback>,
 }
@@ -100,7 +102,17 @@ impl Native {
             ))
             .with_param("engine"));
         }
-        Ok(Self { library, handle, callback })
+        Ok(Self { library, handle, kv_events: None, callback })
+    }
+
+    /// Tells `queue` from now on what the KV cache holds.
+    ///
+    /// # Errors
+    /// There is nothing to tell, or not in blocks of that size.
+    pub(crate) fn tell_kv_events(&mut self, tokens_per_block: u32, queue: Arc<KvEventQueue>) -> Result<()> {
+        let reader = Reader::start(self.library.kv_events, self.handle, tokens_per_block as usize, queue)?;
+        self.kv_events = Some(reader);
+        Ok(())
     }
 
     pub(crate) fn callback(&self) -> &MaskCallback {
@@ -203,6 +215,8 @@ impl Native {
 
 impl Drop for Native {
     fn drop(&mut self) {
+        // Its thread uses the handle.
+        self.kv_events = None;
         // SAFETY: nobody uses the handle afterwards. The plugin joins its threads, so the callback's data, which
         // is dropped next, is not used any more either.
         unsafe { (self.library.destroy)(self.handle) }
@@ -211,7 +225,7 @@ impl Drop for Native {
 
 /// # Safety
 /// `data` has `count` elements for as long as the result is used, or `count` is 0.
-unsafe fn slice<'a, T>(data: *const T, count: usize) -> &'a [T] {
+pub(crate) unsafe fn slice<'a, T>(data: *const T, count: usize) -> &'a [T] {
     if count == 0 || data.is_null() {
         return &[];
     }

@@ -24,6 +24,8 @@ pub const PLUGIN_SOURCES: &[(&str, &str)] = sources![
     "src/float16.h",
     "src/json.cpp",
     "src/json.h",
+    "src/kv_events.cpp",
+    "src/kv_events.h",
     "src/lora.cpp",
     "src/lora.h",
     "src/mask_kernel.cu",

@@ -2,10 +2,9 @@
 
 mod common;
 
-use std::path::Path;
 use std::sync::Arc;
 
-use common::{EngineDir, Record, engine_of, finish, poll_until, spec};
+use common::{EngineDir, Record, engine_of, finish, poll_until, spec, write_adapter};
 use llgtrt_core::{
     Adapter, AdvanceBatch, ElementType, Engine, ErrorKind, Finish, HostTensor, LoadWeights, MaskBatch,
     MaskSlot, MaskSource, PromptTable, RequestOptions, SamplingParams, SequenceSpec, StopCause, TokenOutput,
@@ -14,14 +13,6 @@ use llgtrt_engine_trtllm::TrtllmEngine;
 
 fn adapter(name: &str, load: LoadWeights) -> RequestOptions {
     RequestOptions { adapter: Some(Adapter { name: name.to_owned(), load }), ..RequestOptions::default() }
-}
-
-/// One row: module 0 (`attn_qkv`), layer 0, of this rank; halves as the model's weights.
-fn write_adapter(root: &Path, name: &str, rank: i32) {
-    let header = r#"{"weights":{"dtype":"F16","shape":[1,8],"data_offsets":[0,16]},"config":{"dtype":"I32","shape":[1,3],"data_offsets":[16,28]}}"#;
-    let row: Vec<u8> = [0, 0, rank].iter().flat_map(|number: &i32| number.to_ne_bytes()).collect();
-    let bytes = [&(header.len() as u64).to_le_bytes()[..], header.as_bytes(), &[0; 16], &row].concat();
-    std::fs::write(root.join(format!("{name}.safetensors")), bytes).unwrap();
 }
 
 #[test]

@@ -92,6 +92,8 @@ pub(crate) struct RuntimeSection {
 pub(crate) struct KvEventsSection {
     /// Tokens of a block.
     pub block_size: usize,
+    /// Whether an engine that tells of nothing is an error.
+    pub required: bool,
 }
 
 /// The `embedding` section.

@@ -32,7 +32,7 @@ pub(crate) fn start(
     let Parts { tokenizer, vocab_size, mut info, engine, embedder } = match backend {
         Backend::LlamaCpp => llamacpp(config, own.as_ref(), &settings, kv_events)?,
         Backend::Sim => sim(config, kv_events)?,
-        Backend::Trtllm => trtllm(&config)?,
+        Backend::Trtllm => trtllm(&config, kv_events)?,
     };
     let embedder = match own {
         // Nothing else of llama.cpp computes in this process.
@@ -77,14 +77,16 @@ pub(crate) fn start(
 /// Events are refused where there would never be any.
 fn check_kv_events(config: &NativeConfig) -> Result<()> {
     let problem = match config.backend {
-        Backend::Trtllm => "the events of TensorRT-LLM's cache are not read",
-        Backend::LlamaCpp if !config.runtime.enable_kv_cache_reuse => {
+        Backend::Trtllm if config.runtime.event_buffer_max_size == Some(0) => {
+            "runtime.event_buffer_max_size is 0, so that TensorRT-LLM keeps none"
+        }
+        Backend::LlamaCpp | Backend::Trtllm if !config.runtime.enable_kv_cache_reuse => {
             "runtime.enable_kv_cache_reuse is false, so that no prefix is cached"
         }
         Backend::Sim if config.sim.prefix_cache_tokens == 0 => {
             "sim.prefix_cache_tokens is 0, so that no prefix is cached"
         }
-        Backend::LlamaCpp | Backend::Sim => return Ok(()),
+        Backend::LlamaCpp | Backend::Sim | Backend::Trtllm => return Ok(()),
     };
     Err(Error::configuration(format!("there are no KV events to publish: {problem}")).with_param("kv_events"))
 }
@@ -142,8 +144,14 @@ fn sim(config: NativeConfig, kv_events: Option<&Arc<KvEventQueue>>) -> Result<Pa
     Ok(Parts { tokenizer, vocab_size, info, engine, embedder: Some(embedder) })
 }
 
-fn trtllm(config: &NativeConfig) -> Result<Parts> {
-    let setup = config.trtllm()?;
+/// Events of its KV cache that TensorRT-LLM keeps unless it is told: those of some seconds.
+const EVENT_BUFFER: u64 = 65_536;
+
+fn trtllm(config: &NativeConfig, kv_events: Option<&Arc<KvEventQueue>>) -> Result<Parts> {
+    let mut setup = config.trtllm()?;
+    if kv_events.is_some() {
+        setup.batching.event_buffer_max_size.get_or_insert(EVENT_BUFFER);
+    }
     let info = EngineInfo::read(&setup.engine_dir)?;
     let path = config.tokenizer_path.as_ref().ok_or_else(|| {
         Error::configuration(
@@ -160,8 +168,19 @@ fn trtllm(config: &NativeConfig) -> Result<Parts> {
     let vocab_size = info.vocab_size as usize;
     let info = json!({"chat_template": null, "metadata": {}, "adapters": adapters});
     let shared = Arc::clone(&tokenizer);
-    let engine: EngineFactory =
-        Box::new(move |masks| Ok(Box::new(TrtllmEngine::new(&setup, shared, masks)?) as Box<_>));
+    let required = config.kv_events.as_ref().is_some_and(|section| section.required);
+    let kv_events = kv_events.cloned();
+    let engine: EngineFactory = Box::new(move |masks| {
+        let mut engine = TrtllmEngine::new(&setup, shared, masks)?;
+        match kv_events.map(|queue| engine.tell_kv_events(queue)) {
+            Some(Err(error)) if required => return Err(error),
+            Some(Err(error)) => {
+                tracing::warn!(reason = error.message, "routers are not told what the KV cache holds");
+            }
+            Some(Ok(())) | None => {}
+        }
+        Ok(Box::new(engine))
+    });
     Ok(Parts { tokenizer, vocab_size, info, engine, embedder: None })
 }
 

@@ -29,7 +29,7 @@ extern "C" {
 #endif
 
 /* Changes with every change of a struct or a function. */
-#define LLGTRT_TRTLLM_ABI_VERSION 4u
+#define LLGTRT_TRTLLM_ABI_VERSION 5u
 
 /* An optional number that is not given. Optional floats that are not given are NaN. */
 #define LLGTRT_UNSET INT32_MIN
@@ -304,6 +304,37 @@ typedef struct llgtrt_trtllm_stats {
   size_t recent_count;
 } llgtrt_trtllm_stats;
 
+/* ---- events of the KV cache ------------------------------------------------------------------------------- */
+
+typedef enum llgtrt_trtllm_kv_event_kind {
+  /* What concerns nobody: priorities, moves between device and host. */
+  LLGTRT_KV_OTHER = 0,
+  /* The cache was made. */
+  LLGTRT_KV_CREATED = 1,
+  /* Blocks, each behind the one before. */
+  LLGTRT_KV_STORED = 2,
+  LLGTRT_KV_REMOVED = 3
+} llgtrt_trtllm_kv_event_kind;
+
+/* Pointers are valid until the next kv_events. */
+typedef struct llgtrt_trtllm_kv_event {
+  size_t struct_size;
+  /* One more than that of the event before; where it is not, the executor had to forget some. */
+  uint64_t number;
+  int32_t kind;
+  /* Tokens of the attention window whose blocks these are: layers may have different ones. */
+  int32_t window;
+  /* The block before the first stored one, if there is one. */
+  int32_t has_parent;
+  uint64_t parent;
+  /* The blocks' identities. */
+  const uint64_t* hashes;
+  size_t count;
+  /* Of stored blocks: the tokens of each, and whether they are all that it holds: no adapter's, no prompt table's, no image's. */
+  llgtrt_trtllm_lists tokens;
+  const uint8_t* plain;
+} llgtrt_trtllm_kv_event;
+
 /* ---- functions -------------------------------------------------------------------------------------------- */
 
 /* LLGTRT_TRTLLM_ABI_VERSION of the plugin. The first call to make. Any thread, at any time. */
@@ -360,6 +391,12 @@ LLGTRT_EXPORT llgtrt_trtllm_status llgtrt_trtllm_get_stats(llgtrt_trtllm_engine*
 /* TensorRT-LLM's own statistics of the last iteration seen by llgtrt_trtllm_get_stats, as JSON. Valid until the next
  * llgtrt_trtllm_get_stats or destroy. */
 LLGTRT_EXPORT const char* llgtrt_trtllm_stats_json(llgtrt_trtllm_engine* engine);
+
+/* Blocks until something changed in the KV cache, at most `timeout_ms`. May be called while another thread is in another function,
+ * though not in destroy, and by one thread only. The list is the plugin's, valid until the next kv_events or destroy. LLGTRT_REFUSED:
+ * the executor tells of nothing (event_buffer_max_size is 0, or blocks are not reused). */
+LLGTRT_EXPORT llgtrt_trtllm_status llgtrt_trtllm_kv_events(llgtrt_trtllm_engine* engine, int64_t timeout_ms,
+                                                           const llgtrt_trtllm_kv_event** events, size_t* count);
 
 #ifdef __cplusplus
 }

@@ -125,4 +125,21 @@ const char* llgtrt_trtllm_stats_json(llgtrt_trtllm_engine* engine) {
   return json;
 }
 
+llgtrt_trtllm_status llgtrt_trtllm_kv_events(llgtrt_trtllm_engine* engine, int64_t timeout_ms,
+                                             const llgtrt_trtllm_kv_event** events, size_t* count) {
+  return guard(LLGTRT_REFUSED, [&] {
+    auto& list = out(events);
+    auto& size = out(count);
+    auto* const source = engine_of(engine).kv_events();
+    if (source == nullptr) {
+      llgtrt::set_last_error("the executor tells of no events of its KV cache");
+      return LLGTRT_REFUSED;
+    }
+    auto const& plain = source->await(std::chrono::milliseconds(timeout_ms));
+    list = plain.data();
+    size = plain.size();
+    return LLGTRT_OK;
+  });
+}
+
 }  // extern "C"

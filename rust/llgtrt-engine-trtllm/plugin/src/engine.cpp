@@ -68,6 +68,7 @@ llgtrt_trtllm_engine::llgtrt_trtllm_engine(llgtrt_trtllm_config const& config) {
     executor_ = make_executor(std::move(settings), post_processor_);
   }
   device_ = current_device();
+  kv_events_.emplace(*executor_);
 }
 
 llgtrt_trtllm_engine::~llgtrt_trtllm_engine() {
@@ -84,6 +85,7 @@ llgtrt_trtllm_engine::~llgtrt_trtllm_engine() {
   } catch (...) {
     // The executor is gone either way.
   }
+  kv_events_.reset();
   executor_.reset();
 }
 

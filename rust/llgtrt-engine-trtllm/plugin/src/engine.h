@@ -2,8 +2,10 @@
 #pragma once
 
 #include <memory>
+#include <optional>
 #include <unordered_set>
 
+#include "kv_events.h"
 #include "post_processor.h"
 #include "request.h"
 #include "responses.h"
@@ -27,6 +29,8 @@ struct llgtrt_trtllm_engine {
   void forget(uint64_t request_id) { post_processor_->results().forget(request_id); }
   llgtrt::Stats const& stats();
   std::string const& stats_json() const { return stats_.json(); }
+  /// Null if the executor tells of nothing. Used by a thread of its own.
+  llgtrt::KvEvents* kv_events() { return kv_events_->are_told() ? &*kv_events_ : nullptr; }
 
  private:
   llgtrt::EngineShape shape_{};
@@ -37,6 +41,7 @@ struct llgtrt_trtllm_engine {
   // Destroyed after the executor, whose thread calls it.
   std::shared_ptr<llgtrt::PostProcessor> post_processor_;
   std::unique_ptr<llgtrt::te::Executor> executor_;
+  std::optional<llgtrt::KvEvents> kv_events_;
   /// That the executor took.
   int device_ = 0;
 };

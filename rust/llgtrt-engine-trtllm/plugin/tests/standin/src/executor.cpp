@@ -126,6 +126,16 @@ void Executor::shutdown() { impl_->shutdown(); }
 
 std::deque<IterationStats> Executor::getLatestIterationStats() { return impl_->loop().take_stats(); }
 
+std::deque<KVCacheEvent> KVCacheEventManager::getLatestEvents(std::optional<std::chrono::milliseconds> timeout) {
+  return cache_.take(timeout);
+}
+
+std::optional<std::shared_ptr<KVCacheEventManager>> Executor::getKVCacheEventManager() const {
+  auto* const cache = impl_->is_leader() ? impl_->loop().told_cache() : nullptr;
+  if (cache == nullptr) return std::nullopt;
+  return std::make_shared<KVCacheEventManager>(*cache);
+}
+
 bool Executor::canEnqueueRequests() const { return impl_->is_leader(); }
 bool Executor::isParticipant() const { return true; }
 

@@ -9,7 +9,11 @@
 namespace standin {
 
 Loop::Loop(Settings const& settings, te::ExecutorConfig const& config)
-    : settings_(settings), config_(config), device_(current_device()), operating_beam_width_(config.getMaxBeamWidth()) {
+    : settings_(settings),
+      config_(config),
+      device_(current_device()),
+      operating_beam_width_(config.getMaxBeamWidth()),
+      cache_(settings, config.getKvCacheConfig().getEventBufferMaxSize()) {
   if (auto const processors = config.getLogitsPostProcessorConfig()) post_processor_ = processors->getProcessorBatched();
   max_batch_size_ = std::min(config.getMaxBatchSize().value_or(settings.max_batch_size), settings.max_batch_size);
   max_num_tokens_ = std::min(config.getMaxNumTokens().value_or(settings.max_num_tokens), settings.max_num_tokens);
@@ -95,6 +99,7 @@ void Loop::stop() {
     answered_.notify_all();
   }
   if (thread_.joinable()) thread_.join();
+  cache_.stop();
 }
 
 std::deque<te::IterationStats> Loop::take_stats() {

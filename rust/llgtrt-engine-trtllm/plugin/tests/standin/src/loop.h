@@ -9,6 +9,7 @@
 #include <set>
 #include <thread>
 
+#include "kv_cache.h"
 #include "sequence.h"
 #include "tensorrt_llm/runtime/cudaStream.h"
 
@@ -25,6 +26,8 @@ class Loop {
   /// Serves all requests to their ends first.
   void stop();
   std::deque<te::IterationStats> take_stats();
+  /// Null unless its events are told.
+  KvCache* told_cache() { return reuses_blocks_ && cache_.tells() ? &cache_ : nullptr; }
 
  private:
   using Sequences = std::list<Sequence>;
@@ -82,7 +85,7 @@ class Loop {
   Sequences active_;
   int32_t operating_beam_width_;
   std::deque<uint64_t> lora_cached_;
-  std::set<uint64_t> cached_blocks_;
+  KvCache cache_;
   int64_t iteration_ = 0;
   int32_t completed_ = 0;
   int32_t context_tokens_ = 0;

@@ -79,6 +79,7 @@ Settings::Settings(std::filesystem::path const& path) : folder(path) {
     if (key == "step_us") step_us = number;
     else if (key == "chunk_tokens") chunk_tokens = small;
     else if (key == "lora_cache") lora_cache = small;
+    else if (key == "cache_blocks") cache_blocks = small;
     else if (key == "padded_vocab_size") padded_vocab_size = small;
     else if (key == "fail_iteration") fail_iteration = number;
     else if (key == "fatal_iteration") fatal_iteration = number;

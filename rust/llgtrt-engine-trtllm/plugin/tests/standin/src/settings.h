@@ -41,6 +41,8 @@ struct Settings {
   int64_t step_us = 0;
   /// Most prompt tokens of a sequence in one iteration; 0: max_num_tokens.
   int32_t chunk_tokens = 0;
+  /// Blocks of prompts that stay cached; 0: all.
+  int32_t cache_blocks = 0;
   /// Adapters that fit the cache.
   int32_t lora_cache = 2;
   /// The iteration whose forward pass fails, once: the device stays sound; 0: none.

@@ -117,15 +117,7 @@ void Loop::schedule() {
 void Loop::look_up_prefix(Sequence& sequence) {
   auto const size = static_cast<size_t>(settings_.tokens_per_block);
   auto const& tokens = sequence.tokens();
-  bool found = reuses_blocks_;
-  uint64_t hash = sequence.salt;
-  // The last token is evaluated in any case, for its logits.
-  for (size_t block = 0; (block + 1) * size < tokens.size(); ++block) {
-    for (size_t i = block * size; i < (block + 1) * size; ++i) hash = mix(hash, static_cast<uint64_t>(tokens[i]));
-    found = found && cached_blocks_.count(hash) > 0;
-    if (found) ++sequence.reused_blocks;
-    cached_blocks_.insert(hash);
-  }
+  if (reuses_blocks_) sequence.reused_blocks = cache_.look_up(tokens, sequence.salt, sequence.shared->request);
   sequence.evaluated = static_cast<size_t>(sequence.reused_blocks) * size;
   reused_blocks_ += sequence.reused_blocks;
   missed_blocks_ += static_cast<int32_t>(blocks(tokens.size())) - sequence.reused_blocks;

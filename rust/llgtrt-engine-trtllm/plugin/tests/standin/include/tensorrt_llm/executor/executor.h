@@ -12,10 +12,27 @@
 #include <optional>
 #include <string>
 #include <utility>
+#include <variant>
 #include <vector>
 
 #include "tensorrt_llm/executor/tensor.h"
 #include "tensorrt_llm/executor/types.h"
+
+namespace standin {
+class KvCache;
+}
+
+namespace tensorrt_llm::runtime {
+
+// runtime/common.h
+struct UniqueToken {
+  executor::TokenIdType tokenId;
+  std::uint64_t tokenExtraId;
+};
+using VecUniqueTokens = std::vector<UniqueToken>;
+using LoraTaskIdType = std::uint64_t;
+
+}  // namespace tensorrt_llm::runtime
 
 namespace tensorrt_llm::executor {
 
@@ -444,6 +461,50 @@ class ExecutorConfig {
   STANDIN_VALUE(bool, FailFastOnAttentionWindowTooLarge, false);
 };
 
+// As far as 1.2.1 has them.
+struct KVCacheCreatedData {
+  std::vector<SizeType32> numBlocksPerCacheLevel;
+};
+
+struct KVCacheStoredBlockData {
+  IdType blockHash;
+  runtime::VecUniqueTokens tokens;
+  std::optional<runtime::LoraTaskIdType> loraId;
+  SizeType32 cacheLevel;
+  SizeType32 priority;
+};
+
+struct KVCacheStoredData {
+  std::optional<IdType> parentHash;
+  std::vector<KVCacheStoredBlockData> blocks;
+};
+
+struct KVCacheRemovedData {
+  std::vector<IdType> blockHashes;
+};
+
+struct KVCacheUpdatedData {
+  IdType blockHash;
+};
+
+using KVCacheEventData = std::variant<KVCacheCreatedData, KVCacheStoredData, KVCacheRemovedData, KVCacheUpdatedData>;
+
+struct KVCacheEvent {
+  IdType eventId;
+  KVCacheEventData data;
+  SizeType32 windowSize;
+  std::optional<SizeType32> attentionDpRank;
+};
+
+class KVCacheEventManager {
+ public:
+  explicit KVCacheEventManager(standin::KvCache& cache) : cache_(cache) {}
+  std::deque<KVCacheEvent> getLatestEvents(std::optional<std::chrono::milliseconds> timeout = std::nullopt);
+
+ private:
+  standin::KvCache& cache_;
+};
+
 class Executor {
  public:
   Executor(std::filesystem::path const& modelPath, ModelType modelType, ExecutorConfig const& config);
@@ -461,6 +522,7 @@ class Executor {
   std::deque<IterationStats> getLatestIterationStats();
   [[nodiscard]] bool canEnqueueRequests() const;
   [[nodiscard]] bool isParticipant() const;
+  std::optional<std::shared_ptr<KVCacheEventManager>> getKVCacheEventManager() const;
 
  private:
   class Impl;
