@@ -4,12 +4,14 @@ from __future__ import annotations
 
 import copy
 import json
+import os
 import re
 from collections.abc import Container, Iterator
 from pathlib import Path
 from typing import Any
 
 import click
+import jsonschema
 import pytest
 import yaml
 
@@ -151,3 +153,60 @@ def test_the_schemas_of_kubernetes_are_met_after_the_patches(patched: dict[str, 
     validator = pytest.importorskip("kubernetes_validate", reason="kubernetes-validate is not installed")
     for kind in ("Deployment", "NetworkPolicy"):
         validator.validate(patched[kind], "1.34", strict=True)
+
+
+CUSTOM = [
+    GATEWAY / "inferencepool.yaml",
+    GATEWAY / "httproute.yaml",
+    DEPLOY / "dynamo" / "dynamographdeployment.yaml",
+    DEPLOY.parent / "docker" / "examples" / "leaderworkerset.yaml",
+]
+
+
+def custom_resources(folder: Path) -> dict[tuple[str, str], Any]:
+    """The schemas of the CustomResourceDefinitions in a folder, by apiVersion and kind."""
+    schemas = {}
+    for path in folder.rglob("*.yaml"):
+        for document in yaml.safe_load_all(path.read_text()):
+            if document and document.get("kind") == "CustomResourceDefinition":
+                spec = document["spec"]
+                for version in spec["versions"]:
+                    name = f"{spec['group']}/{version['name']}"
+                    schemas[name, spec["names"]["kind"]] = closed(version["schema"]["openAPIV3Schema"])
+    return schemas
+
+
+def closed(schema: Any) -> Any:
+    """A schema of OpenAPI, as strict as a server that refuses unknown fields."""
+    if isinstance(schema, list):
+        return [closed(one) for one in schema]
+    if not isinstance(schema, dict):
+        return schema
+    made = {name: closed(value) for name, value in schema.items()}
+    open_ended = made.get("x-kubernetes-preserve-unknown-fields") or "additionalProperties" in made
+    if isinstance(made.get("properties"), dict) and made.get("type") == "object" and not open_ended:
+        made["additionalProperties"] = False
+    return made
+
+
+@pytest.mark.parametrize("path", CUSTOM, ids=lambda path: path.stem)
+def test_the_schemas_of_custom_resources_are_met(path: Path) -> None:
+    folder = os.environ.get("LLGTRT_TEST_CRDS")
+    if not folder:
+        pytest.skip("LLGTRT_TEST_CRDS names no folder of CustomResourceDefinitions")
+    schemas = custom_resources(Path(folder))
+    found = 0
+    for document in yaml.safe_load_all(path.read_text()):
+        if "." not in document["apiVersion"]:
+            continue  # Kubernetes' own
+        schema = schemas.get((document["apiVersion"], document["kind"]))
+        if schema is None:
+            pytest.skip(f"{folder} does not define {document['kind']}")
+        found += 1
+        plain = {**document, "metadata": {}}
+        wrong = [error.message for error in jsonschema.Draft4Validator(schema).iter_errors(plain)]
+        assert not wrong
+        # The judge judges.
+        broken = {**plain, "spec": {**plain["spec"], "noSuchField": 1}}
+        assert not jsonschema.Draft4Validator(schema).is_valid(broken)
+    assert found == 1
