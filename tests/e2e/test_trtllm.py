@@ -20,7 +20,12 @@ import msgspec
 import pytest
 import zmq
 
+from llgtrt.config import Arguments, load_settings, native_config
 from llgtrt.config.trtllm import PLUGIN_NAME, PLUGIN_VARIABLE
+from llgtrt.engine import AsyncEngine
+from llgtrt.serving.errors import RequestError
+from support.dynamo import answer, worker
+from support.dynamo import text_of as text_of_chunks
 from support.server import (
     ServerProcess,
     clean_environment,
@@ -540,3 +545,32 @@ def test_routers_learn_what_the_executor_caches(plugin: Path, tmp_path: Path) ->
     assert stored[0] == "BlockStored"
     assert stored[2:5] == [None, [VOCABULARY.index(character) for character in prompt[:32]], 16]
     assert len(stored[1]) == 2
+
+
+async def test_dynamos_worker_takes_adapters_by_name(
+    plugin: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv(PLUGIN_VARIABLE, str(plugin))
+    adapters = tmp_path / "adapters"
+    adapters.mkdir()
+    write_adapter(adapters / "own.safetensors")
+    path = make_engine(tmp_path / "engine")
+    settings = load_settings(Arguments(engine=path, lora_root=adapters))
+    engine = await AsyncEngine.load(native_config(settings, kv_block_size=16))
+    try:
+        one = worker(engine)
+        asked = {
+            "token_ids": engine.encode("Hello", True),
+            "stop_conditions": {"max_tokens": 20},
+            "sampling_options": {"temperature": 0.0},
+        }
+        base = text_of_chunks(await answer(one, asked))
+        own = text_of_chunks(await answer(one, {**asked, "routing": {"lora_name": "own"}}))
+        assert own != base
+        # A model of that name is the adapter, which is how the frontend lists it.
+        assert text_of_chunks(await answer(one, {**asked, "model": "own"})) == own
+        with pytest.raises(RequestError) as refused:
+            await answer(one, {**asked, "routing": {"lora_name": "other"}})
+        assert refused.value.param == "routing.lora_name"
+    finally:
+        await engine.shutdown()
