@@ -72,10 +72,11 @@ def test_dynamos_subscriber_hears_what_runs_and_what_waits(tmp_path: Path) -> No
         assert busy["worker_id"] == idle["worker_id"] != ""
         assert busy["queued_requests"]["sum_prefill_tokens"] == (REQUESTS - SLOTS) * prompt
         kv_tokens = busy["scheduled_requests"]["sum_decode_kv_tokens"]
-        assert SLOTS * prompt < kv_tokens <= SLOTS * (prompt + MOST_TOKENS)
+        # In their first pass nothing that they generated is in the cache yet.
+        assert SLOTS * prompt <= kv_tokens <= SLOTS * (prompt + MOST_TOKENS)
         # The engine's own times, of every pass.
         assert busy["wall_time"] == STEP_US / 1e6
-        heard("a prompt is evaluated", lambda scheduled, queued: scheduled["sum_prefill_tokens"] == prompt)
+        heard("a prompt is evaluated", lambda scheduled, queued: scheduled["sum_prefill_tokens"] >= prompt)
     finally:
         if recorder is not None:
             recorder.stop()
