@@ -7,11 +7,11 @@ use super::refusal::hint;
 use crate::text::first_line;
 
 /// `serde_json` stops at 128 levels with a message that does not help a client.
-const SERDE_DEPTH: usize = 127;
+pub(super) const MAX_JSON_DEPTH: usize = 127;
 
 /// Parses `text`, refusing more than `max_depth` levels. `what` starts the message.
 pub(super) fn parse(text: &str, max_depth: usize, what: &str) -> Result<Value, Refusal> {
-    let limit = max_depth.min(SERDE_DEPTH);
+    let limit = max_depth.min(MAX_JSON_DEPTH);
     if depth(text.as_bytes()) > limit {
         let message = format!("{what} is nested too deeply; the limit is {limit} levels");
         return Err(Refusal::new(message, hint::FEWER_LEVELS));

@@ -8,10 +8,12 @@ mod paths;
 
 use std::collections::{HashMap, HashSet, VecDeque};
 
+use llgtrt_schema::keyword::{self, Keyword};
 use llgtrt_schema::path::resolve_fragment;
 use serde_json::{Map, Value};
 
 use self::paths::{Paths, Segment};
+use super::json::MAX_JSON_DEPTH;
 use super::refusal::hint;
 use super::{Refusal, regex};
 use crate::config::GrammarConfig;
@@ -139,7 +141,7 @@ impl<'a> Walk<'a> {
         keyword: &'a str,
         value: &'a Value,
     ) -> Result<(), Refusal> {
-        let known = llgtrt_schema::keyword::find(keyword);
+        let known = keyword::find(keyword);
         if known.is_some_and(|known| !known.applies_to(object.get("type"))) {
             return Ok(());
         }
@@ -157,13 +159,20 @@ impl<'a> Walk<'a> {
             "$ref" | "$dynamicRef" => self.follow(node, base, value)?,
             _ => {}
         }
-        self.push_children(node, base, keyword, value);
+        self.push_children(node, base, keyword, known, value);
         Ok(())
     }
 
-    fn push_children(&mut self, node: &Node<'a>, base: &'a Value, keyword: &'a str, value: &'a Value) {
+    fn push_children(
+        &mut self,
+        node: &Node<'a>,
+        base: &'a Value,
+        keyword: &'a str,
+        known: Option<&'static Keyword>,
+        value: &'a Value,
+    ) {
         let depth = node.depth + 1;
-        for (segment, schema) in keywords::children(keyword, value) {
+        for (segment, schema) in keywords::children(known, value) {
             let mut path = self.paths.push(node.path, Segment::Key(keyword));
             if let Some(segment) = segment {
                 path = self.paths.push(path, segment);
@@ -281,6 +290,10 @@ impl<'a> Walk<'a> {
     /// Bounds the recursion over references in any order.
     fn check_recursion(&self) -> Result<(), Refusal> {
         let hidden = self.unresolved_refs * self.config.max_depth;
+        // Most schemas refer to so few that their heights need not be known.
+        if hidden + (1 + self.ref_targets.len()) * MAX_JSON_DEPTH <= MAX_RECURSION {
+            return Ok(());
+        }
         let deepest: usize = std::iter::once(self.root)
             .chain(self.ref_targets.values().copied())
             .map(keywords::height)

@@ -1,6 +1,6 @@
 //! What the values of JSON Schema keywords are, by [`llgtrt_schema::keyword`]'s table.
 
-use llgtrt_schema::keyword::{self, Inside, Role};
+use llgtrt_schema::keyword::{self, Inside, Keyword, Role};
 use serde_json::Value;
 
 use super::paths::Segment;
@@ -59,14 +59,14 @@ pub(super) fn wrong_type(keyword: &str, value: &Value) -> Option<&'static str> {
     (!right).then_some(expected)
 }
 
-/// The subschemas of a keyword's value, with what follows the keyword in their path. Those that are only
+/// The subschemas in the value of a keyword, if it is one, with what follows the keyword in their path. Those that are only
 /// kept for references are looked at when one leads there.
 pub(super) fn children<'a>(
-    keyword: &str,
+    known: Option<&'static Keyword>,
     value: &'a Value,
 ) -> impl Iterator<Item = (Option<Segment<'a>>, &'a Value)> + use<'a> {
-    let found = keyword::find(keyword).filter(|keyword| keyword.role != Role::Container);
-    let schemas = found.into_iter().flat_map(move |keyword| keyword.schemas(value));
+    let holds = known.filter(|keyword| keyword.role != Role::Container);
+    let schemas = holds.into_iter().flat_map(move |keyword| keyword.schemas(value));
     schemas.map(|(step, schema)| {
         let segment = step.map(|step| match step {
             Inside::Key(key) => Segment::Key(key),
@@ -85,7 +85,7 @@ pub(super) fn height(schema: &Value) -> usize {
         height = height.max(depth);
         if let Value::Object(object) = schema {
             for (keyword, value) in object {
-                open.extend(children(keyword, value).map(|(_, child)| (child, depth + 1)));
+                open.extend(children(keyword::find(keyword), value).map(|(_, child)| (child, depth + 1)));
             }
         }
     }
