@@ -23,7 +23,7 @@ def fault_of(status: int, content_type: str, body: bytes) -> str | None:
     except ValueError as error:
         return f"status {status}: the body is not JSON: {error}"
     if status < 400:
-        return None if isinstance(answer, dict) else "a success is no object"
+        return None if isinstance(answer, dict | list) else "a success is neither an object nor a list"
     return _fault_of_error(answer)
 
 
