@@ -16,8 +16,8 @@ class LlgtrtError(Exception):
 
     Attributes:
         kind: stable name: ``invalid_request``, ``context_length``, ``grammar``, ``constraint``,
-            ``overloaded``, ``shutting_down``, ``not_finite``, ``logits_processor``, ``engine_failed``,
-            ``configuration``, ``internal``.
+            ``overloaded``, ``shutting_down``, ``not_finite``, ``logits_processor``, ``forward_pass``,
+            ``engine_failed``, ``configuration``, ``internal``.
         message: one sentence for the client.
         param: the request field, or the JSON path inside it; ``None`` if there is none.
     """
@@ -49,6 +49,9 @@ class NotFiniteError(LlgtrtError):
 
 class LogitsProcessorError(LlgtrtError):
     """A logits processor of the operator's failed for this request."""
+
+class ForwardPassError(LlgtrtError):
+    """A forward pass failed with this request in it; the engine goes on."""
 
 class EngineFailedError(LlgtrtError):
     """The engine failed; this process generates nothing more."""
@@ -363,11 +366,16 @@ class ForwardPass:
 class Engine:
     """The running core. Construction loads the model and may take long; it releases the GIL.
 
+    Args:
+        config: JSON, of which unknown members are refused.
+        model: gives rows of logits, for the backend ``python``. The engine's thread calls
+            its ``forward``. docs/plugins.md says what it has.
+
     Raises:
         ConfigurationError: the configuration or the model is unusable.
     """
 
-    def __new__(cls, config: str) -> Engine: ...
+    def __new__(cls, config: str, model: object = None) -> Engine: ...
     @property
     def model_info(self) -> str:
         """JSON: ``backend``, ``max_sequence_tokens``, ``max_batch_size``, ``vocab_size``, ``fast_forward``,

@@ -11,6 +11,7 @@ from pathlib import Path
 from typing import Any
 
 import httpx
+import jsonschema
 import pytest
 from openai import OpenAI
 
@@ -115,6 +116,42 @@ def test_the_processor_acts_and_the_schema_wins(server: ServerProcess) -> None:
     assert json.loads(text_of(ok(post(server, body))))["city"] in ("Rome", "Oslo")
     error = error_of(post(server, chat(logits_processors=[{"name": "steer", "args": {"bann": []}}])))
     assert "unknown: bann" in error["message"]
+
+
+def test_the_engine_answers_under_a_schema(installed: Path, tmp_path: Path) -> None:
+    (tmp_path / "none.json5").write_text("{}")
+    arguments = [
+        "--engine-class",
+        "ngram",
+        "-C",
+        str(tmp_path / "none.json5"),
+        "--served-model-name",
+        "sim-model",
+    ]
+    with ServerProcess(*arguments, env={"PYTHONPATH": str(installed)}) as process:
+        client = OpenAI(base_url=process.base_url + "/v1", api_key="none", max_retries=0)
+        said = client.completions.create(
+            model="sim-model", prompt="the quick br", max_tokens=8, temperature=0
+        )
+        assert said.choices[0].text == "own fox "
+        schema = {
+            "type": "object",
+            "properties": {"word": {"type": "string", "maxLength": 12}, "count": {"enum": [1, 2, 3]}},
+            "required": ["word", "count"],
+            "additionalProperties": False,
+        }
+        answer = client.chat.completions.create(
+            model="sim-model",
+            messages=[{"role": "user", "content": "Which?"}],
+            extra_body={
+                "response_format": {
+                    "type": "json_schema",
+                    "json_schema": {"name": "word", "strict": True, "schema": schema},
+                }
+            },
+            max_tokens=60,
+        )
+        jsonschema.validate(json.loads(answer.choices[0].message.content or ""), schema)
 
 
 def test_without_the_package_there_is_neither(tmp_path: Path) -> None:

@@ -62,6 +62,7 @@ def test_exception_tree() -> None:
         _native.ShuttingDownError,
         _native.NotFiniteError,
         _native.LogitsProcessorError,
+        _native.ForwardPassError,
         _native.EngineFailedError,
         _native.ConfigurationError,
         _native.InternalError,

@@ -58,6 +58,7 @@ _CORE_ERRORS: dict[str, tuple[int, str, str | None]] = {
     "shutting_down": (503, SERVER_ERROR, "shutting_down"),
     "not_finite": (500, SERVER_ERROR, "not_finite"),
     "logits_processor": (500, SERVER_ERROR, "logits_processor"),
+    "forward_pass": (500, SERVER_ERROR, "forward_pass"),
     "engine_failed": (503, SERVER_ERROR, "engine_failed"),
 }
 """HTTP status, error type and code of each kind of the core's errors. Those not listed are defects: 500."""

@@ -40,7 +40,7 @@ def system_fingerprint(
         defaults: how tokens are chosen where a request does not say.
         limits: how long answers are where a request does not say.
     """
-    sections = (*SECTIONS, settings.backend)
+    sections = (*SECTIONS, "py" if settings.backend == "python" else settings.backend)
     digest = hashlib.blake2b(digest_size=5)
     parts: dict[str, Any] = {
         "version": __version__,

@@ -23,8 +23,10 @@ from llgtrt.hooks import (
     InputProcessor,
     LogitsProcessors,
     ProcessorPool,
+    load_engine_class,
     load_hook,
     load_processor_class,
+    make_engine,
     start_hook,
     start_processor,
 )
@@ -60,6 +62,7 @@ class ModelCode:
     processor: type[InputProcessor] | None
     hook: type[Any] | None
     processors: LogitsProcessors
+    engine: type[Any] | None
 
     @classmethod
     async def load(cls, settings: Settings, shared: PyConfig) -> ModelCode:
@@ -69,11 +72,16 @@ class ModelCode:
             ConfigError: one cannot be run, or holds no such class.
         """
         file, section = settings.input_processor, settings.config.py
+        if (settings.backend == "python") != (section.engine is not None):
+            raise ConfigError(
+                "an engine in Python needs both: --backend python and its name (--engine-class, py.engine)"
+            )
         hook = None if same_hook(section, shared) else section.hooks
         return cls(
             None if file is None else await asyncio.to_thread(load_processor_class, file),
             None if hook is None else await asyncio.to_thread(load_hook, hook),
             await asyncio.to_thread(LogitsProcessors.load, section),
+            None if section.engine is None else await asyncio.to_thread(load_engine_class, section.engine),
         )
 
 
@@ -102,7 +110,10 @@ async def load_model(settings: Settings, code: ModelCode, shared: Shared) -> Loa
     """
     sink = _kv_event_sink(settings)
     try:
-        engine = await AsyncEngine.load(native_config(settings))
+        model = None
+        if code.engine is not None:
+            model = await asyncio.to_thread(make_engine, code.engine, settings.model_path, settings.config.py)
+        engine = await AsyncEngine.load(native_config(settings), model)
     except BaseException:
         if sink is not None:
             sink.close()

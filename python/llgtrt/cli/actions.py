@@ -13,6 +13,7 @@ from llgtrt.config import (
     Arguments,
     Config,
     ConfigError,
+    backend_choice,
     chat_template,
     environment_variable,
     find_engine,
@@ -142,7 +143,7 @@ def _chat_template_or_none(arguments: Arguments, config: Config) -> str | None:
 
 def _template_of_model(arguments: Arguments) -> str | None:
     try:
-        location = locate_model(arguments.engine, arguments.backend or "auto")
+        location = locate_model(arguments.engine, backend_choice(arguments))
     except ConfigError:
         # Printing needs no model that can run.
         return None

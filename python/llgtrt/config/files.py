@@ -58,9 +58,10 @@ def resolve_paths(content: dict[str, Any], folder: Path) -> None:
         for option in options:
             if isinstance(values.get(option), str):
                 values[option] = os.path.normpath(folder / values[option])
-    hooks = content.get("py", {}).get("hooks")
-    if isinstance(hooks, str):
-        content["py"]["hooks"] = absolute_hook(hooks, folder)
+    for option in ("hooks", "engine"):
+        reference = content.get("py", {}).get(option)
+        if isinstance(reference, str):
+            content["py"][option] = absolute_hook(reference, folder)
     processors = content.get("py", {}).get("logits_processors")
     if processors:
         names = [processors] if isinstance(processors, str) else processors

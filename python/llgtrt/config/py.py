@@ -58,6 +58,14 @@ class PyConfig(Section):
     hooks_threads: int = Field(
         default=8, ge=1, le=1024, description="Synchronous methods of the hook that run at the same time."
     )
+    engine: str | None = Field(
+        default=None,
+        description="An engine in Python (backend: python): see docs/plugins.md. The name of an entry\n"
+        "point, module:Class or file.py:Class.",
+    )
+    engine_arguments: JsonValue = Field(
+        default=None, description="Second argument of that class's constructor: any JSON value."
+    )
     logits_processors: Names = Field(
         default=[],
         description="Logits processors that requests may name, and nothing else: see docs/plugins.md. Names\n"

@@ -12,7 +12,7 @@ from llgtrt.logs import Levels
 
 from .arguments import FLAGS, Arguments
 from .assignments import assigned
-from .engine import Backend, ModelLocation, locate_model, model_folder
+from .engine import Backend, BackendChoice, ModelLocation, locate_model, model_folder
 from .errors import ConfigError
 from .files import read_config_file, read_text, read_tokenizer_config, validate
 from .key_file import read_key_file
@@ -24,7 +24,7 @@ from .truss import Truss, read_truss, truss_options
 
 logger = logging.getLogger("llgtrt")
 
-CODE_OPTIONS = ("input_processor", "hooks", "logits_processors")
+CODE_OPTIONS = ("input_processor", "hooks", "logits_processors", "engine")
 """Options of `py` that name code that is run."""
 
 
@@ -78,7 +78,7 @@ def load_settings(arguments: Arguments, own: dict[str, Any] | None = None) -> Se
     Raises:
         ConfigError: something is missing or wrong; one line that says what and where.
     """
-    location = locate_model(arguments.engine, arguments.backend or "auto")
+    location = locate_model(arguments.engine, backend_choice(arguments))
     for file in unread_files(arguments.engine):
         logger.warning("%s lies beside the model and is not read: name it, or the folder as ENGINE", file)
     truss = None if arguments.model_py is None else read_truss(arguments.model_py)
@@ -113,6 +113,13 @@ def load_settings(arguments: Arguments, own: dict[str, Any] | None = None) -> Se
     )
 
 
+def backend_choice(arguments: Arguments) -> BackendChoice:
+    """The backend that the command line asks for."""
+    if arguments.engine_class is not None and arguments.backend in (None, "auto"):
+        return "python"
+    return arguments.backend or "auto"
+
+
 def log_level(arguments: Arguments, configured: str) -> str:
     """What goes to standard error: the configured levels, with what -d or -q say."""
     base = "debug" if arguments.debug else "warning" if arguments.quiet else None
@@ -136,7 +143,7 @@ def truss_base(arguments: Arguments) -> dict[str, Any]:
     if arguments.model_py is None:
         return {}
     try:
-        backend = locate_model(arguments.engine, arguments.backend or "auto").backend
+        backend = locate_model(arguments.engine, backend_choice(arguments)).backend
     except ConfigError:
         # Printing needs no model that can run.
         backend = "sim"

@@ -109,13 +109,17 @@ class AsyncEngine:
         self._loop.add_reader(self._event_fd, self._drain)
 
     @classmethod
-    async def load(cls, config: str) -> AsyncEngine:
+    async def load(cls, config: str, model: object = None) -> AsyncEngine:
         """Loads the model on another thread.
+
+        Args:
+            config: what the core is told.
+            model: gives rows of logits, where the engine is one in Python.
 
         Raises:
             ConfigurationError: the configuration or the model is unusable.
         """
-        return cls(await asyncio.to_thread(_native.Engine, config))
+        return cls(await asyncio.to_thread(_native.Engine, config, model))
 
     def reserve(self, sequences: int) -> Permit:
         """Reserves queue space, before any work is done for a request.

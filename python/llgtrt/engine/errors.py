@@ -10,6 +10,7 @@
     ├── OverloadedError
     ├── ShuttingDownError
     ├── NotFiniteError
+    ├── ForwardPassError
     ├── LogitsProcessorError
     ├── EngineFailedError
     ├── ConfigurationError
@@ -23,6 +24,7 @@ from llgtrt._native import (
     ConstraintError,
     ContextLengthError,
     EngineFailedError,
+    ForwardPassError,
     GrammarError,
     InternalError,
     InvalidRequestError,
@@ -41,6 +43,7 @@ _KINDS: dict[type[LlgtrtError], str] = {
     GrammarError: "grammar",
     InternalError: "internal",
     InvalidRequestError: "invalid_request",
+    ForwardPassError: "forward_pass",
     LogitsProcessorError: "logits_processor",
     NotFiniteError: "not_finite",
     OverloadedError: "overloaded",
@@ -62,6 +65,7 @@ __all__ = [
     "ConstraintError",
     "ContextLengthError",
     "EngineFailedError",
+    "ForwardPassError",
     "GrammarError",
     "InternalError",
     "InvalidRequestError",

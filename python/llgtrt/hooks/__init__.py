@@ -14,6 +14,7 @@ docs/input-processor.md explains it. :mod:`llgtrt.hooks.requests` shows a hook, 
 Imports of this package: :mod:`llgtrt.config`, :mod:`llgtrt.engine` and :mod:`llgtrt.chat`.
 """
 
+from .engines import load_engine_class, make_engine
 from .errors import HookFailedError, HookTimeoutError, InputError, ProcessorFailedError
 from .hook_loader import load_hook, start_hook
 from .loader import load_processor_class
@@ -45,8 +46,10 @@ __all__ = [
     "ProcessorPool",
     "Refusal",
     "Tensor",
+    "load_engine_class",
     "load_hook",
     "load_processor_class",
+    "make_engine",
     "start_hook",
     "start_processor",
     "try_input_processor",

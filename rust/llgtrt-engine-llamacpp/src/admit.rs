@@ -5,9 +5,9 @@ use std::cmp::Reverse;
 use std::sync::Arc;
 
 use llgtrt_core::{SequenceSpec, StepBatch};
+use llgtrt_stepped::Sequence;
 
 use crate::engine::LlamaCppEngine;
-use crate::sequence::Sequence;
 use crate::slot::{Placement, common_prefix, place};
 
 /// Waiting sequences looked at in one poll.

@@ -13,14 +13,14 @@ use llgtrt_core::{
     MaskSource, ProcessedRows, Result, SequenceId, SequenceSpec, StepBatch, TokenId,
 };
 
+use llgtrt_stepped::{PassCost, Sequence};
+
 use crate::cells::SlotBlocks;
 use crate::config::Speculation;
 use crate::context::Context;
-use crate::draft::PassCost;
 use crate::forward::Output;
 use crate::model::LlamaCppModel;
 use crate::schedule::Demand;
-use crate::sequence::Sequence;
 use crate::slot::Slot;
 use crate::turns::Turns;
 
@@ -175,14 +175,7 @@ impl LlamaCppEngine {
             if sequence.outbox.is_empty() && sequence.retract_to.is_none() && !done {
                 continue;
             }
-            let output = batch.begin(sequence.spec.id);
-            output.cached_prompt_tokens = sequence.cached.take();
-            output.prompt_logprobs = sequence.prompt_logprobs.take();
-            output.retract_to = sequence.retract_to.take();
-            output.certain = sequence.certain;
-            for token in sequence.outbox.drain(..) {
-                batch.push_token(token);
-            }
+            sequence.report(batch);
             if done {
                 if let Some(finish) = sequence.closing.take() {
                     batch.finish(finish);

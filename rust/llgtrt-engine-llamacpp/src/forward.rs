@@ -5,11 +5,11 @@ use std::time::Instant;
 
 use llgtrt_core::sampler::token_logprobs;
 use llgtrt_core::{Error, ErrorKind, Pass, Result, TokenLogprobs};
+use llgtrt_stepped::Sequence;
 
 use crate::context::DecodeError;
 use crate::engine::LlamaCppEngine;
 use crate::schedule::{Demand, Limits, bridge, plan};
-use crate::sequence::Sequence;
 use crate::slot::Slot;
 
 /// A token of the batch whose logits were asked for.

@@ -1,10 +1,10 @@
 //! Samples under the masks and tells the mask source what was sampled. Runs in a poll, on the engine's thread.
 
 use llgtrt_core::{AdvanceState, Error, Finish, MaskSlot, MaskVerdict, Processed, StopCause};
+use llgtrt_stepped::Sequence;
 
 use crate::engine::LlamaCppEngine;
 use crate::forward::Output;
-use crate::sequence::Sequence;
 
 impl LlamaCppEngine {
     /// Draws tokens for every sequence of `outputs`: one, and one more as long as all behind the known ones is as

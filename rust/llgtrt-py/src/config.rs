@@ -22,6 +22,7 @@ use serde_json::{Value, json};
 #[serde(rename_all = "lowercase")]
 pub(crate) enum Backend {
     LlamaCpp,
+    Python,
     Sim,
     Trtllm,
 }
@@ -30,6 +31,7 @@ impl Backend {
     pub(crate) const fn name(self) -> &'static str {
         match self {
             Self::LlamaCpp => "llamacpp",
+            Self::Python => "python",
             Self::Sim => "sim",
             Self::Trtllm => "trtllm",
         }

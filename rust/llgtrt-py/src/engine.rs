@@ -18,6 +18,7 @@ use crate::json;
 use crate::kv_events::{self, KvEvent};
 use crate::output::{RequestHandle, payload};
 use crate::passes::ForwardPass;
+use crate::python_engine::PyRowModel;
 use crate::request::{GenerateRequest, GrammarSpec};
 use crate::{start, written};
 
@@ -64,12 +65,15 @@ impl Drop for Engine {
 #[pymethods]
 impl Engine {
     #[new]
-    fn new(py: Python<'_>, config: &str) -> PyResult<Self> {
+    #[pyo3(signature = (config, model=None))]
+    fn new(py: Python<'_>, config: &str, model: Option<&Bound<'_, PyAny>>) -> PyResult<Self> {
         let misunderstood =
             |wrong: &str| Error::configuration(format!("the configuration is not understood: {wrong}"));
         let config: NativeConfig = json::read(config.as_bytes(), misunderstood).or_raise(py)?;
+        let model = model.map(PyRowModel::new).transpose().or_raise(py)?;
         let kv_events = config.kv_events.as_ref().map(|section| KvEventQueue::new(section.block_size));
-        let (runtime, model_info) = py.detach(|| start::start(config, kv_events.as_ref())).or_raise(py)?;
+        let (runtime, model_info) =
+            py.detach(|| start::start(config, model, kv_events.as_ref())).or_raise(py)?;
         Ok(Self { runtime, model_info, kv_events })
     }
 

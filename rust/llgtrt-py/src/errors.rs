@@ -36,6 +36,12 @@ create_exception!(
 );
 create_exception!(
     _native,
+    ForwardPassError,
+    LlgtrtError,
+    "A forward pass failed with this request in it; the engine goes on."
+);
+create_exception!(
+    _native,
     EngineFailedError,
     LlgtrtError,
     "The engine failed; this process generates nothing more."
@@ -60,6 +66,7 @@ pub(crate) fn to_py(py: Python<'_>, error: &Error) -> PyErr {
         ErrorKind::ShuttingDown => ShuttingDownError::new_err(message),
         ErrorKind::NotFinite => NotFiniteError::new_err(message),
         ErrorKind::LogitsProcessor => LogitsProcessorError::new_err(message),
+        ErrorKind::ForwardPass => ForwardPassError::new_err(message),
         ErrorKind::EngineFailed => EngineFailedError::new_err(message),
         ErrorKind::Configuration => ConfigurationError::new_err(message),
         ErrorKind::Internal => InternalError::new_err(message),
@@ -99,6 +106,7 @@ pub(crate) fn register(module: &Bound<'_, PyModule>) -> PyResult<()> {
     module.add("ShuttingDownError", py.get_type::<ShuttingDownError>())?;
     module.add("NotFiniteError", py.get_type::<NotFiniteError>())?;
     module.add("LogitsProcessorError", py.get_type::<LogitsProcessorError>())?;
+    module.add("ForwardPassError", py.get_type::<ForwardPassError>())?;
     module.add("EngineFailedError", py.get_type::<EngineFailedError>())?;
     module.add("ConfigurationError", py.get_type::<ConfigurationError>())?;
     module.add("InternalError", py.get_type::<InternalError>())

@@ -1,6 +1,7 @@
 //! The Python extension module `llgtrt._native`: the only crate with `PyO3`; picks the engine.
 //!
-//! Everything here runs on Python's threads, but for `processor`: Python of the operator's that the engine's thread calls.
+//! Everything here runs on Python's threads, but for `processor` and `python_engine`: Python of the
+//! operator's that the engine's thread calls.
 
 mod config;
 mod embed;
@@ -15,6 +16,7 @@ mod options;
 mod output;
 mod passes;
 mod processor;
+mod python_engine;
 mod request;
 mod start;
 mod tokens;

@@ -10,14 +10,17 @@ use llgtrt_engine_llamacpp::{
 use llgtrt_engine_sim::{SimEmbedder, SimEngine};
 use llgtrt_engine_trtllm::{EngineInfo, TrtllmEngine, adapter_names};
 use llgtrt_runtime::{EngineFactory, Runtime};
+use llgtrt_stepped::RowEngine;
 use llgtrt_text::{ByteTokenizer, HfTokenizer};
 use serde_json::{Value, json};
 
 use crate::config::{Backend, NativeConfig};
+use crate::python_engine::PyRowModel;
 
 /// The core and the JSON that describes its model. `kv_events` is told what the prefix cache holds.
 pub(crate) fn start(
     config: NativeConfig,
+    model: Option<PyRowModel>,
     kv_events: Option<&Arc<KvEventQueue>>,
 ) -> Result<(Runtime, String)> {
     if kv_events.is_some() {
@@ -31,6 +34,7 @@ pub(crate) fn start(
     let own = embedding.model.as_deref().map(|path| own_model(&config.llamacpp, path)).transpose()?;
     let Parts { tokenizer, vocab_size, mut info, engine, embedder } = match backend {
         Backend::LlamaCpp => llamacpp(config, own.as_ref(), &settings, kv_events)?,
+        Backend::Python => python(&config, model)?,
         Backend::Sim => sim(config, kv_events)?,
         Backend::Trtllm => trtllm(&config, kv_events)?,
     };
@@ -80,6 +84,7 @@ fn check_kv_events(config: &NativeConfig) -> Result<()> {
         Backend::Trtllm if config.runtime.event_buffer_max_size == Some(0) => {
             "runtime.event_buffer_max_size is 0, so that TensorRT-LLM keeps none"
         }
+        Backend::Python => "an engine in Python keeps no prefixes",
         Backend::LlamaCpp | Backend::Trtllm if !config.runtime.enable_kv_cache_reuse => {
             "runtime.enable_kv_cache_reuse is false, so that no prefix is cached"
         }
@@ -142,6 +147,26 @@ fn sim(config: NativeConfig, kv_events: Option<&Arc<KvEventQueue>>) -> Result<Pa
         })
     });
     Ok(Parts { tokenizer, vocab_size, info, engine, embedder: Some(embedder) })
+}
+
+fn python(config: &NativeConfig, model: Option<PyRowModel>) -> Result<Parts> {
+    let model = model.ok_or_else(|| Error::configuration("the python engine needs an object"))?;
+    let tokenizer: Arc<dyn Tokenizer> = match config.tokenizer_path.as_ref().or(model.tokenizer.as_ref()) {
+        Some(path) => Arc::new(HfTokenizer::from_path(path, &config.tokenizer)?),
+        None => Arc::new(ByteTokenizer::new()),
+    };
+    let (vocab_size, tokens) = (model.vocab_size(), tokenizer.vocabulary().len());
+    if tokens > vocab_size {
+        return Err(Error::configuration(format!(
+            "the tokenizer has {tokens} tokens and the Python engine {vocab_size}"
+        )));
+    }
+    let info = json!({"chat_template": model.chat_template, "metadata": {}});
+    let eos = tokenizer.vocabulary().eos().to_vec();
+    let waiting = config.runtime().max_queue_size;
+    let engine: EngineFactory =
+        Box::new(move |masks| Ok(Box::new(RowEngine::new(Box::new(model), &eos, waiting, masks)?) as Box<_>));
+    Ok(Parts { tokenizer, vocab_size, info, engine, embedder: None })
 }
 
 /// Events of its KV cache that TensorRT-LLM keeps unless it is told: those of some seconds.

@@ -30,7 +30,7 @@ const FORGETTING: f32 = 0.002;
 
 /// One sequence's drafts.
 #[derive(Debug, Default)]
-pub(crate) struct Drafter {
+pub struct Drafter {
     /// For each length of `RUNS`: the position behind a run, where it occurred last.
     behind: [HashMap<[TokenId; 4], u32>; RUNS.len()],
     /// Tokens that have been looked at.
@@ -53,7 +53,7 @@ impl Default for Share {
 impl Drafter {
     /// Writes to `draft` what probably follows the `len` tokens that `token` gives by position: at most `most`
     /// tokens, each of which comes true with a probability of at least `worth`, as far as is known.
-    pub(crate) fn propose(
+    pub fn propose(
         &mut self,
         len: usize,
         token: impl Fn(usize) -> TokenId,
@@ -85,7 +85,7 @@ impl Drafter {
     }
 
     /// Learns how many tokens of a draft of `drafted` came true.
-    pub(crate) fn learn(&mut self, drafted: usize, accepted: usize) {
+    pub fn learn(&mut self, drafted: usize, accepted: usize) {
         let share = &mut self.came_true.0[self.source];
         for guess in 0..drafted.min(accepted + 1) {
             *share += LATEST * (f32::from(u8::from(guess < accepted)) - *share);
@@ -115,7 +115,7 @@ fn key(start: usize, run: usize, token: impl Fn(usize) -> TokenId) -> [TokenId; 
 
 /// What forward passes cost, as a straight line over their number of tokens: learned from the latest passes.
 #[derive(Debug)]
-pub(crate) struct PassCost {
+pub struct PassCost {
     // Sums over passes, fading: number, tokens, seconds, and products.
     weight: f64,
     tokens: f64,
@@ -147,7 +147,7 @@ impl Default for PassCost {
 
 impl PassCost {
     /// Learns that a pass over `tokens` tokens took `seconds`.
-    pub(crate) fn observe(&mut self, tokens: usize, seconds: f64) {
+    pub fn observe(&mut self, tokens: usize, seconds: f64) {
         if tokens > SMALL_PASS {
             return;
         }
@@ -173,7 +173,7 @@ impl PassCost {
 
     /// The probability from which on a guess is worth its token in a pass over `tokens` tokens that samples
     /// `sequences`: it gives as much per second as the pass does without.
-    pub(crate) fn worth(&self, tokens: usize, sequences: usize) -> f32 {
+    pub fn worth(&self, tokens: usize, sequences: usize) -> f32 {
         let without = sequences as f64 / (1.0 + self.ratio * tokens as f64);
         (OVERHEAD * self.ratio * without) as f32
     }

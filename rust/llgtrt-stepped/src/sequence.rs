@@ -3,44 +3,50 @@
 
 use crate::draft::Drafter;
 use llgtrt_core::sampler::{Sampled, Sampler};
-use llgtrt_core::{AdvanceState, Finish, SequenceSpec, StopCause, TokenId, TokenLogprobs, TokenOutput};
+use llgtrt_core::{
+    AdvanceState, Finish, SequenceSpec, StepBatch, StopCause, TokenId, TokenLogprobs, TokenOutput,
+};
 
 /// A sequence that holds a slot. Its tokens are the prompt, then the generated ones; the slot knows how many
 /// of them have been evaluated.
-pub(crate) struct Sequence {
-    pub(crate) spec: SequenceSpec,
-    pub(crate) sampler: Sampler,
+pub struct Sequence {
+    /// What it was asked.
+    pub spec: SequenceSpec,
+    /// Draws its tokens.
+    pub sampler: Sampler,
     /// Sampled and forced tokens.
-    pub(crate) generated: Vec<TokenId>,
+    pub generated: Vec<TokenId>,
     /// How many of `generated` were put into `outbox`. The rest were forced.
     reported: usize,
     /// Tokens for the next report.
-    pub(crate) outbox: Vec<TokenOutput>,
+    pub outbox: Vec<TokenOutput>,
     /// How it ends, once everything generated has been reported.
-    pub(crate) closing: Option<Finish>,
+    pub closing: Option<Finish>,
     /// Whether the whole prompt has been evaluated.
-    pub(crate) started: bool,
+    pub started: bool,
     /// Whether the mask source has not seen the latest tokens.
-    pub(crate) unseen: bool,
+    pub unseen: bool,
     /// Generated tokens that are certain to stay, as the mask source said last.
-    pub(crate) certain: Option<usize>,
+    pub certain: Option<usize>,
     /// Tokens that stay of those that were reported, where others were withdrawn since.
-    pub(crate) retract_to: Option<usize>,
+    pub retract_to: Option<usize>,
     /// Prompt tokens found in the cache; taken by the first report.
-    pub(crate) cached: Option<u32>,
+    pub cached: Option<u32>,
     /// Log-probabilities of the prompt, if asked for; taken by the first report.
-    pub(crate) prompt_logprobs: Option<Vec<Option<TokenLogprobs>>>,
+    pub prompt_logprobs: Option<Vec<Option<TokenLogprobs>>>,
     /// Order of admission.
-    pub(crate) age: u64,
+    pub age: u64,
     drafter: Drafter,
     /// Guesses at the tokens behind those that are known, for the present pass.
-    pub(crate) draft: Vec<TokenId>,
+    pub draft: Vec<TokenId>,
     /// Position of the first guess.
     guessed_from: usize,
 }
 
 impl Sequence {
-    pub(crate) fn new(spec: SequenceSpec, eos: &[TokenId], cached: usize, age: u64) -> Self {
+    /// A sequence that was just given its slot, of whose prompt `cached` tokens were there already; `age` is the order of
+    /// admission.
+    pub fn new(spec: SequenceSpec, eos: &[TokenId], cached: usize, age: u64) -> Self {
         let sampler = Sampler::new(spec.sampling.clone(), &spec.prompt, eos, &spec.stop_token_ids);
         Self {
             sampler,
@@ -63,12 +69,13 @@ impl Sequence {
     }
 
     /// Tokens known so far.
-    pub(crate) fn len(&self) -> usize {
+    #[expect(clippy::len_without_is_empty, reason = "a prompt has tokens")]
+    pub fn len(&self) -> usize {
         self.spec.prompt.len() + self.generated.len()
     }
 
     /// The token at a position; behind the known ones, until another is known, what is guessed.
-    pub(crate) fn token(&self, position: usize) -> TokenId {
+    pub fn token(&self, position: usize) -> TokenId {
         match position.checked_sub(self.len()) {
             Some(guess) => self.draft[guess],
             None => known(&self.spec.prompt, &self.generated, position),
@@ -77,7 +84,7 @@ impl Sequence {
 
     /// Guesses at the tokens to come; none that the sequence has no room for, and none that is not worth it
     /// (see [`PassCost::worth`](crate::draft::PassCost::worth)).
-    pub(crate) fn guess(&mut self, worth: f32, context: usize) {
+    pub fn guess(&mut self, worth: f32, context: usize) {
         self.draft.clear();
         self.guessed_from = self.len();
         // Log-probabilities of forced tokens are read from passes that ask for them before they are known.
@@ -97,7 +104,7 @@ impl Sequence {
     }
 
     /// How many of `cells`, the evaluated tokens, are the sequence's: all known ones, and the guesses that came true.
-    pub(crate) fn guessed_right(&self, cells: &[TokenId]) -> usize {
+    pub fn guessed_right(&self, cells: &[TokenId]) -> usize {
         let end = self.len().min(cells.len());
         let right =
             |&position: &usize| cells[position] == known(&self.spec.prompt, &self.generated, position);
@@ -107,7 +114,7 @@ impl Sequence {
 
     /// Forgets the guesses, where the first `right` evaluated tokens turned out to be the sequence's. Answers how
     /// many there were and how many came true.
-    pub(crate) fn settle_guesses(&mut self, right: usize) -> (usize, usize) {
+    pub fn settle_guesses(&mut self, right: usize) -> (usize, usize) {
         let counts = (self.draft.len(), right.saturating_sub(self.guessed_from));
         self.draft.clear();
         self.drafter.learn(counts.0, counts.1);
@@ -115,7 +122,7 @@ impl Sequence {
     }
 
     /// Tokens to evaluate before anything else can happen: all, unless the end is known.
-    pub(crate) fn target(&self) -> usize {
+    pub fn target(&self) -> usize {
         match (&self.closing, self.wants_logprobs()) {
             (None, _) => self.len(),
             (Some(_), true) => (self.len() - 1).max(self.spec.prompt.len()),
@@ -123,12 +130,13 @@ impl Sequence {
         }
     }
 
-    pub(crate) fn wants_logprobs(&self) -> bool {
+    /// Whether log-probabilities are asked for.
+    pub fn wants_logprobs(&self) -> bool {
         self.spec.sampling.logprobs.is_some()
     }
 
     /// Whether the logits at `position`, which predict the next token, are needed.
-    pub(crate) fn wants_output(&self, position: usize) -> bool {
+    pub fn wants_output(&self, position: usize) -> bool {
         let next = position + 1;
         let to_sample = self.closing.is_none() && next >= self.len();
         let of_forced = self.wants_logprobs() && next >= self.spec.prompt.len() && next < self.len();
@@ -137,7 +145,7 @@ impl Sequence {
     }
 
     /// Whether more than one of the next `pending` positions may need its logits.
-    pub(crate) fn wants_many_outputs(&self, pending: usize) -> bool {
+    pub fn wants_many_outputs(&self, pending: usize) -> bool {
         pending > 1
             && (self.prompt_logprobs.is_some()
                 || (self.wants_logprobs() && !self.generated.is_empty())
@@ -164,7 +172,7 @@ impl Sequence {
     }
 
     /// Adds a token that the sampler drew.
-    pub(crate) fn append_sampled(&mut self, sampled: Sampled, eos: &[TokenId], context: usize) {
+    pub fn append_sampled(&mut self, sampled: Sampled, eos: &[TokenId], context: usize) {
         debug_assert_eq!(self.reported, self.generated.len(), "forced tokens are reported before sampling");
         let Sampled { token, removed_mass, logprobs } = sampled;
         self.append(token, eos, context);
@@ -176,13 +184,7 @@ impl Sequence {
 
     /// Follows the grammar's answer to [`advance`](llgtrt_core::MaskSource::advance): adds the tokens it forces,
     /// up to the end of the sequence, then takes its state.
-    pub(crate) fn follow(
-        &mut self,
-        forced: &[TokenId],
-        state: &AdvanceState,
-        eos: &[TokenId],
-        context: usize,
-    ) {
+    pub fn follow(&mut self, forced: &[TokenId], state: &AdvanceState, eos: &[TokenId], context: usize) {
         self.unseen = false;
         let mut left = forced.iter();
         while self.closing.is_none()
@@ -222,7 +224,7 @@ impl Sequence {
 
     /// Notes that `evaluated` tokens are in the cache, and puts forced tokens that wait for nothing into the
     /// outbox.
-    pub(crate) fn release(&mut self, evaluated: usize) {
+    pub fn release(&mut self, evaluated: usize) {
         self.started |= evaluated >= self.spec.prompt.len();
         if self.started && !self.wants_logprobs() {
             self.outbox.extend(self.generated[self.reported..].iter().map(|&token| TokenOutput {
@@ -236,7 +238,7 @@ impl Sequence {
     }
 
     /// Puts the forced token after `position` into the outbox, with its log-probabilities.
-    pub(crate) fn release_with_logprobs(&mut self, position: usize, logits: &[f32]) {
+    pub fn release_with_logprobs(&mut self, position: usize, logits: &[f32]) {
         let next = position + 1;
         if let Some(index) = next.checked_sub(self.spec.prompt.len()).filter(|&index| index == self.reported)
             && let Some(&token) = self.generated.get(index)
@@ -250,8 +252,20 @@ impl Sequence {
         }
     }
 
+    /// Moves what is new into the output of a step; its end is the caller's.
+    pub fn report(&mut self, batch: &mut StepBatch) {
+        let output = batch.begin(self.spec.id);
+        output.cached_prompt_tokens = self.cached.take();
+        output.prompt_logprobs = self.prompt_logprobs.take();
+        output.retract_to = self.retract_to.take();
+        output.certain = self.certain;
+        for token in self.outbox.drain(..) {
+            batch.push_token(token);
+        }
+    }
+
     /// Whether it has ended and everything was put into the outbox.
-    pub(crate) fn is_done(&self) -> bool {
+    pub fn is_done(&self) -> bool {
         match &self.closing {
             Some(Finish::Failed(_)) => true,
             Some(_) => self.started && self.reported == self.generated.len(),
