@@ -19,6 +19,8 @@ mod logits;
 mod metrics;
 #[path = "../../llgtrt-runtime/src/outbox.rs"]
 mod outbox;
+#[path = "../../llgtrt-runtime/src/passes.rs"]
+mod passes;
 #[path = "../../llgtrt-runtime/src/request.rs"]
 mod request;
 #[path = "../../llgtrt-runtime/src/shared.rs"]

@@ -2,7 +2,8 @@
 //! a pass costs a lock that nobody else holds and a copy.
 
 use llgtrt_core::Pass;
-use parking_lot::Mutex;
+
+use crate::sync::Mutex;
 
 /// Passes that are kept.
 const KEPT: usize = 64;
