@@ -118,7 +118,7 @@ def test_an_answer_that_changes_is_noticed(stand_in: Start) -> None:
         (500, "application/json", b'{"error": {"message": "x", "type": "y"}}'),
         (200, "application/json", b'{"a": NaN}'),
         (200, "application/json", b'{"a": "\xff"}'),
-        (200, "application/json", b"[]"),
+        (200, "application/json", b"5"),
         (400, "application/json", b'{"detail": "x"}'),
         (400, "application/json", b'{"error": {"message": "", "type": "y"}}'),
         (400, "application/json", b'{"error": {"message": "' + b"x" * 5000 + b'", "type": "y"}}'),
