@@ -7,10 +7,8 @@ fixed rule: as different as their names, goods and numbers, 300 to 700 tokens lo
 
 from __future__ import annotations
 
-import argparse
 import asyncio
 import json
-import os
 import statistics
 import sys
 import tempfile
@@ -20,10 +18,9 @@ from pathlib import Path
 from typing import Any
 
 from load import ask, free_port, percentile, print_table
-from serve import Side
+from serve import Side, model_options
 
 from llgtrt.bench.client import Answer
-from llgtrt.config.engine import demo_model
 
 DOCUMENTS = 60
 FIRST = ["Amelia", "Bogdan", "Chiara", "Dmitri", "Esther", "Farouk", "Greta", "Hiroshi", "Ingrid", "Jorge"]
@@ -127,9 +124,7 @@ def command(model: Path, port: int, threads: int, slots: int, speculation: str, 
 
 
 def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__.split("\n")[0])
-    parser.add_argument("--model", type=Path, default=demo_model(), help="a GGUF file")
-    parser.add_argument("--threads", type=int, default=os.cpu_count() or 1)
+    parser = model_options((__doc__ or "").split("\n")[0])
     parser.add_argument("--documents", type=int, default=DOCUMENTS)
     parser.add_argument("--streams", type=int, nargs="+", default=[1, 8])
     arguments = parser.parse_args()

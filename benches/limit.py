@@ -8,21 +8,17 @@ token is compared with the way out.
 
 from __future__ import annotations
 
-import argparse
 import asyncio
-import os
 import statistics
-import sys
 import tempfile
 from contextlib import ExitStack
 from pathlib import Path
 from typing import Any
 
 from load import ask, percentile, print_table
-from serve import SCHEMA, body, llgtrt_side, wall_s
+from serve import SCHEMA, add_rounds, body, llgtrt_side, model_options, wall_s
 
 from llgtrt.bench.client import Answer
-from llgtrt.config.engine import demo_model
 
 LIMITS = {"far": 3000, "near": 250}
 CONTEXT_TOKENS = 4096
@@ -69,14 +65,9 @@ def measure(port: int, clients: int, rounds: int, per_round: int, limit: int) ->
 
 
 def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__.split("\n")[0])
-    parser.add_argument("--model", type=Path, default=demo_model(), help="a GGUF file")
-    parser.add_argument("--threads", type=int, default=os.cpu_count() or 1)
-    parser.add_argument("--rounds", type=int, default=20)
-    parser.add_argument("--clients", type=int, nargs="+", default=[1, 8])
+    parser = model_options((__doc__ or "").split("\n")[0])
+    add_rounds(parser, 20)
     arguments = parser.parse_args()
-    if arguments.model is None:
-        sys.exit("no model: run `make setup` or give --model FILE.gguf")
     rows = []
     for clients in arguments.clients:
         with ExitStack() as stack:

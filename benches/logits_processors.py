@@ -5,10 +5,7 @@ Rates beside each other, and from the server's own metrics how long the engine's
 
 from __future__ import annotations
 
-import argparse
 import asyncio
-import os
-import sys
 import tempfile
 import urllib.request
 from contextlib import ExitStack
@@ -16,9 +13,7 @@ from pathlib import Path
 from typing import Any
 
 from load import ask, print_table
-from serve import body, llgtrt_side, wall_s
-
-from llgtrt.config.engine import demo_model
+from serve import add_rounds, body, llgtrt_side, model_options, wall_s
 
 PROCESSORS = """
 import math
@@ -56,15 +51,9 @@ def requests(name: str | None, first: int, count: int, width: int) -> list[dict[
 
 
 def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__.split("\n")[0])
-    parser.add_argument("--model", type=Path, default=demo_model(), help="a GGUF file")
-    parser.add_argument("--width", type=int, default=49152, help="entries of its vocabulary")
-    parser.add_argument("--threads", type=int, default=os.cpu_count() or 1)
-    parser.add_argument("--rounds", type=int, default=5)
-    parser.add_argument("--clients", type=int, nargs="+", default=[1, 8])
+    parser = model_options((__doc__ or "").split("\n")[0])
+    add_rounds(parser, 5)
     arguments = parser.parse_args()
-    if arguments.model is None:
-        sys.exit("no model: run `make setup` or give --model FILE.gguf")
     rows = []
     for clients in arguments.clients:
         with ExitStack() as stack:

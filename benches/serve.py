@@ -201,18 +201,34 @@ def table_row(clients: int, workload: str, side: Side, peer: Side) -> list[str]:
     ]
 
 
-def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("--model", type=Path, default=demo_model())
+def model_options(description: str) -> argparse.ArgumentParser:
+    """What every bench of a served model takes; --model is required where the demo model is not installed."""
+    parser = argparse.ArgumentParser(description=description)
+    demo = demo_model()
+    parser.add_argument(
+        "--model",
+        type=Path,
+        default=demo,
+        required=demo is None,
+        help="a GGUF file; the demo model",
+    )
+    parser.add_argument("--threads", type=int, default=os.cpu_count() or 1)
+    return parser
+
+
+def add_rounds(parser: argparse.ArgumentParser, rounds: int) -> None:
+    """Options of benches whose sides take turns."""
+    parser.add_argument("--rounds", type=int, default=rounds)
     parser.add_argument("--clients", type=int, nargs="+", default=[1, 8])
-    parser.add_argument("--rounds", type=int, default=5)
+
+
+def main() -> None:
+    parser = model_options(__doc__ or "")
+    add_rounds(parser, 5)
     parser.add_argument(
         "--requests", type=int, default=0, help="per round; 0: 4 for 1 client, 3 per client else"
     )
-    parser.add_argument("--threads", type=int, default=os.cpu_count())
     arguments = parser.parse_args()
-    if arguments.model is None:
-        sys.exit("no model: run `make setup` or give --model FILE.gguf")
 
     rows = []
     costs = []

@@ -7,9 +7,7 @@ valid if it is JSON that satisfies the schema, judged by the `jsonschema` packag
 
 from __future__ import annotations
 
-import argparse
 import json
-import os
 import sys
 import tempfile
 from concurrent.futures import ThreadPoolExecutor
@@ -21,9 +19,7 @@ from typing import Any
 import httpx
 from jsonschema import Draft202012Validator
 from load import print_table
-from serve import Side, llgtrt_side
-
-from llgtrt.config.engine import demo_model
+from serve import Side, llgtrt_side, model_options
 
 EACH = 20
 """Tasks of a kind."""
@@ -216,9 +212,7 @@ def row(condition: Condition, given: list[Task], found: list[Outcome], base: lis
 
 
 def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__.split("\n")[0])
-    parser.add_argument("--model", type=Path, default=demo_model(), help="a GGUF file")
-    parser.add_argument("--threads", type=int, default=os.cpu_count() or 1)
+    parser = model_options((__doc__ or "").split("\n")[0])
     parser.add_argument("--streams", type=int, default=8)
     parser.add_argument("--budgets", type=int, nargs="+", default=BUDGETS)
     arguments = parser.parse_args()

@@ -60,6 +60,7 @@ class Wrong:
 
     def __init__(self, arguments: dict[str, Any]) -> None:
         self._how = arguments["how"]
+        self._seconds = arguments.get("seconds", 0.0)
 
     def __call__(
         self, prompt_ids: tuple[int, ...], generated_ids: list[int], logits: memoryview[float]
@@ -71,7 +72,8 @@ class Wrong:
         if self._how == "exit":
             raise SystemExit(3)
         if self._how == "slow":
-            time.sleep(3)
+            # What is wrong with it: it takes longer than the server lets it.
+            time.sleep(self._seconds)
         if self._how == "nan":
             logits[5] = math.nan
         if self._how == "nothing":

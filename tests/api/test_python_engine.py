@@ -14,20 +14,23 @@ import pytest
 from openai import OpenAI
 
 from llgtrt.hooks.files import run_file
-from support.api import CHAT, COMPLETIONS, chat, chunks_of, error_of, joined, ok, text_of
+from support.api import (
+    CHAT,
+    COMPLETIONS,
+    PERSON,
+    PERSON_FORMAT,
+    chat,
+    chunks_of,
+    error_of,
+    joined,
+    ok,
+    text_of,
+)
 from support.server import ServerProcess, run_llgtrt, wait_until
 
 FILE = Path(__file__).with_name("example_engine.py")
 Ngram: Any = run_file(FILE, "engine_of_the_tests").Ngram
 PROCESSORS = Path(__file__).with_name("example_logits_processor.py")
-
-SCHEMA = {
-    "type": "object",
-    "properties": {"name": {"type": "string", "maxLength": 9}, "age": {"type": "integer", "maximum": 99}},
-    "required": ["name", "age"],
-    "additionalProperties": False,
-}
-FORMAT = {"type": "json_schema", "json_schema": {"name": "answer", "strict": True, "schema": SCHEMA}}
 
 
 def arguments(folder: Path, name: str = "Faulty") -> list[str]:
@@ -93,7 +96,7 @@ def test_constrained_answers_are_valid(server: ServerProcess) -> None:
         answer = client.chat.completions.create(
             model="sim-model",
             messages=[{"role": "user", "content": "Who?"}],
-            extra_body={"response_format": FORMAT},
+            extra_body={"response_format": PERSON_FORMAT},
             temperature=1.5,
             seed=seed,
             n=5,
@@ -101,7 +104,7 @@ def test_constrained_answers_are_valid(server: ServerProcess) -> None:
         )
         assert len(answer.choices) == 5
         for choice in answer.choices:
-            jsonschema.validate(json.loads(choice.message.content or ""), SCHEMA)
+            jsonschema.validate(json.loads(choice.message.content or ""), PERSON)
 
 
 def test_seeds_neighbours_and_slots(server: ServerProcess) -> None:

@@ -90,6 +90,9 @@ def json_schema_format(schema: Any, **fields: Any) -> dict[str, Any]:
     return {"type": "json_schema", "json_schema": {"name": "x", "schema": schema, **fields}}
 
 
+PERSON_FORMAT = json_schema_format(PERSON, strict=True)
+
+
 def stream_chunks(http: httpx.Client, path: str, body: dict[str, Any]) -> list[dict[str, Any]]:
     """The chunks of a request's stream."""
     response = http.post(path, json={**body, "stream": True})

@@ -5,7 +5,6 @@ use std::cmp::Reverse;
 use std::sync::Arc;
 
 use llgtrt_core::{SequenceSpec, StepBatch};
-use llgtrt_stepped::Sequence;
 
 use crate::engine::LlamaCppEngine;
 use crate::slot::{Placement, common_prefix, place};
@@ -21,10 +20,12 @@ impl LlamaCppEngine {
     /// evaluated for another sequence waits for that, and lets others pass.
     pub(crate) fn admit(&mut self, batch: &mut StepBatch) {
         let mut index = 0;
-        while index < self.waiting.len().min(LOOK_AHEAD) && self.slots.iter().any(|slot| !slot.busy) {
+        while index < self.sequences.waiting.len().min(LOOK_AHEAD)
+            && self.cache.slots.iter().any(|slot| !slot.busy)
+        {
             match self.placement(index) {
                 Some(placement) => {
-                    if let Some(spec) = self.waiting.remove(index) {
+                    if let Some(spec) = self.sequences.waiting.remove(index) {
                         batch.start(spec.id);
                         self.start(spec, placement);
                     }
@@ -36,11 +37,11 @@ impl LlamaCppEngine {
 
     /// Where the waiting sequence `index` goes, or `None` if it should wait for a prompt in evaluation.
     fn placement(&mut self, index: usize) -> Option<Placement> {
-        let spec = &self.waiting[index];
+        let spec = &self.sequences.waiting[index];
         // The last token is always evaluated: its logits are needed.
         let most = spec.prompt.len() - 1;
         self.usable.clear();
-        for (slot, sequence) in self.slots.iter().zip(&self.running) {
+        for (slot, sequence) in self.cache.slots.iter().zip(&self.sequences.running) {
             let choice = sequence.as_ref().is_some_and(|s| Arc::ptr_eq(&s.spec.prompt, &spec.prompt));
             let usable = if spec.prompt_logprobs || !(self.reuse_prefix || choice) {
                 0
@@ -50,7 +51,7 @@ impl LlamaCppEngine {
             self.usable.push(usable);
         }
         let best = self.usable.iter().copied().max().unwrap_or(0);
-        for (slot, sequence) in self.slots.iter().zip(&self.running) {
+        for (slot, sequence) in self.cache.slots.iter().zip(&self.sequences.running) {
             let Some(other) = sequence.as_ref().filter(|other| !other.started) else { continue };
             if spec.prompt_logprobs {
                 break;
@@ -66,35 +67,36 @@ impl LlamaCppEngine {
                 return None;
             }
         }
-        place(&self.slots, &self.usable, spec.prompt.len())
+        place(&self.cache.slots, &self.usable, spec.prompt.len())
     }
 
     fn start(&mut self, spec: SequenceSpec, placement: Placement) {
         let reused = self.prepare_slot(placement);
         self.stats.prefix_cache_queries += spec.prompt.len() as u64;
         self.stats.prefix_cache_hits += reused as u64;
-        let age = self.tick();
-        self.slots[placement.slot].busy = true;
-        self.running[placement.slot] = Some(Box::new(Sequence::new(spec, &self.eos, reused, age)));
+        let age = self.cache.tick();
+        self.cache.slots[placement.slot].busy = true;
+        self.sequences.start(placement.slot, spec, reused, age);
     }
 
     /// Brings the reused cells into the slot and removes all others. Answers how many there are.
     fn prepare_slot(&mut self, Placement { slot, source, reused }: Placement) -> usize {
         if source != slot {
-            let mut tokens = std::mem::take(&mut self.slots[slot].tokens);
+            let mut tokens = std::mem::take(&mut self.cache.slots[slot].tokens);
             tokens.clear();
-            if self.context.copy(source, slot) {
-                tokens.extend(&self.slots[source].tokens);
+            if self.cache.context.copy(source, slot) {
+                tokens.extend(&self.cache.slots[source].tokens);
             }
-            self.slots[slot].tokens = tokens;
+            self.cache.slots[slot].tokens = tokens;
         }
-        self.context.keep(slot, &mut self.slots[slot].tokens, reused);
-        self.slots[slot].tokens.len()
+        self.cache.context.keep(slot, &mut self.cache.slots[slot].tokens, reused);
+        self.cache.slots[slot].tokens.len()
     }
 
     /// The running slot that was admitted last.
     pub(crate) fn youngest(&self) -> Option<usize> {
-        let ages = self.running.iter().enumerate().filter_map(|(slot, s)| Some((slot, s.as_ref()?.age)));
+        let ages =
+            self.sequences.running.iter().enumerate().filter_map(|(slot, s)| Some((slot, s.as_ref()?.age)));
         ages.min_by_key(|&(_, age)| Reverse(age)).map(|(slot, _)| slot)
     }
 }

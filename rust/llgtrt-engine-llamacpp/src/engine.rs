@@ -4,50 +4,76 @@
 //! new, evaluate one batch (`forward`), sample under the masks (`sampling`), report. It must not wait for
 //! anything but llama.cpp and the masks.
 
-use std::collections::VecDeque;
 use std::sync::Arc;
 use std::time::Duration;
 
 use llgtrt_core::{
-    AdvanceBatch, Capabilities, Engine, EngineStats, Error, ErrorKind, Finish, KvEventQueue, MaskBatch,
-    MaskSource, ProcessedRows, Result, SequenceId, SequenceSpec, StepBatch, TokenId,
+    Capabilities, Engine, EngineStats, Error, KvEventQueue, MaskSource, Result, SequenceId, SequenceSpec,
+    StepBatch,
 };
-
-use llgtrt_stepped::{PassCost, Sequence};
+use llgtrt_stepped::{KvCache, Output, PassCost, Rows, Sequences};
 
 use crate::cells::SlotBlocks;
 use crate::config::Speculation;
 use crate::context::Context;
-use crate::forward::Output;
 use crate::model::LlamaCppModel;
 use crate::schedule::Demand;
 use crate::slot::Slot;
 use crate::turns::Turns;
 
+/// llama.cpp's context, and what its slots hold.
+pub(crate) struct Held {
+    pub(crate) context: Context,
+    pub(crate) slots: Vec<Slot>,
+    /// Counts admissions and releases.
+    clock: u64,
+}
+
+impl Held {
+    /// The next tick of the engine's own clock.
+    pub(crate) fn tick(&mut self) -> u64 {
+        self.clock += 1;
+        self.clock
+    }
+}
+
+impl Rows for Context {
+    fn logits(&mut self, index: usize) -> Option<&[f32]> {
+        Context::logits(self, index)
+    }
+}
+
+impl KvCache for Held {
+    fn evaluated(&self, slot: usize) -> usize {
+        self.slots[slot].tokens.len()
+    }
+
+    fn keep(&mut self, slot: usize, count: usize) {
+        self.context.keep(slot, &mut self.slots[slot].tokens, count);
+    }
+
+    /// The cells stay for reuse.
+    fn free(&mut self, slot: usize) {
+        let released = self.tick();
+        let cells = &mut self.slots[slot];
+        (cells.busy, cells.released) = (false, released);
+    }
+}
+
 /// The embedded engine. See [`Engine`] for the contract.
 pub struct LlamaCppEngine {
-    pub(crate) context: Context,
+    pub(crate) cache: Held,
+    pub(crate) sequences: Sequences,
     pub(crate) turns: Arc<Turns>,
     pub(crate) capabilities: Capabilities,
-    pub(crate) masks: Arc<dyn MaskSource>,
-    pub(crate) eos: Vec<TokenId>,
     pub(crate) reuse_prefix: bool,
     pub(crate) prefill_chunk: usize,
     /// Whether idle slots may take part in a pass.
     pub(crate) bridging: bool,
     /// What decides whether guesses at the next tokens take part in a pass; `None` if they never do.
     pub(crate) pass_cost: Option<PassCost>,
-    max_waiting: usize,
-    pub(crate) slots: Vec<Slot>,
     /// What routers are told of `slots`; `None`: nobody asks.
     blocks: Option<SlotBlocks>,
-    /// The sequence in each slot.
-    pub(crate) running: Vec<Option<Box<Sequence>>>,
-    pub(crate) waiting: VecDeque<SequenceSpec>,
-    /// Sequences that ended without a forward pass.
-    pub(crate) ended: Vec<(SequenceId, Finish)>,
-    /// Counts admissions and releases.
-    pub(crate) clock: u64,
     pub(crate) stats: EngineStats,
     dead: bool,
     // Reused between polls.
@@ -57,9 +83,6 @@ pub struct LlamaCppEngine {
     /// Idle slots that take part in the current pass.
     pub(crate) bridged: Vec<usize>,
     pub(crate) usable: Vec<usize>,
-    pub(crate) advances: AdvanceBatch,
-    pub(crate) mask_rows: MaskBatch,
-    pub(crate) processed: ProcessedRows,
 }
 
 impl LlamaCppEngine {
@@ -91,23 +114,18 @@ impl LlamaCppEngine {
                 Speculation::Off => false,
                 Speculation::Auto => context.tokens_are_independent(),
             };
+        let tokenizer = model.tokenizer();
+        let eos = tokenizer.vocabulary().eos();
         Ok(Self {
-            context,
+            sequences: Sequences::new(&capabilities, eos, config.max_waiting as usize, masks),
+            cache: Held { context, slots: (0..slots).map(|_| Slot::default()).collect(), clock: 0 },
             turns: Arc::clone(&model.turns),
             bridging,
             pass_cost: guessing.then(PassCost::default),
             capabilities,
-            masks,
-            eos: model.tokenizer().vocabulary().eos().to_vec(),
             reuse_prefix: config.reuse_prefix,
             prefill_chunk: config.prefill_chunk_tokens as usize,
-            max_waiting: config.max_waiting as usize,
-            slots: (0..slots).map(|_| Slot::default()).collect(),
             blocks: None,
-            running: (0..slots).map(|_| None).collect(),
-            waiting: VecDeque::new(),
-            ended: Vec::new(),
-            clock: 0,
             stats: EngineStats::default(),
             dead: false,
             demands: Vec::with_capacity(slots),
@@ -115,99 +133,22 @@ impl LlamaCppEngine {
             outputs: Vec::with_capacity(slots),
             bridged: Vec::with_capacity(slots),
             usable: Vec::with_capacity(slots),
-            advances: AdvanceBatch::default(),
-            mask_rows: MaskBatch::default(),
-            processed: ProcessedRows::default(),
         })
     }
 
     /// Tells `queue` from now on what the slots hold. Without reuse of prefixes there is nothing to tell.
     #[must_use]
     pub fn with_kv_events(mut self, queue: Arc<KvEventQueue>) -> Self {
-        self.blocks = self.reuse_prefix.then(|| SlotBlocks::new(self.slots.len(), queue));
+        self.blocks = self.reuse_prefix.then(|| SlotBlocks::new(self.cache.slots.len(), queue));
         self
     }
 
     fn tell_blocks(&mut self) {
         let Some(blocks) = &mut self.blocks else { return };
-        for (index, slot) in self.slots.iter_mut().enumerate() {
+        for (index, slot) in self.cache.slots.iter_mut().enumerate() {
             blocks.update(index, &mut slot.tokens);
         }
         blocks.publish();
-    }
-
-    /// The next tick of the engine's own clock.
-    pub(crate) fn tick(&mut self) -> u64 {
-        self.clock += 1;
-        self.clock
-    }
-
-    /// The longest a sequence can be.
-    pub(crate) fn context_end(&self) -> usize {
-        self.capabilities.max_sequence_tokens as usize
-    }
-
-    /// Takes a sequence out of its slot: the one place where that happens. Its cells stay for reuse.
-    pub(crate) fn release(&mut self, slot: usize) -> Option<Box<Sequence>> {
-        let sequence = self.running[slot].take()?;
-        let released = self.tick();
-        let cells = &mut self.slots[slot];
-        (cells.busy, cells.released) = (false, released);
-        Some(sequence)
-    }
-
-    /// Ends the sequence in `slot` with an error, without its pending tokens.
-    pub(crate) fn fail(&mut self, slot: usize, error: Error) {
-        if let Some(sequence) = self.release(slot) {
-            self.ended.push((sequence.spec.id, Finish::Failed(error)));
-        }
-    }
-
-    /// Reports what is in the outboxes and releases the sequences that are done.
-    fn report(&mut self, batch: &mut StepBatch) {
-        for (id, finish) in self.ended.drain(..) {
-            batch.begin(id);
-            batch.finish(finish);
-        }
-        for slot in 0..self.running.len() {
-            let Some(sequence) = &mut self.running[slot] else { continue };
-            let done = sequence.is_done();
-            if sequence.outbox.is_empty() && sequence.retract_to.is_none() && !done {
-                continue;
-            }
-            sequence.report(batch);
-            if done {
-                if let Some(finish) = sequence.closing.take() {
-                    batch.finish(finish);
-                }
-                self.release(slot);
-            }
-        }
-    }
-
-    fn check(&self, spec: &SequenceSpec) -> Result<()> {
-        let vocab_size = self.capabilities.vocab_size;
-        let tokens = spec.prompt.len().saturating_add(spec.max_tokens as usize);
-        if self.dead {
-            Err(Error::engine("the engine has failed"))
-        } else if spec.prompt.is_empty() {
-            Err(Error::invalid("prompt", "the prompt is empty"))
-        } else if spec.max_tokens == 0 {
-            Err(Error::invalid("max_tokens", "must be at least 1"))
-        } else if spec.prompt.iter().any(|&token| token >= vocab_size) {
-            Err(Error::invalid("prompt", format!("a token id is not below {vocab_size}")))
-        } else if tokens > self.context_end() {
-            let message = format!("{tokens} tokens do not fit the context of {}", self.context_end());
-            Err(Error::new(ErrorKind::ContextLength, message))
-        } else if self.waiting.len() >= self.max_waiting.saturating_add(self.free_slots()) {
-            Err(Error::new(ErrorKind::Overloaded, "too many sequences are waiting"))
-        } else {
-            Ok(())
-        }
-    }
-
-    fn free_slots(&self) -> usize {
-        self.slots.iter().filter(|slot| !slot.busy).count()
     }
 }
 
@@ -217,22 +158,14 @@ impl Engine for LlamaCppEngine {
     }
 
     fn submit(&mut self, spec: SequenceSpec) -> Result<()> {
-        self.check(&spec)?;
-        self.waiting.push_back(spec);
-        Ok(())
+        if self.dead {
+            return Err(Error::engine("the engine has failed"));
+        }
+        self.sequences.submit(spec)
     }
 
     fn cancel(&mut self, id: SequenceId) {
-        if let Some(index) = self.waiting.iter().position(|spec| spec.id == id) {
-            self.waiting.remove(index);
-            self.ended.push((id, Finish::Cancelled));
-            return;
-        }
-        let runs = |sequence: &Option<Box<Sequence>>| sequence.as_ref().is_some_and(|s| s.spec.id == id);
-        if let Some(slot) = self.running.iter().position(runs) {
-            self.release(slot);
-            self.ended.push((id, Finish::Cancelled));
-        }
+        self.sequences.cancel(id, &mut self.cache);
     }
 
     fn poll(&mut self, timeout: Duration, batch: &mut StepBatch) -> Result<()> {
@@ -240,10 +173,10 @@ impl Engine for LlamaCppEngine {
             return Err(Error::engine("the engine has failed"));
         }
         self.admit(batch);
-        self.turns.set_generating(self.running.iter().any(Option::is_some));
+        self.turns.set_generating(!self.sequences.is_idle());
         self.advance();
-        if self.running.iter().all(Option::is_none) {
-            if self.ended.is_empty() {
+        if self.sequences.is_idle() {
+            if !self.sequences.has_ended() {
                 std::thread::sleep(timeout);
             }
         } else if let Some((mut pass, started)) = self.forward().inspect_err(|_| self.dead = true)? {
@@ -252,24 +185,24 @@ impl Engine for LlamaCppEngine {
             pass.duration = started.elapsed();
             batch.pass(pass);
         }
-        self.report(batch);
+        self.sequences.report(batch, &mut self.cache);
         self.tell_blocks();
         self.turns.set_generating(self.has_work());
         Ok(())
     }
 
     fn has_work(&self) -> bool {
-        !self.waiting.is_empty() || !self.ended.is_empty() || self.running.iter().any(Option::is_some)
+        self.sequences.has_work()
     }
 
     fn stats(&self) -> EngineStats {
-        let busy = self.slots.iter().filter(|slot| slot.busy);
+        let busy = self.cache.slots.iter().filter(|slot| slot.busy);
         let cells: usize = busy.map(|slot| slot.tokens.len()).sum();
         EngineStats {
-            running: self.running.iter().flatten().count() as u32,
-            waiting: self.waiting.len() as u32,
-            kv_cache_usage: cells as f64 / (self.context_end() * self.slots.len()) as f64,
-            processors: self.processed.stats(),
+            running: self.sequences.count_running(),
+            waiting: self.sequences.waiting.len() as u32,
+            kv_cache_usage: cells as f64 / (self.sequences.context() * self.cache.slots.len()) as f64,
+            processors: self.sequences.processors(),
             ..self.stats
         }
     }

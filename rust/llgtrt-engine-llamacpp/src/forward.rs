@@ -3,24 +3,13 @@
 
 use std::time::Instant;
 
-use llgtrt_core::sampler::token_logprobs;
-use llgtrt_core::{Error, ErrorKind, Pass, Result, TokenLogprobs};
-use llgtrt_stepped::Sequence;
+use llgtrt_core::{Error, ErrorKind, Finish, Pass, Result};
+use llgtrt_stepped::{Output, Sequence};
 
 use crate::context::DecodeError;
 use crate::engine::LlamaCppEngine;
 use crate::schedule::{Demand, Limits, bridge, plan};
 use crate::slot::Slot;
-
-/// A token of the batch whose logits were asked for.
-#[derive(Debug, Clone, Copy)]
-pub(crate) struct Output {
-    pub(crate) slot: usize,
-    /// Of the token in its sequence.
-    pub(crate) position: usize,
-    /// Of the token in the batch.
-    pub(crate) index: usize,
-}
 
 impl LlamaCppEngine {
     /// Evaluates the next tokens of all running sequences: what took part, and since when. `None` if nothing was
@@ -31,21 +20,21 @@ impl LlamaCppEngine {
     pub(crate) fn forward(&mut self) -> Result<Option<(Pass, Instant)>> {
         self.collect_demands();
         let limits = Limits {
-            tokens: self.context.capacity(),
+            tokens: self.cache.context.capacity(),
             prefill_tokens: self.prefill_chunk,
-            outputs: self.context.max_outputs(),
+            outputs: self.cache.context.max_outputs(),
         };
         plan(&self.demands, limits, &mut self.shares);
         self.fill_batch();
-        if self.context.batch_len() == 0 {
+        if self.cache.context.batch_len() == 0 {
             return Ok(None);
         }
         let turn = self.turns.take();
         let started = Instant::now();
-        let result = self.context.decode();
+        let result = self.cache.context.decode();
         drop(turn);
         if let Some(cost) = &mut self.pass_cost {
-            cost.observe(self.context.batch_len(), started.elapsed().as_secs_f64());
+            cost.observe(self.cache.context.batch_len(), started.elapsed().as_secs_f64());
         }
         self.take_back_bridges();
         match result {
@@ -54,7 +43,6 @@ impl LlamaCppEngine {
                 // Every slot has its own cells, so this is not expected; the others can go on without one.
                 if let Some(slot) = self.youngest() {
                     self.fail(slot, Error::new(ErrorKind::Overloaded, "the KV cache is full"));
-                    self.forget(slot);
                 }
                 return Ok(None);
             }
@@ -62,7 +50,6 @@ impl LlamaCppEngine {
                 for (demand, &share) in std::mem::take(&mut self.demands).iter().zip(&self.shares.clone()) {
                     if share > 0 {
                         self.fail(demand.slot, Error::internal("llama.cpp refused the batch"));
-                        self.forget(demand.slot);
                     }
                 }
                 return Ok(None);
@@ -74,8 +61,8 @@ impl LlamaCppEngine {
         self.stats.forward_passes += 1;
         let mut pass = Pass::default();
         for (demand, &share) in self.demands.iter().zip(&self.shares) {
-            let Some(sequence) = &mut self.running[demand.slot] else { continue };
-            let cells = &mut self.slots[demand.slot].tokens;
+            let Some(sequence) = &mut self.sequences.running[demand.slot] else { continue };
+            let cells = &mut self.cache.slots[demand.slot].tokens;
             if share > 0 {
                 pass.add(sequence.spec.prompt.len(), cells.len(), share);
             }
@@ -86,7 +73,7 @@ impl LlamaCppEngine {
             sequence.draft.truncate(cells.len().saturating_sub(sequence.len()));
         }
         self.read_logprobs();
-        for (sequence, slot) in self.running.iter_mut().zip(&self.slots) {
+        for (sequence, slot) in self.sequences.running.iter_mut().zip(&self.cache.slots) {
             if let Some(sequence) = sequence {
                 sequence.release(slot.tokens.len());
             }
@@ -97,9 +84,9 @@ impl LlamaCppEngine {
     fn collect_demands(&mut self) {
         self.demands.clear();
         self.guess();
-        for (slot, sequence) in self.running.iter().enumerate() {
+        for (slot, sequence) in self.sequences.running.iter().enumerate() {
             let Some(sequence) = sequence else { continue };
-            let evaluated = self.slots[slot].tokens.len();
+            let evaluated = self.cache.slots[slot].tokens.len();
             let pending = sequence.target().saturating_sub(evaluated) + sequence.draft.len();
             if pending > 0 && !sequence.is_done() {
                 self.demands.push(Demand {
@@ -119,45 +106,47 @@ impl LlamaCppEngine {
         let pending = |(sequence, slot): (&Option<Box<Sequence>>, &Slot)| {
             Some(sequence.as_ref()?.target().saturating_sub(slot.tokens.len()).min(self.prefill_chunk))
         };
-        let known = self.running.iter().zip(&self.slots).filter_map(pending);
+        let known = self.sequences.running.iter().zip(&self.cache.slots).filter_map(pending);
         let (sequences, tokens) = known.fold((0, 0), |(n, sum), pending| (n + 1, sum + pending));
         let worth = cost.worth(tokens, sequences);
-        let end = self.context_end();
-        for sequence in self.running.iter_mut().flatten() {
+        let end = self.sequences.context();
+        for sequence in self.sequences.running.iter_mut().flatten() {
             sequence.guess(worth, end);
         }
     }
 
     fn fill_batch(&mut self) {
-        self.context.clear_batch();
+        self.cache.context.clear_batch();
         self.outputs.clear();
         self.bridged.clear();
-        let mut spare = self.context.capacity() - self.shares.iter().sum::<usize>();
+        let mut spare = self.cache.context.capacity() - self.shares.iter().sum::<usize>();
         let mut previous = None;
         for (demand, share) in self.demands.iter().zip(&mut self.shares) {
             let slot = demand.slot;
             if *share == 0 {
                 continue;
             }
-            let room = |slot: usize| self.slots[slot].tokens.len() < self.context.slot_tokens() as usize;
-            let idle = |slot: usize| self.bridging && self.running[slot].is_none() && room(slot);
+            let room =
+                |slot: usize| self.cache.slots[slot].tokens.len() < self.cache.context.slot_tokens() as usize;
+            let idle = |slot: usize| self.bridging && self.sequences.running[slot].is_none() && room(slot);
             let between = previous.map_or(0..0, |previous| bridge(previous, slot, idle));
             previous = Some(slot);
             if between.len() <= spare {
                 spare -= between.len();
                 for slot in between {
-                    let cells = &self.slots[slot].tokens;
+                    let cells = &self.cache.slots[slot].tokens;
                     // Any token does.
-                    if self.context.push(slot, cells.len(), 0, false).is_some() {
+                    if self.cache.context.push(slot, cells.len(), 0, false).is_some() {
                         self.bridged.push(slot);
                     }
                 }
             }
-            let Some(sequence) = &self.running[slot] else { continue };
-            let start = self.slots[slot].tokens.len();
+            let Some(sequence) = &self.sequences.running[slot] else { continue };
+            let start = self.cache.slots[slot].tokens.len();
             for position in start..start + *share {
                 let output = sequence.wants_output(position);
-                let Some(index) = self.context.push(slot, position, sequence.token(position), output) else {
+                let Some(index) = self.cache.context.push(slot, position, sequence.token(position), output)
+                else {
                     *share = position - start;
                     break;
                 };
@@ -172,7 +161,7 @@ impl LlamaCppEngine {
     fn take_back_bridges(&mut self) {
         for index in 0..self.bridged.len() {
             let slot = self.bridged[index];
-            if !self.context.truncate(slot, self.slots[slot].tokens.len()) {
+            if !self.cache.context.truncate(slot, self.cache.slots[slot].tokens.len()) {
                 self.forget(slot);
             }
         }
@@ -181,7 +170,7 @@ impl LlamaCppEngine {
     /// Takes the log-probabilities of prompt tokens and of forced tokens, and leaves in `outputs` what is
     /// to be sampled.
     fn read_logprobs(&mut self) {
-        let (running, context) = (&mut self.running, &mut self.context);
+        let (running, context) = (&mut self.sequences.running, &mut self.cache.context);
         self.outputs.retain(|output| {
             let Some(sequence) = &mut running[output.slot] else { return false };
             let next = output.position + 1;
@@ -189,25 +178,19 @@ impl LlamaCppEngine {
                 return sequence.closing.is_none();
             }
             let Some(logits) = context.logits(output.index) else { return false };
-            if next < sequence.spec.prompt.len() {
-                let sampling = &sequence.spec.sampling;
-                let count = sampling.logprobs.unwrap_or(0) as usize;
-                let row = sampling.prompt_logits.then(|| logits.into());
-                let logprobs = token_logprobs(logits, sequence.spec.prompt[next], count).ok();
-                let logprobs = logprobs.map(|logprobs| TokenLogprobs { row, ..logprobs });
-                if let Some(all) = &mut sequence.prompt_logprobs {
-                    all.push(logprobs);
-                }
-            } else {
-                sequence.release_with_logprobs(output.position, logits);
-            }
+            sequence.read_logprobs(output.position, logits);
             false
         });
     }
 
+    fn fail(&mut self, slot: usize, error: Error) {
+        self.sequences.end(slot, Finish::Failed(error), &mut self.cache);
+        self.forget(slot);
+    }
+
     /// Empties a free slot whose cells are in doubt.
     fn forget(&mut self, slot: usize) {
-        self.context.truncate(slot, 0);
-        self.slots[slot].tokens.clear();
+        self.cache.context.truncate(slot, 0);
+        self.cache.slots[slot].tokens.clear();
     }
 }

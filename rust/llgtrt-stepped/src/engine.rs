@@ -2,41 +2,60 @@
 //! poll.
 //!
 //! One thread makes every call. A poll goes: admit, tell the mask source what is new, evaluate one batch (`forward`),
-//! sample under the masks (`sampling`), report. No prefix is kept: each sequence evaluates its own prompt.
+//! sample under the masks (`sequences`), report. No prefix is kept: each sequence evaluates its own prompt.
 
-use std::collections::VecDeque;
 use std::sync::Arc;
 use std::time::Duration;
 
 use llgtrt_core::{
-    AdvanceBatch, Capabilities, Engine, EngineStats, Error, ErrorKind, Finish, MaskBatch, MaskSource,
-    ProcessedRows, Result, SequenceId, SequenceSpec, StepBatch, TokenId,
+    Capabilities, Engine, EngineStats, Error, MaskSource, Result, SequenceId, SequenceSpec, StepBatch,
+    TokenId,
 };
 
-use crate::forward::{Output, Share};
+use crate::forward::Share;
 use crate::model::RowModel;
-use crate::sequence::Sequence;
+use crate::sequences::{KvCache, Output, Rows, Sequences};
 
-/// A sequence that holds a slot.
-pub(crate) struct Running {
-    pub(crate) sequence: Sequence,
-    /// Tokens of it that the model holds.
-    pub(crate) evaluated: usize,
+/// The model, and what it holds of the sequences.
+pub(crate) struct Held {
+    pub(crate) model: Box<dyn RowModel>,
+    /// Tokens of the sequence in each slot.
+    pub(crate) evaluated: Vec<usize>,
+}
+
+impl KvCache for Held {
+    fn evaluated(&self, slot: usize) -> usize {
+        self.evaluated[slot]
+    }
+
+    fn keep(&mut self, slot: usize, count: usize) {
+        self.evaluated[slot] = self.evaluated[slot].min(count);
+    }
+
+    fn free(&mut self, slot: usize) {
+        self.model.free(slot);
+        self.evaluated[slot] = 0;
+    }
+}
+
+/// The rows of the latest pass, each of `width` logits.
+struct PassRows<'a> {
+    rows: &'a [f32],
+    width: usize,
+}
+
+impl Rows for PassRows<'_> {
+    fn logits(&mut self, index: usize) -> Option<&[f32]> {
+        self.rows.chunks_exact(self.width).nth(index)
+    }
 }
 
 /// An engine over a model that gives rows of logits. See [`Engine`] for the contract.
 pub struct RowEngine {
-    pub(crate) model: Box<dyn RowModel>,
     pub(crate) pass_tokens: usize,
     pub(crate) capabilities: Capabilities,
-    pub(crate) masks: Arc<dyn MaskSource>,
-    pub(crate) eos: Vec<TokenId>,
-    max_waiting: usize,
-    /// The sequence in each slot.
-    pub(crate) running: Vec<Option<Box<Running>>>,
-    waiting: VecDeque<SequenceSpec>,
-    /// Sequences that ended without a forward pass.
-    ended: Vec<(SequenceId, Finish)>,
+    pub(crate) sequences: Sequences,
+    pub(crate) cache: Held,
     admitted: u64,
     pub(crate) stats: EngineStats,
     dead: bool,
@@ -45,9 +64,6 @@ pub struct RowEngine {
     pub(crate) tokens: Vec<TokenId>,
     pub(crate) rows: Vec<f32>,
     pub(crate) outputs: Vec<Output>,
-    pub(crate) advances: AdvanceBatch,
-    pub(crate) mask_rows: MaskBatch,
-    pub(crate) processed: ProcessedRows,
 }
 
 impl RowEngine {
@@ -67,27 +83,23 @@ impl RowEngine {
         {
             return Err(Error::configuration("the model has no vocabulary, no slot or no context"));
         }
+        let capabilities = Capabilities {
+            max_batch_size: traits.slots,
+            max_sequence_tokens: traits.context_tokens,
+            vocab_size: traits.vocab_size,
+            fast_forward: true,
+            prompt_logprobs: true,
+            allowed_logprobs: true,
+            retract: true,
+            host_logits: true,
+            request_options: false,
+            name: traits.name,
+        };
         Ok(Self {
             pass_tokens: (traits.pass_tokens.max(traits.slots)) as usize,
-            capabilities: Capabilities {
-                max_batch_size: traits.slots,
-                max_sequence_tokens: traits.context_tokens,
-                vocab_size: traits.vocab_size,
-                fast_forward: true,
-                prompt_logprobs: true,
-                allowed_logprobs: true,
-                retract: true,
-                host_logits: true,
-                request_options: false,
-                name: traits.name,
-            },
-            model,
-            masks,
-            eos: eos.to_vec(),
-            max_waiting,
-            running: (0..traits.slots).map(|_| None).collect(),
-            waiting: VecDeque::new(),
-            ended: Vec::new(),
+            sequences: Sequences::new(&capabilities, eos, max_waiting, masks),
+            capabilities,
+            cache: Held { model, evaluated: vec![0; traits.slots as usize] },
             admitted: 0,
             stats: EngineStats::default(),
             dead: false,
@@ -95,88 +107,29 @@ impl RowEngine {
             tokens: Vec::new(),
             rows: Vec::new(),
             outputs: Vec::new(),
-            advances: AdvanceBatch::default(),
-            mask_rows: MaskBatch::default(),
-            processed: ProcessedRows::default(),
         })
-    }
-
-    /// The longest a sequence can be.
-    pub(crate) fn context_end(&self) -> usize {
-        self.capabilities.max_sequence_tokens as usize
-    }
-
-    /// Takes a sequence out of its slot: the one place where that happens.
-    fn release(&mut self, slot: usize) -> Option<Box<Running>> {
-        let running = self.running[slot].take()?;
-        self.model.free(slot);
-        Some(running)
-    }
-
-    /// Ends the sequence in `slot` with an error, without its pending tokens.
-    pub(crate) fn fail(&mut self, slot: usize, error: Error) {
-        if let Some(running) = self.release(slot) {
-            self.ended.push((running.sequence.spec.id, Finish::Failed(error)));
-        }
     }
 
     /// Starts waiting sequences, oldest first, while there are free slots.
     fn admit(&mut self, batch: &mut StepBatch) {
-        for slot in &mut self.running {
-            if slot.is_none()
-                && let Some(spec) = self.waiting.pop_front()
+        for slot in 0..self.sequences.running.len() {
+            if self.sequences.running[slot].is_none()
+                && let Some(spec) = self.sequences.waiting.pop_front()
             {
                 batch.start(spec.id);
                 self.admitted += 1;
-                let sequence = Sequence::new(spec, &self.eos, 0, self.admitted);
-                *slot = Some(Box::new(Running { sequence, evaluated: 0 }));
+                self.sequences.start(slot, spec, 0, self.admitted);
             }
         }
     }
 
-    /// Reports what is in the outboxes and releases the sequences that are done.
-    fn report(&mut self, batch: &mut StepBatch) {
-        for (id, finish) in self.ended.drain(..) {
-            batch.begin(id);
-            batch.finish(finish);
-        }
-        for slot in 0..self.running.len() {
-            let Some(running) = &mut self.running[slot] else { continue };
-            let sequence = &mut running.sequence;
-            let done = sequence.is_done();
-            if sequence.outbox.is_empty() && sequence.retract_to.is_none() && !done {
-                continue;
-            }
-            sequence.report(batch);
-            if done {
-                if let Some(finish) = sequence.closing.take() {
-                    batch.finish(finish);
-                }
-                self.release(slot);
-            }
-        }
+    fn advance(&mut self) {
+        self.sequences.advance(&mut self.cache);
     }
 
-    fn check(&self, spec: &SequenceSpec) -> Result<()> {
-        let vocab_size = self.capabilities.vocab_size;
-        let tokens = spec.prompt.len().saturating_add(spec.max_tokens as usize);
-        let free = self.running.iter().filter(|slot| slot.is_none()).count();
-        if self.dead {
-            Err(Error::engine("the engine has failed"))
-        } else if spec.prompt.is_empty() {
-            Err(Error::invalid("prompt", "the prompt is empty"))
-        } else if spec.max_tokens == 0 {
-            Err(Error::invalid("max_tokens", "must be at least 1"))
-        } else if spec.prompt.iter().any(|&token| token >= vocab_size) {
-            Err(Error::invalid("prompt", format!("a token id is not below {vocab_size}")))
-        } else if tokens > self.context_end() {
-            let message = format!("{tokens} tokens do not fit the context of {}", self.context_end());
-            Err(Error::new(ErrorKind::ContextLength, message))
-        } else if self.waiting.len() >= self.max_waiting.saturating_add(free) {
-            Err(Error::new(ErrorKind::Overloaded, "too many sequences are waiting"))
-        } else {
-            Ok(())
-        }
+    fn sample(&mut self) {
+        let mut rows = PassRows { rows: &self.rows, width: self.capabilities.vocab_size as usize };
+        self.sequences.sample(&self.outputs, &mut rows);
     }
 }
 
@@ -186,22 +139,14 @@ impl Engine for RowEngine {
     }
 
     fn submit(&mut self, spec: SequenceSpec) -> Result<()> {
-        self.check(&spec)?;
-        self.waiting.push_back(spec);
-        Ok(())
+        if self.dead {
+            return Err(Error::engine("the engine has failed"));
+        }
+        self.sequences.submit(spec)
     }
 
     fn cancel(&mut self, id: SequenceId) {
-        if let Some(index) = self.waiting.iter().position(|spec| spec.id == id) {
-            self.waiting.remove(index);
-            self.ended.push((id, Finish::Cancelled));
-            return;
-        }
-        let runs = |slot: &Option<Box<Running>>| slot.as_ref().is_some_and(|one| one.sequence.spec.id == id);
-        if let Some(slot) = self.running.iter().position(runs) {
-            self.release(slot);
-            self.ended.push((id, Finish::Cancelled));
-        }
+        self.sequences.cancel(id, &mut self.cache);
     }
 
     fn poll(&mut self, timeout: Duration, batch: &mut StepBatch) -> Result<()> {
@@ -210,8 +155,8 @@ impl Engine for RowEngine {
         }
         self.admit(batch);
         self.advance();
-        if self.running.iter().all(Option::is_none) {
-            if self.ended.is_empty() {
+        if self.sequences.is_idle() {
+            if !self.sequences.has_ended() {
                 std::thread::sleep(timeout);
             }
         } else if let Some((mut pass, started)) = self.forward().inspect_err(|_| self.dead = true)? {
@@ -220,21 +165,21 @@ impl Engine for RowEngine {
             pass.duration = started.elapsed();
             batch.pass(pass);
         }
-        self.report(batch);
+        self.sequences.report(batch, &mut self.cache);
         Ok(())
     }
 
     fn has_work(&self) -> bool {
-        !self.waiting.is_empty() || !self.ended.is_empty() || self.running.iter().any(Option::is_some)
+        self.sequences.has_work()
     }
 
     fn stats(&self) -> EngineStats {
-        let held: usize = self.running.iter().flatten().map(|running| running.evaluated).sum();
+        let held: usize = self.cache.evaluated.iter().sum();
         EngineStats {
-            running: self.running.iter().flatten().count() as u32,
-            waiting: self.waiting.len() as u32,
-            kv_cache_usage: held as f64 / (self.context_end() * self.running.len()) as f64,
-            processors: self.processed.stats(),
+            running: self.sequences.count_running(),
+            waiting: self.sequences.waiting.len() as u32,
+            kv_cache_usage: held as f64 / (self.sequences.context() * self.sequences.running.len()) as f64,
+            processors: self.sequences.processors(),
             ..self.stats
         }
     }

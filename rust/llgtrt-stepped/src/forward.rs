@@ -2,12 +2,12 @@
 
 use std::time::Instant;
 
-use llgtrt_core::sampler::token_logprobs;
-use llgtrt_core::{Pass, Result, TokenLogprobs};
+use llgtrt_core::{Finish, Pass, Result};
 
 use crate::engine::RowEngine;
 use crate::model::{Part, PassError};
 use crate::sequence::Sequence;
+use crate::sequences::Output;
 
 /// Most rows of one pass that are not of tokens to be drawn: a row of a large vocabulary is half a megabyte.
 const MOST_ROWS: usize = 64;
@@ -19,14 +19,6 @@ pub(crate) struct Share {
     start: usize,
     count: usize,
     rows: usize,
-}
-
-/// A row that a token is to be drawn from.
-#[derive(Debug, Clone, Copy)]
-pub(crate) struct Output {
-    pub(crate) slot: usize,
-    /// Its place among the rows of the pass.
-    pub(crate) row: usize,
 }
 
 impl RowEngine {
@@ -44,7 +36,7 @@ impl RowEngine {
             Ok(()) => {}
             Err(PassError::Failed(error)) => {
                 for share in std::mem::take(&mut self.shares) {
-                    self.fail(share.slot, error.clone());
+                    self.sequences.end(share.slot, Finish::Failed(error.clone()), &mut self.cache);
                 }
                 return Ok(None);
             }
@@ -58,11 +50,11 @@ impl RowEngine {
     fn plan(&mut self) {
         self.shares.clear();
         let mut room = self.pass_tokens;
-        let mut rows_left = MOST_ROWS.max(self.running.len());
+        let mut rows_left = MOST_ROWS.max(self.sequences.running.len());
         for prompts in [false, true] {
-            for (slot, running) in self.running.iter().enumerate() {
-                let Some(running) = running else { continue };
-                let (sequence, start) = (&running.sequence, running.evaluated);
+            for (slot, sequence) in self.sequences.running.iter().enumerate() {
+                let Some(sequence) = sequence else { continue };
+                let start = self.cache.evaluated[slot];
                 if prompts != (start < sequence.spec.prompt.len()) || sequence.is_done() {
                     continue;
                 }
@@ -91,9 +83,9 @@ impl RowEngine {
         let mut rows = 0;
         for share in &self.shares {
             rows += share.rows;
-            if let Some(running) = &self.running[share.slot] {
+            if let Some(sequence) = &self.sequences.running[share.slot] {
                 let positions = share.start..share.start + share.count;
-                self.tokens.extend(positions.map(|position| running.sequence.token(position)));
+                self.tokens.extend(positions.map(|position| sequence.token(position)));
             }
         }
         let mut left = &self.tokens[..];
@@ -104,7 +96,7 @@ impl RowEngine {
             parts.push(Part { slot, start, tokens, rows });
         }
         self.rows.resize(rows * self.capabilities.vocab_size as usize, 0.0);
-        self.model.forward(&parts, &mut self.rows)
+        self.cache.model.forward(&parts, &mut self.rows)
     }
 
     /// Takes the log-probabilities of prompt tokens and of forced tokens from the rows, and leaves in `outputs`
@@ -115,23 +107,20 @@ impl RowEngine {
         let mut rows = self.rows.chunks_exact(self.capabilities.vocab_size as usize).enumerate();
         for &Share { slot, start, count, rows: wanted } in &self.shares {
             let own = rows.by_ref().take(wanted);
-            let Some(running) = &mut self.running[slot] else { continue };
-            let sequence = &mut running.sequence;
+            let Some(sequence) = &mut self.sequences.running[slot] else { continue };
             pass.add(sequence.spec.prompt.len(), start, count);
-            running.evaluated = start + count;
-            for (position, (row, logits)) in (start + count - wanted..).zip(own) {
+            self.cache.evaluated[slot] = start + count;
+            for (position, (index, logits)) in (start + count - wanted..).zip(own) {
                 if !sequence.wants_output(position) {
                     continue;
                 }
                 if position + 1 >= sequence.len() {
-                    self.outputs.push(Output { slot, row });
-                } else if position + 1 < sequence.spec.prompt.len() {
-                    read_prompt_logprobs(sequence, position, logits);
+                    self.outputs.push(Output { slot, position, index });
                 } else {
-                    sequence.release_with_logprobs(position, logits);
+                    sequence.read_logprobs(position, logits);
                 }
             }
-            sequence.release(running.evaluated);
+            sequence.release(start + count);
         }
         pass
     }
@@ -140,15 +129,4 @@ impl RowEngine {
 /// How many rows at the end of `start..end` are wanted.
 fn wanted_rows(sequence: &Sequence, start: usize, end: usize) -> usize {
     (start..end).find(|&position| sequence.wants_output(position)).map_or(0, |first| end - first)
-}
-
-fn read_prompt_logprobs(sequence: &mut Sequence, position: usize, logits: &[f32]) {
-    let sampling = &sequence.spec.sampling;
-    let count = sampling.logprobs.unwrap_or(0) as usize;
-    let row = sampling.prompt_logits.then(|| logits.into());
-    let logprobs = token_logprobs(logits, sequence.spec.prompt[position + 1], count).ok();
-    let logprobs = logprobs.map(|logprobs| TokenLogprobs { row, ..logprobs });
-    if let Some(all) = &mut sequence.prompt_logprobs {
-        all.push(logprobs);
-    }
 }

@@ -2,7 +2,7 @@
 //! engine.
 
 use crate::draft::Drafter;
-use llgtrt_core::sampler::{Sampled, Sampler};
+use llgtrt_core::sampler::{Sampled, Sampler, token_logprobs};
 use llgtrt_core::{
     AdvanceState, Finish, SequenceSpec, StepBatch, StopCause, TokenId, TokenLogprobs, TokenOutput,
 };
@@ -237,8 +237,28 @@ impl Sequence {
         }
     }
 
-    /// Puts the forced token after `position` into the outbox, with its log-probabilities.
-    pub fn release_with_logprobs(&mut self, position: usize, logits: &[f32]) {
+    /// Takes the log-probabilities of the known token after `position` from its row of logits: of the prompt's for the
+    /// first report; a forced token is put into the outbox with its own.
+    pub fn read_logprobs(&mut self, position: usize, logits: &[f32]) {
+        if position + 1 < self.spec.prompt.len() {
+            self.read_prompt_logprobs(position, logits);
+        } else {
+            self.release_with_logprobs(position, logits);
+        }
+    }
+
+    fn read_prompt_logprobs(&mut self, position: usize, logits: &[f32]) {
+        let sampling = &self.spec.sampling;
+        let count = sampling.logprobs.unwrap_or(0) as usize;
+        let row = sampling.prompt_logits.then(|| logits.into());
+        let logprobs = token_logprobs(logits, self.spec.prompt[position + 1], count).ok();
+        let logprobs = logprobs.map(|logprobs| TokenLogprobs { row, ..logprobs });
+        if let Some(all) = &mut self.prompt_logprobs {
+            all.push(logprobs);
+        }
+    }
+
+    fn release_with_logprobs(&mut self, position: usize, logits: &[f32]) {
         let next = position + 1;
         if let Some(index) = next.checked_sub(self.spec.prompt.len()).filter(|&index| index == self.reported)
             && let Some(&token) = self.generated.get(index)

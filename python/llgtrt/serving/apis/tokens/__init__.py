@@ -86,13 +86,13 @@ class TokensService:
         one = self._models.resolve(request.model)
         _not_cut(request.truncate_prompt_tokens)
         special = request.add_special_tokens is not False
-        rendered = []
+        prompts = []
         for prompt in await one.completions.prompts(request):
-            tokens = prompt
-            if isinstance(tokens, str):
-                tokens = await one.tokens.encode(tokens, special, "prompt")
-            rendered.append(await one.tokens.run(_rendered, one, tokens))
-        return b"[" + b",".join(rendered) + b"]"
+            if isinstance(prompt, str):
+                prompts.append(await one.tokens.encode(prompt, special, "prompt"))
+            else:
+                prompts.append(prompt)
+        return await one.tokens.run(_rendered_each, one, prompts)
 
     async def info(self, request: dict[str, str]) -> bytes:
         """What clients that make prompts themselves have to know, with the names of tokenizer_config.json.
@@ -182,6 +182,10 @@ def _written(one: ModelServices, tokens: list[int], with_texts: bool) -> bytes:
 
 def _rendered(one: ModelServices, tokens: list[int]) -> bytes:
     return to_json({"model": one.model.name})[:-1] + b',"token_ids":' + _array(tokens) + b"}"
+
+
+def _rendered_each(one: ModelServices, prompts: list[list[int]]) -> bytes:
+    return b"[" + b",".join(_rendered(one, tokens) for tokens in prompts) + b"]"
 
 
 def _not_cut(most: int | None) -> None:
