@@ -1,11 +1,11 @@
 """The Rust core: engines, masks, detokenization and streaming, behind four kinds of objects.
 
-Only ``llgtrt.engine`` imports this module. No call here blocks the event loop for more than about
-100 microseconds unless its docstring says so; those that may be slow release the GIL.
+Only ``llgtrt.engine`` and ``llgtrt.patient_json`` import this module. No call here blocks the event loop for
+more than about 100 microseconds unless its docstring says so; those that may be slow release the GIL.
 """
 
 from collections.abc import Callable
-from typing import Final, Literal, TypedDict, final
+from typing import Any, Final, Literal, TypedDict, final
 
 __version__: Final[str]
 
@@ -529,6 +529,16 @@ def tokenize_with(tokenizer_path: str, texts: list[str]) -> list[list[int]]:
     Raises:
         ConfigurationError: the tokenizer is unusable.
         InvalidRequestError: a text is too long.
+    """
+
+def read_json(text: str | bytes | bytearray, max_values: int, max_containers: int) -> Any:
+    """The value that a JSON text holds; a mark of the byte order before bytes is left out.
+
+    Parses without the GIL, and gives way to other threads while it makes the objects.
+
+    Raises:
+        ValueError: it is not JSON, not UTF-8, holds half of a surrogate pair, NaN or an infinity, is nested
+            too deeply, or holds more values than that, or more arrays and objects.
     """
 
 def config_fields() -> str:

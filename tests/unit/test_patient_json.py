@@ -1,8 +1,10 @@
-"""Both parsers of bodies read the same JSON; the patient one gives way to other threads."""
+"""Bodies are read as pydantic reads JSON, up to a number of values; other threads run meanwhile."""
 
 from __future__ import annotations
 
 import json
+import sys
+import threading
 from concurrent.futures import ThreadPoolExecutor
 from typing import Any
 
@@ -21,17 +23,33 @@ JSON = st.recursive(
 )
 
 
-@pytest.fixture
-def patient(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Everything is read by the patient parser."""
-    monkeypatch.setattr(patient_json, "MAX_MARKS", -1)
+LONG = ["a", "\u00e9", "\u6f22", "\U0001f600", "\n", 'x"\\', "a\u6f22"]
+"""What long texts are made of: characters of one to four bytes, and escapes."""
 
 
 @settings(deadline=None)
 @given(JSON)
-def test_both_read_the_same(value: Any) -> None:
-    body = json.dumps(value, ensure_ascii=False).encode()
-    assert patient_json._PatientDecoder().decode(body.decode()) == from_json(body) == value
+def test_values_are_read_as_pydantic_reads_them(value: Any) -> None:
+    text = json.dumps(value, ensure_ascii=False)
+    # Large texts are parsed elsewhere.
+    for read in (text, text + " " * 5000):
+        assert parse_json(read) == parse_json(read.encode()) == from_json(read) == value
+        assert parse_json(bytearray(b"\xef\xbb\xbf" + read.encode())) == value
+
+
+@pytest.mark.parametrize("letters", LONG)
+@pytest.mark.parametrize("ascii_only", [False, True])
+def test_long_texts_are_whole(letters: str, ascii_only: bool) -> None:
+    text = "." + letters * 70_000
+    body = json.dumps({text[:66_000]: [text, text[1:]]}, ensure_ascii=ascii_only)
+    assert parse_json(body) == parse_json(body.encode()) == {text[:66_000]: [text, text[1:]]}
+
+
+@pytest.mark.parametrize(
+    "text", ["1" * 4000, "-" + "9" * 30, "1e400", "-0", "-0.0", "1E-400", '{"a":1,"a":2}']
+)
+def test_numbers_and_members_are_those_of_pydantic(text: str) -> None:
+    assert repr(parse_json(text)) == repr(from_json(text))
 
 
 @pytest.mark.parametrize(
@@ -53,15 +71,21 @@ def test_both_read_the_same(value: Any) -> None:
         b'{"a":' * 100_000,
     ],
 )
-def test_both_refuse_the_same(patient: None, body: bytes) -> None:
+def test_what_pydantic_refuses_is_refused(body: bytes) -> None:
     with pytest.raises(ValueError, match=r"."):
         from_json(body, allow_inf_nan=False)
-    with pytest.raises(ValueError, match=r"."):
-        parse_json(body)
+    for read in (body, body + b" " * 5000):
+        with pytest.raises(ValueError, match=r"."):
+            parse_json(read)
+
+
+def test_half_of_a_pair_is_no_text() -> None:
+    with pytest.raises(ValueError, match="surrogates"):
+        parse_json('["\ud800"]')
 
 
 @pytest.mark.parametrize("value", ["1", "1.5", '"a"', "[]", "{}"])
-def test_the_number_of_values_is_bounded(patient: None, monkeypatch: pytest.MonkeyPatch, value: str) -> None:
+def test_the_number_of_values_is_bounded(monkeypatch: pytest.MonkeyPatch, value: str) -> None:
     monkeypatch.setattr(patient_json, "MAX_VALUES", 100)
     few, many = (("[" + ",".join([value] * count) + "]").encode() for count in (20, 10_000))
     assert len(parse_json(few)) == 20
@@ -84,15 +108,33 @@ def test_large_values_are_written_as_small_ones_are(value: Any) -> None:
     assert patient == json_of(value, sort_keys=True) == json.dumps(value, ensure_ascii=False, sort_keys=True)
 
 
-def test_a_body_of_many_values_is_read_patiently(monkeypatch: pytest.MonkeyPatch) -> None:
-    def fail(*_: Any, **__: Any) -> None:
-        raise AssertionError("the fast parser was asked")
+@pytest.mark.parametrize(
+    "body",
+    [b"[" + b"1," * 400_000 + b"1]", json.dumps("\u6f22\n" * 1_000_000, ensure_ascii=False).encode()],
+)
+def test_other_threads_run_while_a_large_body_is_read(body: bytes) -> None:
+    read = threading.Event()
+    turns = 0
 
-    monkeypatch.setattr(patient_json, "from_json", fail)
-    many = patient_json.MAX_MARKS + 2
-    assert parse_json(b"[" + b"1," * (many - 1) + b"1]") == [1] * many
-    # Hardly a comma, and as many values.
-    nested = b"[" * 100 + b"]" * 100
-    assert len(parse_json(b"[" + (nested + b",") * 200 + b"1]")) == 201
-    with pytest.raises(AssertionError):
-        parse_json(b"[1,2]")
+    def count() -> None:
+        nonlocal turns
+        while not read.is_set():
+            turns += 1
+
+    interval = sys.getswitchinterval()
+    sys.setswitchinterval(0.0001)
+    try:
+        with ThreadPoolExecutor(1) as threads:
+            counting = threads.submit(count)
+            parse_json(body)
+            before = turns
+            read.set()
+            counting.result()
+    finally:
+        sys.setswitchinterval(interval)
+    assert before > 0
+
+
+def test_commas_and_brackets_of_texts_are_not_counted() -> None:
+    texts = ['[{,\\"' * 200_000, "\\"]
+    assert parse_json(json.dumps(texts)) == texts

@@ -1,4 +1,4 @@
-"""The asyncio client of the Rust core: the only package that imports ``llgtrt._native``."""
+"""The asyncio client of the Rust core: with ``patient_json`` all that imports ``llgtrt._native``."""
 
 from llgtrt._native import (
     ChoiceDelta,

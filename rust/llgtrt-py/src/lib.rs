@@ -17,6 +17,7 @@ mod output;
 mod passes;
 mod processor;
 mod python_engine;
+mod read_json;
 mod request;
 mod start;
 mod tokens;
@@ -63,6 +64,7 @@ fn _native(module: &Bound<'_, PyModule>) -> PyResult<()> {
     module.add_function(wrap_pyfunction!(grammar::explain_schema, module)?)?;
     module.add_function(wrap_pyfunction!(log::init_logging, module)?)?;
     module.add_function(wrap_pyfunction!(tokens::tokenize_with, module)?)?;
+    module.add_function(wrap_pyfunction!(read_json::read_json, module)?)?;
     module.add_function(wrap_pyfunction!(trtllm::trtllm_plugin_sources, module)?)?;
     module.add_function(wrap_pyfunction!(trtllm::mpi_rank, module)?)?;
     module.add_function(wrap_pyfunction!(trtllm::run_trtllm_worker, module)?)?;
