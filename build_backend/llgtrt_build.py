@@ -1,7 +1,7 @@
 """PEP 517 build backend: maturin, plus what llama.cpp's build needs and a plain machine lacks.
 
 ``llama-cpp-sys-2`` runs bindgen, which loads libclang, and CMake. Both exist as wheels, so this
-backend asks for the ``libclang`` wheel (and for ``cmake`` and ``ninja`` where the system has none),
+backend asks for the ``libclang`` wheel (and for ``cmake`` where the system has none),
 points the build at them and hands over to maturin. A user who sets ``LIBCLANG_PATH`` keeps it.
 
 The Makefile and people who call cargo themselves use the same logic:
@@ -12,6 +12,7 @@ The Makefile and people who call cargo themselves use the same logic:
 from __future__ import annotations
 
 import os
+import platform
 import shlex
 import shutil
 import subprocess
@@ -34,8 +35,6 @@ def missing_tools() -> list[str]:
         wheels.append("libclang>=18")
     if not shutil.which("cmake") and "CMAKE" not in os.environ:
         wheels.append("cmake>=3.20")
-    if not any(shutil.which(tool) for tool in ("make", "ninja")):
-        wheels.append("ninja")
     return wheels
 
 
@@ -49,11 +48,11 @@ def build_environment() -> dict[str, str]:
             env["BINDGEN_EXTRA_CLANG_ARGS"] = f"-I{include}"
     # pip has the scripts of build requirements on PATH; a virtual environment that is not active has not.
     scripts = sysconfig.get_path("scripts")
-    for tool in ("cmake", "ninja"):
-        if not shutil.which(tool) and shutil.which(tool, path=scripts):
-            env["PATH"] = os.pathsep.join([os.environ.get("PATH", os.defpath), scripts])
-    if not shutil.which("make") and "CMAKE_GENERATOR" not in os.environ:
-        env["CMAKE_GENERATOR"] = "Ninja"
+    if not shutil.which("cmake") and shutil.which("cmake", path=scripts):
+        env["PATH"] = os.pathsep.join([os.environ.get("PATH", os.defpath), scripts])
+    # Kernels of ARM machines have pages of up to 64 KB; jemalloc takes those of the machine that builds it.
+    if platform.machine() == "aarch64" and "JEMALLOC_SYS_WITH_LG_PAGE" not in os.environ:
+        env["JEMALLOC_SYS_WITH_LG_PAGE"] = "16"
     return env
 
 

@@ -11,11 +11,3 @@ import os
 # beside one other busy process 26 and 152, 35 and 202, 51 and 244.
 if (os.cpu_count() or 1) <= 8:
     os.environ.setdefault("GOMP_SPINCOUNT", "1000")
-
-# mimalloc keeps pages that are free again for seconds before it gives them back, and two of each size in
-# every thread. Grammars come and go in sizes from bytes to megabytes, and what was kept of them grew for as
-# long as new ones came: after 60 rounds of the soak's load a server held 149 MB, so 111. Neither the time
-# of masks (11.2 us on average, both) nor the CPU of a streamed token (64 streams) changes. Read when the
-# native module is loaded.
-os.environ.setdefault("MIMALLOC_PURGE_DELAY", "0")
-os.environ.setdefault("MIMALLOC_PAGE_FULL_RETAIN", "0")

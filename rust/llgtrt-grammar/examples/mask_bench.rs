@@ -20,7 +20,7 @@ use toktrie_tiktoken::TikTokenBPE;
 
 /// The server's allocator.
 #[global_allocator]
-static ALLOCATOR: mimalloc::MiMalloc = mimalloc::MiMalloc;
+static ALLOCATOR: tikv_jemallocator::Jemalloc = tikv_jemallocator::Jemalloc;
 
 #[derive(Deserialize)]
 struct Header {

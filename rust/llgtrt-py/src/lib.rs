@@ -28,7 +28,13 @@ use pyo3::prelude::*;
 
 /// Masks on several threads allocate at the same time, which glibc's allocator makes them wait for.
 #[global_allocator]
-static ALLOCATOR: mimalloc::MiMalloc = mimalloc::MiMalloc;
+static ALLOCATOR: tikv_jemallocator::Jemalloc = tikv_jemallocator::Jemalloc;
+
+/// jemalloc's settings, which it looks for under this name; those of `_RJEM_MALLOC_CONF` in the environment come after
+/// them. What is free goes back to the system at once: grammars take hundreds of megabytes for a moment. Few arenas:
+/// each keeps pages of every size in use, and threads have caches of their own before them.
+#[unsafe(export_name = "_rjem_malloc_conf")]
+static MALLOC_CONF: &[u8; 44] = b"narenas:4,dirty_decay_ms:0,muzzy_decay_ms:0\0";
 
 /// JSON: the fields of every configuration section as Rust reads them.
 #[pyfunction]
