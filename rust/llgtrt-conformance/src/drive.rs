@@ -80,6 +80,7 @@ impl Driver {
             prompt_logprobs: false,
             options: None,
             processor: None,
+            phase: llgtrt_core::Phase::Whole,
         }
     }
 

@@ -26,6 +26,8 @@ pub struct Capabilities {
     pub host_logits: bool,
     /// Honours [`RequestOptions`](crate::RequestOptions); where not, requests come without.
     pub request_options: bool,
+    /// Evaluates prompts for others, and goes on behind theirs: honours [`SequenceSpec::phase`].
+    pub handover: bool,
     /// Short name, such as `llamacpp`.
     pub name: &'static str,
 }

@@ -11,6 +11,7 @@ pub mod kv_events;
 pub mod mask;
 pub mod options;
 pub mod pass;
+pub mod phase;
 pub mod processor;
 pub mod receipt;
 pub mod sampler;
@@ -30,6 +31,7 @@ pub use options::{
     RequestOptions, Retention,
 };
 pub use pass::Pass;
+pub use phase::{Handover, Phase};
 pub use processor::{LogitsProcessor, Processed, ProcessedRows, ProcessorStats};
 pub use receipt::{Enforcement, MassSum, Receipt, RemovedMass, StopStrings};
 pub use sampler::{Sampled, Sampler, token_logprobs};

@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 
-use crate::{LogitsProcessor, RequestOptions, SamplingParams};
+use crate::{LogitsProcessor, Phase, RequestOptions, SamplingParams};
 
 /// Index into the vocabulary.
 pub type TokenId = u32;
@@ -38,4 +38,6 @@ pub struct SequenceSpec {
     /// Changes each row of logits before the mask. Only for engines with
     /// [`Capabilities::host_logits`](crate::Capabilities::host_logits).
     pub processor: Option<Arc<dyn LogitsProcessor>>,
+    /// Which part of the sequence is asked for.
+    pub phase: Phase,
 }

@@ -4,7 +4,7 @@ use std::ops::Range;
 use std::sync::Arc;
 use std::time::Instant;
 
-use crate::{Error, Pass, SequenceId, TokenId};
+use crate::{Error, Handover, Pass, SequenceId, TokenId};
 
 /// Why a sequence stopped by itself.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -24,6 +24,8 @@ pub enum Finish {
     Stop(StopCause),
     /// Reached `max_tokens` or the context's end.
     Length,
+    /// The prompt is evaluated, as [`Phase::Context`](crate::Phase::Context) asked; another engine goes on.
+    HandedOver(Arc<Handover>),
     /// [`Engine::cancel`](crate::Engine::cancel) was called.
     Cancelled,
     /// This sequence failed; its neighbours go on.

@@ -106,6 +106,7 @@ fn engine_speed(
             prompt_logprobs: false,
             options: None,
             processor: None,
+            phase: llgtrt_core::Phase::Whole,
         })?;
     }
     let mut tokens = 0;

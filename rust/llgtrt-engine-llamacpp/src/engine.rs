@@ -104,6 +104,7 @@ impl LlamaCppEngine {
             host_logits: true,
             retract: true,
             request_options: false,
+            handover: false,
             name: "llamacpp",
         };
         let bridging = context.can_take_back();

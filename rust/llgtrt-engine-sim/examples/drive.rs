@@ -28,6 +28,7 @@ fn main() {
                         prompt_logprobs: false,
                         options: None,
                         processor: None,
+                        phase: llgtrt_core::Phase::Whole,
                     };
                     engine.submit(spec).expect("there is room");
                 }

@@ -11,12 +11,13 @@ use std::time::{Duration, Instant};
 
 use llgtrt_core::{
     AdvanceBatch, Capabilities, Engine, EngineStats, Error, ErrorKind, Finish, KvEventQueue, MaskBatch,
-    MaskSource, MaskVerdict, Pass, ProcessedRows, Result, SequenceId, SequenceSpec, StepBatch, StopCause,
-    Tokenizer,
+    MaskSource, MaskVerdict, Pass, Phase, ProcessedRows, Result, SequenceId, SequenceSpec, StepBatch,
+    StopCause, Tokenizer,
 };
 
 use crate::config::SimConfig;
 use crate::fault::Faults;
+use crate::handover;
 use crate::prefix::PrefixCache;
 use crate::processed::Said;
 use crate::sequence::Sequence;
@@ -75,6 +76,7 @@ impl SimEngine {
                 host_logits: true,
                 retract: true,
                 request_options: false,
+                handover: true,
                 name: "sim",
             },
             voice: Voice::new(&config, &*tokenizer)?,
@@ -126,6 +128,10 @@ impl SimEngine {
             );
             return Err(Error::new(ErrorKind::ContextLength, message).with_param("max_tokens"));
         }
+        spec.phase.check(&self.capabilities, spec.max_tokens)?;
+        if let Phase::Generation(handover) = &spec.phase {
+            handover::check(handover, spec, self.config.seed)?;
+        }
         let places = self.config.max_batch_size as usize + self.config.max_waiting as usize;
         if self.running.len() + self.waiting.len() >= places {
             return Err(Error::new(ErrorKind::Overloaded, "the engine's queue is full"));
@@ -139,6 +145,11 @@ impl SimEngine {
             && let Some(mut sequence) = self.waiting.pop_front()
         {
             let same = |other: &&Sequence| Arc::ptr_eq(&other.spec.prompt, &sequence.spec.prompt);
+            if let Phase::Generation(_) = sequence.spec.phase {
+                batch.start(sequence.spec.id);
+                self.running.push(sequence);
+                continue;
+            }
             if let Some(other) = self.running.iter().find(same) {
                 sequence.join(other);
             } else if let Some(prefixes) = &mut self.prefixes
@@ -198,6 +209,8 @@ impl SimEngine {
         }
         self.sample();
         self.advance();
+        let seed = self.config.seed;
+        self.running.iter_mut().for_each(|sequence| handover::hand_over(sequence, seed));
         self.store_prefixes();
         batch.pass(self.pass);
         let vocabulary = self.tokenizer.vocabulary();

@@ -8,6 +8,7 @@ mod config;
 mod embedder;
 mod engine;
 mod fault;
+mod handover;
 mod hash;
 mod lexicon;
 mod logprobs;

@@ -53,12 +53,16 @@ impl Sequence {
         let sampling = &spec.sampling;
         let greedy = sampling.temperature <= 0.0 || sampling.top_k == 1;
         let limit = spec.max_tokens.min(max_sequence_tokens.saturating_sub(spec.prompt.len() as u32));
+        let tokens = spec.first_tokens().to_vec();
+        // What another engine has evaluated came with its tokens.
+        let remaining = if tokens.is_empty() { spec.prompt.len() as u32 } else { 0 };
+        let over = !spec.constrained && tokens.len() >= limit as usize;
         Self {
             key: mix(prompt, if greedy { 0 } else { mix(1, sampling.seed) }),
             faults,
-            tokens: Vec::new(),
-            finish: None,
-            remaining: Arc::new(AtomicU32::new(spec.prompt.len() as u32)),
+            tokens,
+            finish: over.then_some(Finish::Length),
+            remaining: Arc::new(AtomicU32::new(remaining)),
             cached: 0,
             evaluated: 0,
             reported: 0,
@@ -204,7 +208,7 @@ impl Sequence {
     }
 
     /// Withdraws all but the first `keep` tokens.
-    fn retract(&mut self, keep: usize) {
+    pub(crate) fn retract(&mut self, keep: usize) {
         self.tokens.truncate(keep);
         self.advanced = Some(self.tokens.len());
         self.finish = None;
@@ -248,7 +252,8 @@ impl Sequence {
             let token = self.tokens[position];
             let hash = mix(self.key, position as u64);
             let sampling = &self.spec.sampling;
-            let forced = self.sampled != Some(position);
+            let elsewhere = position < self.spec.first_tokens().len();
+            let forced = self.sampled != Some(position) && !elsewhere;
             let logprobs = sampling.logprobs.map(|count| {
                 let own = match (&self.among, sampling.allowed_logprobs) {
                     (Some(among), true) if !forced => among.clone(),
@@ -261,6 +266,7 @@ impl Sequence {
             });
             // As in engines with a model: the logits of forced tokens are there with log-probabilities only.
             let removed_mass = match (forced, &logprobs) {
+                _ if elsewhere => None,
                 (false, _) => self.removed_mass,
                 (true, Some(_)) if sampling.removed_mass => {
                     Some(logprobs::removed_mass(hash, Choice::Forced, vocabulary))

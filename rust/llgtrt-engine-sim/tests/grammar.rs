@@ -37,6 +37,7 @@ fn answers(grammar: &GrammarSpec, count: u64, fast_forward: bool) -> (Vec<String
                 prompt_logprobs: false,
                 options: None,
                 processor: None,
+                phase: llgtrt_core::Phase::Whole,
             })
             .expect("accepted");
     }

@@ -25,6 +25,7 @@ fn spec(id: u64, prompt: &str) -> SequenceSpec {
         prompt_logprobs: false,
         options: None,
         processor: None,
+        phase: llgtrt_core::Phase::Whole,
     }
 }
 

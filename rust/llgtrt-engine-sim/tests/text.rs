@@ -21,6 +21,7 @@ fn spec(seed: u64) -> SequenceSpec {
         prompt_logprobs: false,
         options: None,
         processor: None,
+        phase: llgtrt_core::Phase::Whole,
     }
 }
 

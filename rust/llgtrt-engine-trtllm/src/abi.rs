@@ -4,7 +4,7 @@
 use std::ffi::{c_char, c_void};
 
 /// `LLGTRT_TRTLLM_ABI_VERSION`.
-pub(crate) const ABI_VERSION: u32 = 5;
+pub(crate) const ABI_VERSION: u32 = 6;
 
 /// `LLGTRT_UNSET`: an optional number that is not given.
 pub(crate) const UNSET: i32 = i32::MIN;
@@ -139,6 +139,26 @@ plain! {
     struct Retention { token_start: i32, token_end: i32, priority: i32, duration_ms: i64 }
 }
 
+/// `llgtrt_trtllm_phase`.
+pub(crate) mod phase {
+    pub(crate) const WHOLE: i32 = 0;
+    pub(crate) const CONTEXT_ONLY: i32 = 1;
+    pub(crate) const GENERATION_ONLY: i32 = 2;
+}
+
+plain! {
+    /// No state: no handover.
+    struct Handover {
+        request_id: u64,
+        first_tokens: *const i32,
+        first_token_count: usize,
+        draft_tokens: *const i32,
+        draft_token_count: usize,
+        state: *const u8,
+        state_size: usize,
+    }
+}
+
 plain! {
     struct Request {
         client_id: u64,
@@ -182,6 +202,8 @@ plain! {
         lookahead_window: i32,
         lookahead_ngram: i32,
         lookahead_verification_set: i32,
+        phase: i32,
+        handover: Handover,
     }
 }
 
@@ -196,6 +218,7 @@ plain! {
         tokens: Lists,
         context_logits: Tensor,
         reused_blocks: i32,
+        handover: Handover,
     }
 }
 

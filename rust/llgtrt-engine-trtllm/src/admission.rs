@@ -3,12 +3,13 @@
 //! The executor looks at some of it only when it sets up its decoder, where an error ends every running request
 //! (`createNewDecoderRequests.cpp`), and at some of it never.
 
-use llgtrt_core::{Error, ErrorKind, RequestOptions, Result, SequenceSpec, TokenId};
+use llgtrt_core::{Error, ErrorKind, Phase, RequestOptions, Result, SequenceSpec, TokenId};
 
 use crate::DecodingMode;
 use crate::check::unconstrained_because;
 use crate::config::TrtllmSetup;
 use crate::engine_dir::EngineInfo;
+use crate::request::executor_tokens;
 
 /// TensorRT-LLM's own setting for lookahead decoding.
 const LOOKAHEAD: [u32; 3] = [4, 3, 4];
@@ -57,6 +58,7 @@ impl Admission {
         options.check_prompt(&spec.prompt, self.vocab_size)?;
         self.check_tokens(options)?;
         self.check_table(options)?;
+        check_phase(spec, options)?;
         if !spec.sampling.logit_bias.is_empty() && self.padded_vocab_size != self.vocab_size {
             let message = format!(
                 "this engine's vocabulary of {} tokens is not a multiple of its number of processes, where \
@@ -89,7 +91,7 @@ impl Admission {
         if spec.prompt.is_empty() || spec.max_tokens == 0 {
             return Err(Error::invalid("prompt", "a prompt and max_tokens of at least 1 are needed"));
         }
-        let tokens = spec.prompt.len() as u64 + u64::from(spec.max_tokens);
+        let tokens = spec.prompt.len() as u64 + u64::from(executor_tokens(spec));
         let (most, most_prompt) = (self.max_sequence_tokens, self.max_prompt_tokens);
         if tokens > u64::from(most) || spec.prompt.len() > most_prompt as usize {
             let message = format!(
@@ -146,6 +148,29 @@ impl Admission {
     }
 }
 
+/// What is not handed over, or was never followed to its end in TensorRT-LLM.
+fn check_phase(spec: &SequenceSpec, options: &RequestOptions) -> Result<()> {
+    if matches!(spec.phase, Phase::Whole) {
+        return Ok(());
+    }
+    let undivided = [
+        ("beam_width", options.beam_width.unwrap_or(1) > 1),
+        ("logprobs", spec.sampling.logprobs.is_some()),
+        ("prompt_logprobs", spec.prompt_logprobs),
+        ("prompt_table", options.prompt_table.is_some()),
+        ("mrope_cos_sin", options.mrope.is_some()),
+        ("position_ids", !options.position_ids.is_empty()),
+        ("encoder", options.encoder.is_some()),
+        ("lookahead_config", options.lookahead.is_some()),
+    ];
+    match undivided.into_iter().find(|(_, asked)| *asked) {
+        Some((name, _)) => {
+            Err(Error::invalid(name, format!("{name} cannot be combined with disaggregated_params")))
+        }
+        None => Ok(()),
+    }
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -166,6 +191,7 @@ mod tests {
             prompt_logprobs: false,
             options: None,
             processor: None,
+            phase: llgtrt_core::Phase::Whole,
         };
         let copy = std::env::temp_dir().join(format!("llgtrt-admission-{}", std::process::id()));
         std::fs::create_dir_all(&copy).unwrap();

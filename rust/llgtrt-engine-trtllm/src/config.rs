@@ -62,6 +62,14 @@ pub struct TrtllmConfig {
     pub lora_cache_gpu_memory_fraction: Option<f32>,
     /// Host memory for LoRA weights, in MB.
     pub lora_cache_host_memory_megabytes: Option<u64>,
+    /// How KV caches go to other executors. None: they do not.
+    pub cache_transceiver_backend: Option<TransceiverBackend>,
+    /// Tokens that its buffer holds; larger caches go in pieces. None: the executor's choice.
+    pub cache_transceiver_max_tokens_in_buffer: Option<u32>,
+    /// Longest that a transfer may take. None: no limit.
+    pub kv_transfer_timeout_ms: Option<u32>,
+    /// Longest that a step waits for transfers to end. None: the executor's choice.
+    pub kv_transfer_sender_future_timeout_ms: Option<u32>,
     /// GPUs to use, one per rank on this machine. Empty: by rank.
     pub gpu_device_ids: Vec<u32>,
 }
@@ -95,6 +103,10 @@ impl Default for TrtllmConfig {
             lora_max_adapter_size: None,
             lora_cache_gpu_memory_fraction: None,
             lora_cache_host_memory_megabytes: None,
+            cache_transceiver_backend: None,
+            cache_transceiver_max_tokens_in_buffer: None,
+            kv_transfer_timeout_ms: None,
+            kv_transfer_sender_future_timeout_ms: None,
             gpu_device_ids: Vec::new(),
         }
     }
@@ -108,6 +120,20 @@ pub enum ChunkingPolicy {
     FirstComeFirstServed,
     /// A piece of each.
     EqualProgress,
+}
+
+/// What moves KV caches between executors.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Deserialize, Serialize)]
+#[serde(rename_all = "snake_case")]
+pub enum TransceiverBackend {
+    /// TensorRT-LLM's choice.
+    Default,
+    /// MPI.
+    Mpi,
+    /// UCX.
+    Ucx,
+    /// NIXL.
+    Nixl,
 }
 
 /// How tokens are decoded.

@@ -85,6 +85,7 @@ impl TrtllmEngine {
                 // A sequence of the executor cannot be shortened.
                 retract: false,
                 request_options: true,
+                handover: setup.config.cache_transceiver_backend.is_some(),
                 name: "trtllm",
             },
             native,
@@ -323,6 +324,7 @@ impl Engine for TrtllmEngine {
         if let Some(error) = &self.dead {
             return Err(error.clone());
         }
+        spec.phase.check(&self.capabilities, spec.max_tokens)?;
         self.admission.check(&spec, &options)?;
         let adapter = match &options.adapter {
             Some(adapter) => Some(self.adapters.resolve(adapter, false)?),

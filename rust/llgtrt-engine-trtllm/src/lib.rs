@@ -26,7 +26,7 @@ mod request;
 mod sequence;
 mod sources;
 
-pub use config::{Batching, ChunkingPolicy, DecodingMode, TrtllmConfig, TrtllmSetup};
+pub use config::{Batching, ChunkingPolicy, DecodingMode, TransceiverBackend, TrtllmConfig, TrtllmSetup};
 pub use engine::{TrtllmEngine, run_worker};
 pub use engine_dir::EngineInfo;
 pub use lora::adapter_names;

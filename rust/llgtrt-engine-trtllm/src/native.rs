@@ -6,7 +6,7 @@ use std::path::Path;
 use std::sync::Arc;
 use std::time::Duration;
 
-use llgtrt_core::{Error, KvEventQueue, Pass, Result, TokenId};
+use llgtrt_core::{Error, Handover, KvEventQueue, Pass, Result, TokenId};
 use serde::Serialize;
 
 use crate::abi::{self, Plain as _, UNSET, dtype, error_kind, status};
@@ -28,6 +28,8 @@ pub(crate) struct Response {
     /// Rows of raw logits over the prompt, if asked for.
     pub(crate) context_logits: Option<Logits>,
     pub(crate) reused_blocks: u32,
+    /// With the last piece of a prompt that goes on elsewhere.
+    pub(crate) handover: Option<Handover>,
 }
 
 /// Why a request failed.
@@ -268,7 +270,32 @@ unsafe fn own(response: &abi::Response) -> Response {
         // SAFETY: the caller's promise.
         context_logits: unsafe { logits(&response.context_logits) },
         reused_blocks: u32::try_from(response.reused_blocks).unwrap_or(0),
+        // SAFETY: the caller's promise.
+        handover: unsafe { handover(&response.handover) },
     }
+}
+
+/// # Safety
+/// What the handover points to is valid.
+unsafe fn handover(plain: &abi::Handover) -> Option<Handover> {
+    if plain.state.is_null() {
+        return None;
+    }
+    let own = |tokens: &[i32]| tokens.iter().map(|token| token.cast_unsigned()).collect();
+    // SAFETY: the caller's promise.
+    let (first, drafts, state) = unsafe {
+        (
+            slice(plain.first_tokens, plain.first_token_count),
+            slice(plain.draft_tokens, plain.draft_token_count),
+            slice(plain.state, plain.state_size),
+        )
+    };
+    Some(Handover {
+        request_id: plain.request_id,
+        first_tokens: own(first),
+        draft_tokens: own(drafts),
+        state: state.into(),
+    })
 }
 
 /// The last two dimensions of a tensor of logits.

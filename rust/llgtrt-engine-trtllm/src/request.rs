@@ -7,10 +7,10 @@
 use std::hash::{Hash as _, Hasher as _};
 
 use llgtrt_core::{
-    ElementType, HostTensor, RequestOptions, SamplingParams, SequenceSpec, TokenId, Vocabulary,
+    ElementType, HostTensor, Phase, RequestOptions, SamplingParams, SequenceSpec, TokenId, Vocabulary,
 };
 
-use crate::abi::{self, Plain as _, UNSET, dtype};
+use crate::abi::{self, Plain as _, UNSET, dtype, phase};
 use crate::lora::AdapterUse;
 use crate::masks::Slot;
 use crate::native::{FlatLists, optional};
@@ -63,6 +63,17 @@ pub(crate) fn slot(spec: &SequenceSpec, shape: &Shape<'_>) -> Option<Slot> {
         || slot.keep_logits
         || slot.report_removed_mass;
     needed.then_some(slot)
+}
+
+/// Tokens that the executor may generate. It hands a sequence over only where another token may follow, and gets its
+/// cache only to go on.
+pub(crate) fn executor_tokens(spec: &SequenceSpec) -> u32 {
+    let least = match &spec.phase {
+        Phase::Whole => 1,
+        Phase::Context => 2,
+        Phase::Generation(handover) => handover.first_tokens.len() as u32 + 1,
+    };
+    spec.max_tokens.max(least)
 }
 
 /// The tokens that end a sequence, the executor's end token first.
@@ -123,7 +134,7 @@ impl<'a> Prepared<'a> {
         let mut request = abi::Request::sized();
         request.client_id = spec.id.0;
         (request.tokens, request.token_count) = signed(&spec.prompt);
-        request.max_tokens = spec.max_tokens.cast_signed();
+        request.max_tokens = executor_tokens(spec).cast_signed();
         request.end_id = optional(self.end_id);
         request.pad_id = optional(self.end_id);
         request.sampling = sampling(&spec.sampling, options);
@@ -137,6 +148,7 @@ impl<'a> Prepared<'a> {
         request.allotted_time_ms = milliseconds(options.allotted_time_ms);
         request.has_cache_salt = options.cache_salt.is_some().into();
         request.cache_salt = options.cache_salt.unwrap_or(0);
+        self.point_to_handover(&mut request);
         self.point_to_adapter(&mut request);
         self.point_to_inputs(&mut request);
         (request.retention, request.retention_count) = (self.retention.as_ptr(), self.retention.len());
@@ -147,6 +159,21 @@ impl<'a> Prepared<'a> {
         (request.lookahead_window, request.lookahead_ngram) = (window, ngram);
         request.lookahead_verification_set = verification;
         request
+    }
+
+    fn point_to_handover(&self, request: &mut abi::Request) {
+        request.handover = abi::Handover::sized();
+        request.phase = match &self.spec.phase {
+            Phase::Whole => phase::WHOLE,
+            Phase::Context => phase::CONTEXT_ONLY,
+            Phase::Generation(_) => phase::GENERATION_ONLY,
+        };
+        let Phase::Generation(handover) = &self.spec.phase else { return };
+        let plain = &mut request.handover;
+        plain.request_id = handover.request_id;
+        (plain.first_tokens, plain.first_token_count) = signed(&handover.first_tokens);
+        (plain.draft_tokens, plain.draft_token_count) = signed(&handover.draft_tokens);
+        (plain.state, plain.state_size) = (handover.state.as_ptr(), handover.state.len());
     }
 
     fn point_to_adapter(&self, request: &mut abi::Request) {
@@ -281,6 +308,7 @@ mod tests {
             prompt_logprobs: false,
             options: None,
             processor: None,
+            phase: llgtrt_core::Phase::Whole,
         }
     }
 

@@ -3,8 +3,8 @@
 use std::sync::Arc;
 
 use llgtrt_core::{
-    Error, ErrorKind, Finish, RequestOptions, SequenceSpec, StepBatch, StopCause, TokenId, TokenLogprobs,
-    TokenOutput, Vocabulary, token_logprobs,
+    Error, ErrorKind, Finish, Phase, RequestOptions, SequenceSpec, StepBatch, StopCause, TokenId,
+    TokenLogprobs, TokenOutput, Vocabulary, token_logprobs,
 };
 
 use crate::masks::{MaskCallback, SharedSlot, Verdict};
@@ -143,9 +143,18 @@ impl Live {
                 return Ok(Progress::Ended(finish_of(verdict)));
             }
             self.push(token, reader, batch)?;
+            if self.is_generation_at_limit() {
+                return Ok(Progress::Ended(self.at_length(reader.native.callback())));
+            }
         }
         if let Some((_, verdict)) = over(self.tokens.len()) {
             return Ok(Progress::Ended(finish_of(verdict)));
+        }
+        if let Some(handover) = response.handover.as_ref().filter(|_| response.is_final) {
+            return Ok(Progress::Ended(match self.at_length(reader.native.callback()) {
+                Finish::Length => Finish::HandedOver(Arc::new(handover.clone())),
+                over => over,
+            }));
         }
         if !response.is_final {
             return Ok(Progress::GoesOn);
@@ -242,6 +251,11 @@ impl Live {
                 self.at_length(reader.native.callback())
             }
         })
+    }
+
+    /// The executor may give one token more than are asked for, to a sequence that it has taken over.
+    fn is_generation_at_limit(&self) -> bool {
+        matches!(self.spec.phase, Phase::Generation(_)) && self.tokens.len() >= self.spec.max_tokens as usize
     }
 
     fn stops_at_eos(&self) -> bool {

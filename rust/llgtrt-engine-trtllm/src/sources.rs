@@ -22,6 +22,8 @@ pub const PLUGIN_SOURCES: &[(&str, &str)] = sources![
     "src/errors.cpp",
     "src/errors.h",
     "src/float16.h",
+    "src/handover.cpp",
+    "src/handover.h",
     "src/json.cpp",
     "src/json.h",
     "src/kv_events.cpp",

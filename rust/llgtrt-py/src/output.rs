@@ -109,6 +109,14 @@ impl ChoiceDelta {
         self.0.logits.as_ref()?.generation.clone().map(Logits)
     }
 
+    /// Id of the request, the first tokens, guesses at the next ones, and the state.
+    #[getter]
+    fn handover<'py>(&self, py: Python<'py>) -> Option<(u64, Vec<u32>, Vec<u32>, Bound<'py, PyBytes>)> {
+        let handover = self.0.handover.as_ref()?;
+        let state = PyBytes::new(py, &handover.state);
+        Some((handover.request_id, handover.first_tokens.clone(), handover.draft_tokens.clone(), state))
+    }
+
     #[getter]
     fn constraint(&self) -> PyResult<Option<String>> {
         let json = self.0.receipt.as_ref().map(serde_json::to_string).transpose();

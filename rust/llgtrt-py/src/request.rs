@@ -8,7 +8,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use llgtrt_core::{
-    Adapter, Error, ExtraSampling, LogitsProcessor, RequestOptions, Retention, SamplingParams,
+    Adapter, Error, ExtraSampling, Handover, LogitsProcessor, RequestOptions, Retention, SamplingParams,
 };
 use llgtrt_runtime as runtime;
 use pyo3::exceptions::PyValueError;
@@ -105,7 +105,7 @@ pub(crate) struct GenerateRequest(pub(crate) runtime::GenerateRequest);
 #[pymethods]
 impl GenerateRequest {
     #[new]
-    #[pyo3(signature = (fields, *, prompts, grammar=None, buffers=Vec::new(), processors=Vec::new(), processor_limit_s=1.0))]
+    #[pyo3(signature = (fields, *, prompts, grammar=None, buffers=Vec::new(), processors=Vec::new(), processor_limit_s=1.0, handover_state=None))]
     #[expect(clippy::needless_pass_by_value, reason = "extracted from a Python list")]
     fn new(
         py: Python<'_>,
@@ -115,6 +115,7 @@ impl GenerateRequest {
         buffers: Vec<Bound<'_, PyBytes>>,
         processors: Vec<Vec<(String, Py<PyAny>)>>,
         processor_limit_s: f64,
+        handover_state: Option<Bound<'_, PyBytes>>,
     ) -> PyResult<Self> {
         let Crossing { mut request, extras } = json::read(fields, misunderstood).or_raise(py)?;
         if prompts.is_empty() || request.n == 0 {
@@ -147,6 +148,11 @@ impl GenerateRequest {
             .into_iter()
             .map(|chain| Arc::new(PyProcessors::new(chain, limit)) as Arc<dyn LogitsProcessor>)
             .collect();
+        match (&mut request.handover, &handover_state) {
+            (Some(handover), Some(state)) => handover.state = state.as_bytes().into(),
+            (None, None) => {}
+            _ => return Err(PyValueError::new_err("a handover and its state come together")),
+        }
         request.grammar = grammar.map(|grammar| grammar.get().0.clone());
         Ok(Self(request))
     }
@@ -167,6 +173,7 @@ pub(crate) fn fields() -> Value {
         "request.options.adapter": serde_introspect::<Adapter>(),
         "request.options.sampling": serde_introspect::<ExtraSampling>(),
         "request.options.retention": serde_introspect::<Retention>(),
+        "request.handover": serde_introspect::<Handover>(),
         "extras": serde_introspect::<PromptExtras>(),
     })
 }

@@ -66,6 +66,7 @@ pub(crate) fn start(
     info["prompt_tensors"] = capabilities.request_options.into();
     info["prompt_logprobs"] = capabilities.prompt_logprobs.into();
     info["host_logits"] = capabilities.host_logits.into();
+    info["handover"] = capabilities.handover.into();
     info["allowed_logprobs"] = capabilities.allowed_logprobs.into();
     let vocabulary = tokenizer.vocabulary();
     let text = |token| String::from_utf8_lossy(vocabulary.bytes(token)).into_owned();

@@ -11,7 +11,7 @@ use std::time::Instant;
 use crossbeam_channel::{Receiver, Sender};
 
 use llgtrt_core::{
-    Capabilities, EncodeOptions, Error, ErrorKind, RequestOptions, Result, SamplingParams, SequenceId,
+    Capabilities, EncodeOptions, Error, ErrorKind, Phase, RequestOptions, Result, SamplingParams, SequenceId,
     SequenceSpec, TokenId, Tokenizer,
 };
 use llgtrt_grammar::{CompiledGrammar, GrammarCompiler, MaskPool};
@@ -269,6 +269,11 @@ impl Admission {
             ));
         }
         let limit = self.capabilities.max_sequence_tokens;
+        let phase = request.phase();
+        if request.sequences() > 1 && !matches!(phase, Phase::Whole) {
+            let message = "one answer to one prompt can be divided between servers";
+            return Err(Error::invalid("disaggregated_params", message));
+        }
         let stop_token_ids: Arc<[TokenId]> = request.stop_token_ids.as_slice().into();
         let stop: Arc<[String]> = request.stop.as_slice().into();
         let removed_mass =
@@ -301,7 +306,9 @@ impl Admission {
                     .split_one()
                     .ok_or_else(|| Error::internal("permit is smaller than the request"))?;
                 let generated = &prompt.tokens[prompt.tokens.len() - request.generated_tokens as usize..];
+                phase.check(&self.capabilities, max_tokens)?;
                 if let Some(grammar) = grammar {
+                    self.check_beginning(id, grammar, &phase)?;
                     self.register(id, request, grammar, max_tokens, generated, choice)?;
                 }
                 let context = request.return_context_logits && choice == 0;
@@ -337,6 +344,7 @@ impl Admission {
                         .processors
                         .get(prompt_index * request.n as usize + choice as usize)
                         .cloned(),
+                    phase: phase.clone(),
                 });
             }
         }

@@ -1,7 +1,7 @@
 //! What a constraint means for the admission of a request: its matcher, its limit, where stop strings may end it, and how
 //! its errors are named.
 
-use llgtrt_core::{Error, ErrorKind, Result, SequenceId, TokenId};
+use llgtrt_core::{Error, ErrorKind, Phase, Result, SequenceId, TokenId};
 use llgtrt_grammar::{CompiledGrammar, EndCheck, TokenLimit};
 use llgtrt_text::{MayEnd, TextPipe, decode_lossy};
 
@@ -31,6 +31,19 @@ impl Admission {
         let registered =
             self.masks.register_behind(id, grammar, limit, generated, request.answer_tokens.is_some());
         registered.map_err(|error| under_param(error, request.grammar_param.as_deref()))
+    }
+
+    /// Refuses tokens of another server that the constraint does not allow: that one followed another.
+    pub(crate) fn check_beginning(
+        &self,
+        id: SequenceId,
+        grammar: &CompiledGrammar,
+        phase: &Phase,
+    ) -> Result<()> {
+        let Phase::Generation(handover) = phase else { return Ok(()) };
+        let followed = self.masks.register_behind(id, grammar, None, &handover.first_tokens, true);
+        self.masks.remove(id);
+        followed.map_err(|error| Error::invalid("disaggregated_params.first_gen_tokens", error.message))
     }
 
     /// The way from tokens to text of an answer that goes on behind these tokens.

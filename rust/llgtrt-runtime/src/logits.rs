@@ -240,6 +240,7 @@ mod tests {
             host_logits: true,
             retract: true,
             request_options: false,
+            handover: true,
             name: "test",
         }
     }

@@ -8,7 +8,7 @@ use std::sync::Arc;
 use std::sync::atomic::Ordering;
 use std::time::Instant;
 
-use llgtrt_core::{Error, Receipt, TokenId, Tokenizer, Vocabulary};
+use llgtrt_core::{Error, Handover, Receipt, TokenId, Tokenizer, Vocabulary};
 use llgtrt_text::{
     ChoiceEnd, ChunkHead, LogprobEntry, SseEncoder, SseKind, chat_logprobs, completion_logprobs,
     token_logprobs,
@@ -31,6 +31,7 @@ pub(crate) struct Piece {
     pub logprobs: Vec<LogprobEntry>,
     pub logits: Option<Box<ChoiceLogits>>,
     pub finish: Option<ChoiceFinish>,
+    pub handover: Option<Arc<Handover>>,
     pub receipt: Option<Box<Receipt>>,
 }
 
@@ -53,6 +54,7 @@ struct Choice {
     /// Characters whose log-probabilities were delivered.
     offset: usize,
     finish: Option<ChoiceFinish>,
+    handover: Option<Arc<Handover>>,
     receipt: Option<Box<Receipt>>,
     dirty: bool,
     finished: bool,
@@ -215,6 +217,7 @@ impl RequestState {
         }
         let reason = piece.finish.as_ref().map(ChoiceFinish::reason);
         choice.finish = piece.finish;
+        choice.handover = piece.handover;
         choice.receipt = piece.receipt;
         choice.finished = choice.finish.is_some();
         choice.dirty |= !choice.text.is_empty()
@@ -383,6 +386,7 @@ impl RequestState {
                     logprobs: choice.take_logprobs(self.logprobs, self.tokenizer.vocabulary()),
                     logits: choice.logits.take(),
                     finish: choice.finish.take(),
+                    handover: choice.handover.take(),
                     receipt: choice.receipt.take(),
                 }
             })
@@ -395,7 +399,7 @@ fn stop_reason_json(finish: &ChoiceFinish) -> Option<String> {
     match finish {
         ChoiceFinish::StopString(text) => serde_json::to_string(text).ok(),
         ChoiceFinish::StopToken(token) => Some(token.to_string()),
-        ChoiceFinish::Stop | ChoiceFinish::Length => None,
+        ChoiceFinish::Stop | ChoiceFinish::Length | ChoiceFinish::HandedOver => None,
     }
 }
 

@@ -320,6 +320,12 @@ impl OutputLoop {
                 return;
             }
         };
+        let handover = match (&output.finish, &finish) {
+            (Some(Finish::HandedOver(handover)), Some(ChoiceFinish::HandedOver)) => {
+                Some(Arc::clone(handover))
+            }
+            _ => None,
+        };
         let piece = Piece {
             text: released.text,
             tokens: usage.completion_tokens,
@@ -328,6 +334,7 @@ impl OutputLoop {
             logprobs: released.logprobs,
             logits,
             finish,
+            handover,
             receipt,
         };
         if live.request.append(live.index, piece, usage) {
@@ -343,6 +350,7 @@ impl OutputLoop {
         let reason = match finish {
             Finish::Stop(_) => "stop",
             Finish::Length => "length",
+            Finish::HandedOver(_) => "handed_over",
             // A stop string found here ends the engine's sequence by cancellation.
             Finish::Cancelled if live.stopped => "stop",
             Finish::Cancelled => "abort",
@@ -467,6 +475,7 @@ impl Live {
             // Whatever the client's own stop tokens cut off is not looked at.
             ChoiceFinish::StopToken(token) => vocabulary.is_eos(*token),
             ChoiceFinish::Length => tally.closed,
+            ChoiceFinish::HandedOver => false,
         };
         Some(Box::new(draft.finish(&self.counted, &tally, complete)))
     }
@@ -513,6 +522,7 @@ fn choice_finish(finish: &Finish) -> Result<ChoiceFinish, Error> {
         Finish::Stop(StopCause::StopToken(token)) => Ok(ChoiceFinish::StopToken(*token)),
         Finish::Stop(_) => Ok(ChoiceFinish::Stop),
         Finish::Length => Ok(ChoiceFinish::Length),
+        Finish::HandedOver(_) => Ok(ChoiceFinish::HandedOver),
         Finish::Cancelled => Err(Error::new(ErrorKind::ShuttingDown, "the generation was cancelled")),
         Finish::Failed(error) => Err(error.clone()),
     }

@@ -5,7 +5,9 @@
 
 use std::sync::Arc;
 
-use llgtrt_core::{Error, GrammarSpec, LogitsProcessor, Receipt, RequestOptions, SamplingParams, TokenId};
+use llgtrt_core::{
+    Error, GrammarSpec, Handover, LogitsProcessor, Phase, Receipt, RequestOptions, SamplingParams, TokenId,
+};
 use serde::{Deserialize, Deserializer};
 
 use crate::logits::ChoiceLogits;
@@ -151,6 +153,12 @@ pub struct GenerateRequest {
     /// counts on them. `None`: this request makes the rest of it. A beginning that cannot be completed within them is an
     /// error.
     pub answer_tokens: Option<u32>,
+    /// Only the prompt is evaluated and what comes right behind it; another server goes on with the
+    /// [`ChoiceDelta::handover`]. `max_tokens` is that of the whole answer.
+    pub context_only: bool,
+    /// What another server handed over: its tokens are the beginning of this answer's text, and `max_tokens` counts
+    /// them. The state crosses beside the JSON.
+    pub handover: Option<Handover>,
     /// `id` of SSE chunks.
     pub response_id: String,
     /// `model` of SSE chunks.
@@ -201,6 +209,8 @@ impl Default for GenerateRequest {
             text_token_ids: false,
             generated_tokens: 0,
             answer_tokens: None,
+            context_only: false,
+            handover: None,
             response_id: String::new(),
             model: String::new(),
             created: 0,
@@ -221,6 +231,15 @@ impl GenerateRequest {
     /// Sequences the request stands for.
     pub fn sequences(&self) -> usize {
         self.prompts.len() * self.n as usize
+    }
+
+    /// Which part of its sequence the request is for.
+    pub fn phase(&self) -> Phase {
+        match &self.handover {
+            Some(handover) => Phase::Generation(Arc::new(handover.clone())),
+            None if self.context_only => Phase::Context,
+            None => Phase::Whole,
+        }
     }
 
     /// Whether any logits are reported.
@@ -276,13 +295,16 @@ pub enum ChoiceFinish {
     StopToken(TokenId),
     /// At `max_tokens` or the end of the context.
     Length,
+    /// Another server goes on.
+    HandedOver,
 }
 
 impl ChoiceFinish {
-    /// OpenAI's `finish_reason`.
+    /// OpenAI's `finish_reason`; that of trtllm-serve where OpenAI has none.
     pub const fn reason(&self) -> &'static str {
         match self {
             Self::Length => "length",
+            Self::HandedOver => "not_finished",
             _ => "stop",
         }
     }
@@ -323,6 +345,8 @@ pub struct ChoiceDelta {
     pub logits: Option<Box<ChoiceLogits>>,
     /// Set on the choice's last delta.
     pub finish: Option<ChoiceFinish>,
+    /// With [`ChoiceFinish::HandedOver`].
+    pub handover: Option<Arc<Handover>>,
     /// With `finish`, if the answer is constrained and receipts are wanted.
     pub receipt: Option<Box<Receipt>>,
 }

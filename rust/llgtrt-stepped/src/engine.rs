@@ -93,6 +93,7 @@ impl RowEngine {
             retract: true,
             host_logits: true,
             request_options: false,
+            handover: false,
             name: traits.name,
         };
         Ok(Self {

@@ -317,6 +317,7 @@ mod tests {
             prompt_logprobs: false,
             options: None,
             processor: None,
+            phase: llgtrt_core::Phase::Whole,
         };
         Sequence::new(spec, EOS, 0, 0)
     }

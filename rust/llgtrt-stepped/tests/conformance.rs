@@ -116,6 +116,7 @@ fn spec(id: u64) -> SequenceSpec {
         prompt_logprobs: false,
         options: None,
         processor: None,
+        phase: llgtrt_core::Phase::Whole,
     }
 }
 

@@ -88,6 +88,7 @@ pub fn spec(id: u64, prompt: impl Into<Arc<[TokenId]>>, max_tokens: u32) -> Sequ
         prompt_logprobs: false,
         options: None,
         processor: None,
+        phase: llgtrt_core::Phase::Whole,
     }
 }
 

@@ -29,7 +29,7 @@ extern "C" {
 #endif
 
 /* Changes with every change of a struct or a function. */
-#define LLGTRT_TRTLLM_ABI_VERSION 5u
+#define LLGTRT_TRTLLM_ABI_VERSION 6u
 
 /* An optional number that is not given. Optional floats that are not given are NaN. */
 #define LLGTRT_UNSET INT32_MIN
@@ -171,6 +171,31 @@ typedef struct llgtrt_trtllm_retention {
   int64_t duration_ms;
 } llgtrt_trtllm_retention;
 
+/* Which part of an answer a request is for, numbered as in tensorrt_llm::executor::RequestType. */
+typedef enum llgtrt_trtllm_phase {
+  LLGTRT_WHOLE = 0,
+  /* The prompt and the first token; the last response has the handover. */
+  LLGTRT_CONTEXT_ONLY = 1,
+  /* What comes behind that, from the request's handover. The first tokens are in the first response. */
+  LLGTRT_GENERATION_ONLY = 2
+} llgtrt_trtllm_phase;
+
+/* What the executor of a prompt says to the executor that goes on: tensorrt_llm::executor::ContextPhaseParams. The state is
+ * TensorRT-LLM's own serialization, which its code trusts: only what another plugin of the same version and model said may be
+ * given back. `state` null: no handover. */
+typedef struct llgtrt_trtllm_handover {
+  size_t struct_size;
+  /* Of the request in the first executor. */
+  uint64_t request_id;
+  /* One per beam. */
+  const int32_t* first_tokens;
+  size_t first_token_count;
+  const int32_t* draft_tokens;
+  size_t draft_token_count;
+  const uint8_t* state;
+  size_t state_size;
+} llgtrt_trtllm_handover;
+
 typedef struct llgtrt_trtllm_request {
   size_t struct_size;
   uint64_t client_id;
@@ -222,6 +247,9 @@ typedef struct llgtrt_trtllm_request {
   int32_t lookahead_window; /* optional: as the engine's */
   int32_t lookahead_ngram;
   int32_t lookahead_verification_set;
+
+  int32_t phase; /* llgtrt_trtllm_phase; needs a cache transceiver unless it is LLGTRT_WHOLE */
+  llgtrt_trtllm_handover handover; /* of LLGTRT_GENERATION_ONLY */
 } llgtrt_trtllm_request;
 
 /* ---- responses -------------------------------------------------------------------------------------------- */
@@ -255,6 +283,8 @@ typedef struct llgtrt_trtllm_response {
   llgtrt_trtllm_tensor context_logits;
   /* KV cache blocks of the prompt that were found in the cache; negative if not known. */
   int32_t reused_blocks;
+  /* In the last response of a LLGTRT_CONTEXT_ONLY request that is not over with its first token. */
+  llgtrt_trtllm_handover handover;
 } llgtrt_trtllm_response;
 
 /* What the post-processor measured of a row. Pointers are valid until the next call for a row result. */

@@ -1,5 +1,7 @@
 #include "config.h"
 
+#include <type_traits>
+
 #include "json.h"
 
 namespace llgtrt {
@@ -112,6 +114,37 @@ std::optional<te::DecodingConfig> decoding(JsonObject& trtllm) {
   return te::DecodingConfig(mode, lookahead, medusa.empty() ? std::nullopt : std::make_optional(medusa), eagle_config);
 }
 
+/// Later versions of the 1.2 line have a time limit of the sender as well.
+template <class Config, class = void>
+struct SenderTimeout {
+  static void set(Config&, int32_t) {
+    throw InvalidArgument("trtllm.kv_transfer_sender_future_timeout_ms: this TensorRT-LLM does not have it");
+  }
+};
+
+template <class Config>
+struct SenderTimeout<Config, std::void_t<decltype(&Config::setKvTransferSenderFutureTimeoutMs)>> {
+  static void set(Config& config, int32_t milliseconds) { config.setKvTransferSenderFutureTimeoutMs(milliseconds); }
+};
+
+std::optional<te::CacheTransceiverConfig> cache_transceiver(JsonObject& trtllm) {
+  using Backend = te::CacheTransceiverConfig::BackendType;
+  auto const tokens = optional(trtllm, "cache_transceiver_max_tokens_in_buffer", &JsonObject::integer);
+  auto const timeout = optional(trtllm, "kv_transfer_timeout_ms", &JsonObject::integer);
+  auto const sender = optional(trtllm, "kv_transfer_sender_future_timeout_ms", &JsonObject::integer);
+  if (!trtllm.has("cache_transceiver_backend")) return std::nullopt;
+  te::CacheTransceiverConfig config(one_of<Backend>("cache_transceiver_backend",
+                                                    trtllm.text("cache_transceiver_backend"),
+                                                    {{"default", Backend::DEFAULT},
+                                                     {"mpi", Backend::MPI},
+                                                     {"ucx", Backend::UCX},
+                                                     {"nixl", Backend::NIXL}}));
+  if (tokens) config.setMaxTokensInBuffer(static_cast<size_t>(*tokens));
+  if (timeout) config.setKvTransferTimeoutMs(*timeout);
+  if (sender) SenderTimeout<te::CacheTransceiverConfig>::set(config, *sender);
+  return config;
+}
+
 te::ExecutorConfig executor(Sections& sections, int32_t max_lora_rank) {
   auto& [runtime, trtllm] = sections;
   te::ExecutorConfig result(trtllm.integer("max_beam_width"));
@@ -130,6 +163,7 @@ te::ExecutorConfig executor(Sections& sections, int32_t max_lora_rank) {
   auto const peft = peft_cache(trtllm, max_lora_rank);
   if (max_lora_rank > 0) result.setPeftCacheConfig(peft);
   if (auto mode = decoding(trtllm)) result.setDecodingConfig(*mode);
+  if (auto transceiver = cache_transceiver(trtllm)) result.setCacheTransceiverConfig(*transceiver);
   // A KV cache that cannot hold one window is an error at the start, not a hang at the first request.
   result.setFailFastOnAttentionWindowTooLarge(true);
   // Leader mode: every rank is started by mpirun or Slurm and makes its own executor.

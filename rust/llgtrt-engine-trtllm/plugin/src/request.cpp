@@ -3,6 +3,7 @@
 #include <chrono>
 
 #include "float16.h"
+#include "handover.h"
 #include "lora.h"
 
 namespace llgtrt {
@@ -73,6 +74,22 @@ void set_encoder(te::Request& target, llgtrt_trtllm_request const& request) {
   if (auto skip = to_tensor(request.skip_cross_attention)) target.setSkipCrossAttnBlocks(*skip);
 }
 
+void set_phase(te::Request& target, llgtrt_trtllm_request const& request) {
+  switch (request.phase) {
+    case LLGTRT_WHOLE:
+      return;
+    case LLGTRT_CONTEXT_ONLY:
+      target.setRequestType(te::RequestType::REQUEST_TYPE_CONTEXT_ONLY);
+      return;
+    case LLGTRT_GENERATION_ONLY:
+      target.setRequestType(te::RequestType::REQUEST_TYPE_GENERATION_ONLY);
+      target.setContextPhaseParams(to_context_phase(request.handover));
+      return;
+    default:
+      throw InvalidArgument("the phase is not known to this plugin");
+  }
+}
+
 }  // namespace
 
 te::Request to_request(llgtrt_trtllm_request const& request, EngineShape const& shape) {
@@ -109,6 +126,7 @@ te::Request to_request(llgtrt_trtllm_request const& request, EngineShape const& 
     target.setMropeConfig(te::MropeConfig(*rotary, request.mrope_position_deltas));
   set_encoder(target, request);
   set_retention(target, request);
+  set_phase(target, request);
   if (given(request.lookahead_window)) {
     target.setLookaheadConfig(te::LookaheadDecodingConfig(request.lookahead_window, request.lookahead_ngram,
                                                           request.lookahead_verification_set));

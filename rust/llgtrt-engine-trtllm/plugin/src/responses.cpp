@@ -21,6 +21,7 @@ llgtrt_trtllm_response Responses::describe(te::Response const& response, Text& t
   plain.tokens.struct_size = sizeof(plain.tokens);
   plain.context_logits = no_tensor();
   plain.reused_blocks = -1;
+  plain.handover = no_handover();
   if (response.hasError()) {
     text.error = response.getErrorMsg();
     plain.error = text.error.c_str();
@@ -49,6 +50,7 @@ void Responses::describe(te::Result const& result, Text& text, llgtrt_trtllm_res
     text.context_logits = result.contextLogits;
     plain.context_logits = to_plain(*text.context_logits);
   }
+  if (result.contextPhaseParams) plain.handover = to_plain(*result.contextPhaseParams, text.handover);
   if (result.requestPerfMetrics) plain.reused_blocks = result.requestPerfMetrics->kvCacheMetrics.numReusedBlocks;
 }
 

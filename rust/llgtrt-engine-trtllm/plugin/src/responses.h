@@ -4,6 +4,7 @@
 #include <unordered_set>
 #include <vector>
 
+#include "handover.h"
 #include "plain.h"
 
 namespace llgtrt {
@@ -21,6 +22,7 @@ class Responses {
     std::vector<int32_t> ids;
     std::vector<size_t> ends;
     std::optional<te::Tensor> context_logits;
+    HandoverText handover;
   };
 
   llgtrt_trtllm_response describe(te::Response const& response, Text& text);

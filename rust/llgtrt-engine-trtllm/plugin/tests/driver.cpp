@@ -168,6 +168,63 @@ void measured_rows() {
   }
 }
 
+void two_executors() {
+  Engine whole("chunk_tokens=5\n");
+  Engine context("chunk_tokens=5\n");
+  Engine generation("chunk_tokens=5\n");
+  for (int32_t const post_process : {0, 1}) {
+    Request request("a prompt of more than sixteen tokens", 7, 9);
+    request.plain.post_process = post_process;
+    auto const of_one = request.submit(whole);
+    auto const expected = finish(whole, 1)[of_one];
+    request.plain.phase = LLGTRT_CONTEXT_ONLY;
+    auto const first = request.submit(context);
+    auto const handed = finish(context, 1)[first];
+    CHECK(handed.error.empty() && handed.reason == 0 && handed.tokens.size() == 1);
+    CHECK(handed.handed_over_id == first && handed.first_tokens == handed.tokens && !handed.state.empty());
+    request.plain.phase = LLGTRT_GENERATION_ONLY;
+    uint64_t id = 0;
+    CHECK(llgtrt_trtllm_submit(generation.engine, &request.plain, &id) == LLGTRT_INVALID);
+    auto& handover = request.plain.handover;
+    handover = sized<llgtrt_trtllm_handover>();
+    CHECK(llgtrt_trtllm_submit(generation.engine, &request.plain, &id) == LLGTRT_INVALID);
+    handover.request_id = handed.handed_over_id;
+    handover.first_tokens = handed.first_tokens.data();
+    handover.first_token_count = handed.first_tokens.size();
+    handover.draft_tokens = handed.first_tokens.data();
+    handover.draft_token_count = 1;
+    handover.state = handed.state.data();
+    handover.state_size = handed.state.size();
+    auto const second = request.submit(generation);
+    CHECK(finish(generation, 1)[second].tokens == expected.tokens);
+    // Of another prompt.
+    Request other("another prompt", 8, 9);
+    other.plain.phase = LLGTRT_GENERATION_ONLY;
+    other.plain.handover = handover;
+    auto const wrong = other.submit(generation);
+    CHECK(!finish(generation, 1)[wrong].error.empty());
+    other.plain.phase = 7;
+    CHECK(llgtrt_trtllm_submit(generation.engine, &other.plain, &id) == LLGTRT_INVALID);
+  }
+  // Over with its first token: nothing is handed over.
+  Request ended("a prompt", 9, 9);
+  ended.plain.phase = LLGTRT_CONTEXT_ONLY;
+  int32_t tokens[kVocab];
+  size_t ends[kVocab];
+  for (int32_t i = 0; i < kVocab; ++i) {
+    tokens[i] = i;
+    ends[i] = static_cast<size_t>(i) + 1;
+  }
+  ended.plain.stop_words = {sizeof(llgtrt_trtllm_lists), tokens, ends, kVocab};
+  auto const id = ended.submit(context);
+  auto const answer = finish(context, 1)[id];
+  CHECK(answer.reason == 2 && answer.state.empty() && answer.tokens.size() == 1);
+  Engine single("", "float32", R"("cache_transceiver_backend":"ucx")", R"("cache_transceiver_backend":null)");
+  ended.plain.stop_words = no_lists();
+  auto const refused = ended.submit(single);
+  CHECK(finish(single, 1)[refused].error.find("cacheTransceiverConfig") != std::string::npos);
+}
+
 void lora_cache() {
   Engine engine("lora_cache=1\n");
   float const weights[8] = {};
@@ -278,6 +335,7 @@ int main() {
   every_field();
   beams();
   measured_rows();
+  two_executors();
   lora_cache();
   faults();
   cancellations("chunk_tokens=3\n");

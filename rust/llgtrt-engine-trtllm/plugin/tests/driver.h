@@ -64,7 +64,8 @@ inline std::string settings_of(std::string const& folder, std::string const& dty
     "lookahead":[4,3,4],"medusa_choices":[[0],[0,1]],"eagle_choices":[[0],[0,1]],"eagle_greedy_sampling":false,
     "eagle_posterior_threshold":0.1,"eagle_dynamic_tree_top_k":2,"lora_optimal_adapter_size":8,
     "lora_max_adapter_size":16,"lora_cache_gpu_memory_fraction":0.1,"lora_cache_host_memory_megabytes":1,
-    "gpu_device_ids":[0]}})";
+    "gpu_device_ids":[0],"cache_transceiver_backend":"ucx","cache_transceiver_max_tokens_in_buffer":512,
+    "kv_transfer_timeout_ms":60000,"kv_transfer_sender_future_timeout_ms":1000}})";
 }
 
 /// What the callback does; changed only while no request is live.
@@ -207,6 +208,10 @@ struct Answer {
   bool final = false;
   int32_t reused = -1;
   size_t context_rows = 0;
+  /// What was handed over, if anything.
+  uint64_t handed_over_id = 0;
+  std::vector<int32_t> first_tokens;
+  std::vector<uint8_t> state;
 };
 
 /// Waits until `count` requests have ended.
@@ -229,6 +234,11 @@ inline std::map<uint64_t, Answer> finish(Engine& engine, size_t count) {
       answer.reason = response.finish_reason;
       answer.reused = std::max(answer.reused, response.reused_blocks);
       if (response.context_logits.data != nullptr) answer.context_rows += static_cast<size_t>(response.context_logits.shape[0]);
+      if (auto const& handover = response.handover; handover.state != nullptr) {
+        answer.handed_over_id = handover.request_id;
+        answer.first_tokens.assign(handover.first_tokens, handover.first_tokens + handover.first_token_count);
+        answer.state.assign(handover.state, handover.state + handover.state_size);
+      }
       if (response.is_final != 0 && !answer.final) {
         answer.final = true;
         ++ended;

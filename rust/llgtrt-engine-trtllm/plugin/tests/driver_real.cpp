@@ -18,6 +18,7 @@ void options_that_do_not_match_are_named() {
   refused(R"("max_batch_size":4)", R"("max_batch_size":"four")", "runtime.max_batch_size: not an integer");
   refused(R"("max_batch_size":4)", R"("max_batch_size":4294967296)", "not an integer of 32 bits");
   refused(R"("decoding_mode":"eagle")", R"("decoding_mode":"magic")", "magic");
+  refused(R"("cache_transceiver_backend":"ucx")", R"("cache_transceiver_backend":"pigeon")", "pigeon");
   refused(R"("logits_dtype":"float32")", R"("logits_dtype":"fp8")", "fp8");
   refused(R"("vocab_size":257)", R"("vocab_size":0)", "vocab_size");
   refused(R"("max_lora_rank":16,)", R"("max_lora_rank":16,"other":1,)", "settings.other is not known");

@@ -126,6 +126,7 @@ pub fn spec(id: u64, prompt: &str, max_tokens: u32) -> SequenceSpec {
         prompt_logprobs: false,
         options: None,
         processor: None,
+        phase: llgtrt_core::Phase::Whole,
     }
 }
 

@@ -37,4 +37,14 @@ KvCacheConfig::KvCacheConfig(bool enableBlockReuse, std::optional<SizeType32> co
   check(is_fraction(crossKvCacheFraction), "crossKvCacheFraction > 0.F && crossKvCacheFraction < 1.F");
 }
 
+void CacheTransceiverConfig::setKvTransferTimeoutMs(std::optional<int> milliseconds) {
+  if (milliseconds && *milliseconds <= 0) throw std::runtime_error("kvTransferTimeoutMs must be positive");
+  timeout_ = milliseconds;
+}
+
+void CacheTransceiverConfig::setKvTransferSenderFutureTimeoutMs(std::optional<int> milliseconds) {
+  if (milliseconds && *milliseconds <= 0) throw std::runtime_error("kvTransferSenderFutureTimeoutMs must be positive");
+  sender_timeout_ = milliseconds;
+}
+
 }  // namespace tensorrt_llm::executor

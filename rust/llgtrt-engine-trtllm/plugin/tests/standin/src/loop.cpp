@@ -4,6 +4,7 @@
 #include <fstream>
 #include <stdexcept>
 
+#include "handover.h"
 #include "standin/device.h"
 
 namespace standin {
@@ -179,9 +180,9 @@ void Loop::answer() {
       responses.push_back(*response);
       if (sequence.finish && sequence.prompt_holds(settings_.echo_token)) responses.push_back(*response);
     }
-    if (sequence.finish) ++completed_;
+    if (sequence.finish || is_handed_over(sequence)) ++completed_;
   }
-  active_.remove_if([](Sequence const& sequence) { return sequence.finish.has_value(); });
+  active_.remove_if([](Sequence const& sequence) { return sequence.finish || is_handed_over(sequence); });
   for (auto& response : responses) push(std::move(response));
 }
 
@@ -189,7 +190,8 @@ void Loop::answer() {
 std::optional<te::Response> Loop::answer_of(Sequence& sequence) {
   auto& shared = *sequence.shared;
   auto const& request = shared.request;
-  bool const final = sequence.finish.has_value();
+  bool const handed_over = is_handed_over(sequence);
+  bool const final = sequence.finish.has_value() || handed_over;
   size_t const generated = sequence.generated();
   if (!final && (!request.getStreaming() || sequence.reported == generated)) return std::nullopt;
   if (final) --shared.live;
@@ -218,6 +220,7 @@ std::optional<te::Response> Loop::answer_of(Sequence& sequence) {
     metrics.kvCacheMetrics.numReusedBlocks = sequence.reused_blocks;
     result.requestPerfMetrics = metrics;
   }
+  if (handed_over) result.contextPhaseParams = hand_over(sequence);
   sequence.reported = generated;
   return te::Response(shared.id, result, request.getClientId());
 }
@@ -292,6 +295,10 @@ void Loop::validate(te::Request const& request) const {
   if (request.getStreaming() && evicts && !config_.getEnableChunkedContext())
     check(length + request.getMaxTokens() - 1 <= max_input_len_,
           "Request sequence length is potentially greater than max input length.");
+  // The real one asserts it behind the forward pass, which fails all that run.
+  check(request.getRequestType() == te::RequestType::REQUEST_TYPE_CONTEXT_AND_GENERATION ||
+            config_.getCacheTransceiverConfig().has_value(),
+        "Disaggregated serving is not enabled, please check the configuration of cacheTransceiverConfig.");
   check(!request.getOutputConfig().returnContextLogits || settings_.gather_context_logits,
         "Return context logit need to build engine with gather_context_logits");
 }
@@ -305,6 +312,13 @@ void Loop::add(std::shared_ptr<Shared> const& shared) {
     auto const added = active_.emplace(place, shared, shared->id + static_cast<uint64_t>(index), index, settings_);
     auto const room = settings_.max_seq_len - static_cast<int32_t>(added->prompt_length);
     added->max_tokens = std::min(added->max_tokens, room);
+    if (!is(*added, te::RequestType::REQUEST_TYPE_GENERATION_ONLY)) continue;
+    try {
+      take_over(*added);
+    } catch (...) {
+      active_.erase(added);
+      throw;
+    }
   }
 }
 

@@ -2,6 +2,7 @@
 #include <algorithm>
 #include <stdexcept>
 
+#include "handover.h"
 #include "loop.h"
 #include "standin/device.h"
 
@@ -99,7 +100,7 @@ void Loop::schedule() {
       sequence.scheduled = true;
       ++count;
       used += need(sequence);
-      look_up_prefix(sequence);
+      if (!is(sequence, te::RequestType::REQUEST_TYPE_GENERATION_ONLY)) look_up_prefix(sequence);
     }
     sequence.chunk = 0;
     if (!sequence.scheduled || sequence.evaluated == sequence.prompt_length) continue;

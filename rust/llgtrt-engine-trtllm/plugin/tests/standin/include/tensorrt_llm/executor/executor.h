@@ -208,6 +208,30 @@ class KvCacheRetentionConfig {
   std::string directory_;
 };
 
+// The real state is the addresses of the sender and the layout of its cache, as executor::Serialization writes them; that
+// here is checked by whoever gets it.
+class ContextPhaseParams {
+ public:
+  using RequestIdType = std::uint64_t;
+
+  ContextPhaseParams(VecTokens firstGenTokens, RequestIdType reqId, std::vector<char> const& serializedState,
+                     std::optional<VecTokens> draftTokens)
+      : request_id_(reqId),
+        first_(std::move(firstGenTokens)),
+        state_(serializedState),
+        drafts_(std::move(draftTokens)) {}
+  [[nodiscard]] VecTokens const& getFirstGenTokens() const& noexcept { return first_; }
+  [[nodiscard]] std::optional<VecTokens> const& getDraftTokens() const& noexcept { return drafts_; }
+  [[nodiscard]] RequestIdType getReqId() const noexcept { return request_id_; }
+  [[nodiscard]] std::vector<char> getSerializedState() const noexcept { return state_; }
+
+ private:
+  RequestIdType request_id_;
+  VecTokens first_;
+  std::vector<char> state_;
+  std::optional<VecTokens> drafts_;
+};
+
 class Request {
  public:
   static constexpr PriorityType kDefaultPriority = 0.5F;
@@ -247,6 +271,8 @@ class Request {
   STANDIN_SETTER(Tensor, SkipCrossAttnBlocks);
   STANDIN_SETTER(MillisecondsType, AllottedTimeMs);
   STANDIN_SETTER(CacheSaltIDType, CacheSaltID);
+  STANDIN_SETTER(ContextPhaseParams, ContextPhaseParams);
+  STANDIN_VALUE(RequestType, RequestType, RequestType::REQUEST_TYPE_CONTEXT_AND_GENERATION);
 };
 
 struct Result {
@@ -261,6 +287,7 @@ struct Result {
   SizeType32 sequenceIndex = 0;
   bool isSequenceFinal = false;
   std::optional<RequestPerfMetrics> requestPerfMetrics;
+  std::optional<ContextPhaseParams> contextPhaseParams;
 };
 
 class Response {
@@ -438,6 +465,29 @@ class LogitsPostProcessorConfig {
   bool replicate_;
 };
 
+// cpp/tensorrt_llm/executor/cacheTransceiverConfig.cpp: time limits have to be positive.
+class CacheTransceiverConfig {
+ public:
+  enum class BackendType : std::uint8_t { DEFAULT = 0, MPI = 1, UCX = 2, NIXL = 3 };
+  explicit CacheTransceiverConfig(std::optional<BackendType> backendType = std::nullopt,
+                                  std::optional<size_t> maxNumTokens = std::nullopt,
+                                  std::optional<int> kvTransferTimeoutMs = std::nullopt)
+      : mBackendType(backendType), mMaxTokensInBuffer(maxNumTokens), timeout_(kvTransferTimeoutMs) {}
+
+  STANDIN_OPTIONAL(BackendType, BackendType);
+  STANDIN_OPTIONAL(size_t, MaxTokensInBuffer);
+
+ public:
+  void setKvTransferTimeoutMs(std::optional<int> milliseconds);
+  [[nodiscard]] std::optional<int> getKvTransferTimeoutMs() const { return timeout_; }
+  void setKvTransferSenderFutureTimeoutMs(std::optional<int> milliseconds);
+  [[nodiscard]] std::optional<int> getKvTransferSenderFutureTimeoutMs() const { return sender_timeout_; }
+
+ private:
+  std::optional<int> timeout_;
+  std::optional<int> sender_timeout_;
+};
+
 class ExecutorConfig {
  public:
   explicit ExecutorConfig(SizeType32 maxBeamWidth = 1) : mMaxBeamWidth(maxBeamWidth) {}
@@ -457,6 +507,7 @@ class ExecutorConfig {
   STANDIN_SETTER(PeftCacheConfig, PeftCacheConfig);
   STANDIN_SETTER(LogitsPostProcessorConfig, LogitsPostProcessorConfig);
   STANDIN_SETTER(DecodingConfig, DecodingConfig);
+  STANDIN_SETTER(CacheTransceiverConfig, CacheTransceiverConfig);
   STANDIN_VALUE(bool, GatherGenerationLogits, false);
   STANDIN_VALUE(bool, FailFastOnAttentionWindowTooLarge, false);
 };

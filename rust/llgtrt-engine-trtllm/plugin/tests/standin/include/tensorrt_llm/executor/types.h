@@ -48,6 +48,11 @@ enum class ModelType { kDECODER_ONLY = 0, kENCODER_ONLY = 1, kENCODER_DECODER = 
 enum class BatchingType { kSTATIC = 0, kINFLIGHT = 1 };
 enum class CapacitySchedulerPolicy { kMAX_UTILIZATION = 0, kGUARANTEED_NO_EVICT = 1, kSTATIC_BATCH = 2 };
 enum class ContextChunkingPolicy { kFIRST_COME_FIRST_SERVED = 0, kEQUAL_PROGRESS = 1 };
+enum class RequestType {
+  REQUEST_TYPE_CONTEXT_AND_GENERATION = 0,
+  REQUEST_TYPE_CONTEXT_ONLY = 1,
+  REQUEST_TYPE_GENERATION_ONLY = 2
+};
 enum class CommunicationType { kMPI = 0 };
 enum class CommunicationMode { kLEADER, kORCHESTRATOR };
 enum class KvCacheTransferMode { DRAM = 0 };
