@@ -109,6 +109,8 @@ class GenerateRequest:
             length.
             Only for engines with ``host_logits`` in their ``model_info``.
         processor_limit_s: the longest that one call may take, in seconds.
+        handover_state: the state of the request's ``handover``, where it has one; what another engine of
+            the same model said, unchanged. Only for engines with ``handover`` in their ``model_info``.
 
     What the engine lacks of ``options`` and ``extras`` is refused: that error comes as the first payload.
 
@@ -128,6 +130,7 @@ class GenerateRequest:
             list[tuple[str, Callable[[tuple[int, ...], list[int], memoryview[float]], None]]]
         ] = ...,
         processor_limit_s: float = 1.0,
+        handover_state: bytes | None = None,
     ) -> GenerateRequest: ...
 
 # --- output -----------------------------------------------------------------------------------
@@ -215,6 +218,11 @@ class ChoiceDelta:
     def finish_reason(self) -> str | None: ...
     @property
     def stop_reason(self) -> str | int | None: ...
+    @property
+    def handover(self) -> tuple[int, list[int], list[int], bytes] | None:
+        """With ``not_finished``: the request's id, its first tokens, guesses at the next ones, the state.
+
+        Another engine of the same model goes on from it."""
     @property
     def constraint(self) -> str | None: ...
     @property

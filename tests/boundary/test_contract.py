@@ -13,7 +13,7 @@ import pytest
 from llgtrt import _native
 from llgtrt.config import Config
 from llgtrt.config.native import TOKENIZER_OPTIONS
-from llgtrt.engine import ModelInfo, ServerFields
+from llgtrt.engine import Handover, ModelInfo, ServerFields
 from llgtrt.hooks import PreparedInput
 from llgtrt.serving import TokenLimits
 from llgtrt.serving.core_request import core_request
@@ -75,7 +75,13 @@ def test_exception_tree() -> None:
 OWN_FIELDS: dict[str, set[str]] = {
     # Text and token ids of the prompts, and the grammar, cross beside them.
     "": {"request", "extras"},
-    "request": {*ServerFields.__annotations__, *RequestFields.model_fields, "sampling", "options"},
+    "request": {
+        *ServerFields.__annotations__,
+        *RequestFields.model_fields,
+        "sampling",
+        "options",
+        "handover",
+    },
     # Chat and completions each have log-probabilities of their own.
     "request.sampling": {*SamplingFields.model_fields, "logprobs", "allowed_logprobs"},
     # What the server makes of other fields, see serving/core_request.py.
@@ -86,6 +92,8 @@ OWN_FIELDS: dict[str, set[str]] = {
     "request.options.adapter": {"name", "load"},
     "request.options.sampling": set(ExtraSamplingFields.model_fields),
     "request.options.retention": {"start", "end", "priority", "duration_ms"},
+    # The state crosses beside it.
+    "request.handover": {field.name for field in dataclasses.fields(Handover)} - {"state"},
     "extras": {field.name for field in dataclasses.fields(PreparedInput)} - {"tokens", "prompt"},
 }
 """The objects of a request and their fields, as Python writes them."""

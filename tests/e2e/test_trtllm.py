@@ -26,6 +26,7 @@ from llgtrt.engine import AsyncEngine
 from llgtrt.serving.errors import RequestError
 from support.dynamo import answer, worker
 from support.dynamo import text_of as text_of_chunks
+from support.orchestrator import Orchestrator
 from support.server import (
     ServerProcess,
     clean_environment,
@@ -574,3 +575,46 @@ async def test_dynamos_worker_takes_adapters_by_name(
         assert refused.value.param == "routing.lora_name"
     finally:
         await engine.shutdown()
+
+
+def test_a_context_and_a_generation_server_answer_as_one(
+    plugin: Path, trtllm: ServerProcess, tmp_path: Path
+) -> None:
+    key = {"LLGTRT_DISAGGREGATION_KEY": "a key that both servers have"}
+
+    def start(role: str) -> ServerProcess:
+        engine = make_engine(tmp_path / role, "chunk_tokens=20\n")
+        options = {"disaggregation.role": role, "trtllm.cache_transceiver_backend": "nixl"}
+        settings = [part for name, value in options.items() for part in ("--set", f'{name}="{value}"')]
+        arguments = ["serve", str(engine), "--served-model-name", "base", *settings]
+        return ServerProcess(*arguments, env={PLUGIN_VARIABLE: str(plugin), **key}, wait=False)
+
+    schema = {"type": "json_schema", "json_schema": {"name": "answer", "schema": SCHEMA}}
+    asked: list[dict[str, Any]] = [
+        {"prompt": "Hello, which is more than one block of tokens", "max_tokens": 40},
+        {"prompt": "Hello", "max_tokens": 1},
+        {"prompt": "Hello", "max_tokens": 40, "temperature": 1, "seed": 4, "stop": ["a", "e"]},
+        {"prompt": "Hello", "max_tokens": 200, "response_format": schema, "temperature": 1, "seed": 3},
+    ]
+    with start("context") as context, start("generation") as generation:
+        for server in (context, generation):
+            server.wait_ready()
+        with Orchestrator(context.base_url, generation.base_url) as router:
+            for body in asked:
+                request = {"model": "base", "temperature": 0, **body}
+                one, two = (
+                    httpx.post(f"{base}/v1/completions", json=request, timeout=60)
+                    for base in (trtllm.base_url, router.base_url)
+                )
+                assert text_of(two) == text_of(one)
+                assert two.json()["choices"][0]["finish_reason"] == one.json()["choices"][0]["finish_reason"]
+            assert set(router.finished) <= {"not_finished", "stop"}
+            assert "not_finished" in router.finished
+
+
+def test_a_role_needs_a_cache_transceiver(plugin: Path, tmp_path: Path) -> None:
+    engine = make_engine(tmp_path / "engine")
+    environment = {PLUGIN_VARIABLE: str(plugin), "LLGTRT_DISAGGREGATION_KEY": "k" * 16}
+    ended = run_llgtrt("serve", str(engine), "--set", 'disaggregation.role="both"', env=environment)
+    assert ended.returncode != 0
+    assert "trtllm.cache_transceiver_backend" in ended.stderr

@@ -197,7 +197,7 @@ def _stats(one: ModelServices, name: str) -> dict[str, Any]:
         names = (f'llgtrt_request_success_total{{finished_reason="{reason}"}}' for reason in reasons)
         return sum(values.get(name, 0) for name in names)
 
-    success = ended("stop", "length")
+    success = ended("stop", "length", "handed_over")
     prefill = histogram("llgtrt_request_prefill_time_seconds")
     decode = histogram("llgtrt_request_decode_time_seconds")
     nothing = duration(0, 0)

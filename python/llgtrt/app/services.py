@@ -11,15 +11,16 @@ from llgtrt.api.context import RequestTelemetry
 from llgtrt.api.services import ModelRepository
 from llgtrt.app.fingerprint import system_fingerprint
 from llgtrt.chat import ChatTemplate
-from llgtrt.config import ConfigError, MetricNames, ServerConfig, Settings
+from llgtrt.config import ConfigError, MetricNames, ServerConfig, Settings, disaggregation_key
 from llgtrt.config.generation import sampling_defaults
-from llgtrt.engine import AsyncEngine
+from llgtrt.engine import AsyncEngine, ModelInfo
 from llgtrt.hooks import HookRunner, LogitsProcessors, ProcessorPool
 from llgtrt.serving import (
     AnswerFormats,
     ChatPrompts,
     ChatService,
     CompletionService,
+    Disaggregation,
     Models,
     ModelServices,
     ServedModel,
@@ -126,6 +127,7 @@ def model_services(
             "Requests that the input processor works on, or that wait for it.",
             processor.calls,
         )
+    disaggregation = _disaggregation(settings, info)
     completions = CompletionService(
         engine,
         model,
@@ -134,6 +136,7 @@ def model_services(
         receipts=server.receipt,
         hook=hook,
         processors=processors,
+        disaggregation=disaggregation,
     )
     tokens = TokenWork(engine, None if threads is None else threads.tokens)
     chat = ChatService(
@@ -147,6 +150,7 @@ def model_services(
         tokens=tokens,
         hook=hook,
         processors=processors,
+        disaggregation=disaggregation,
     )
     return ModelServices(
         engine=engine,
@@ -158,6 +162,23 @@ def model_services(
         tokens=tokens,
         metrics=metrics.text,
     )
+
+
+def _disaggregation(settings: Settings, info: ModelInfo) -> Disaggregation | None:
+    """What the model does of answers that are divided between servers; ``None``: nothing.
+
+    Raises:
+        ConfigError: there is no key, or the engine hands nothing over.
+    """
+    section = settings.config.disaggregation
+    key = disaggregation_key(section)
+    if key is None:
+        return None
+    if not info.handover:
+        needed = "; TensorRT-LLM needs trtllm.cache_transceiver_backend" if info.backend == "trtllm" else ""
+        raise ConfigError(f"disaggregation.role: the {info.backend} engine hands no KV cache over{needed}")
+    phases = {"context", "generation"} if section.role == "both" else {str(section.role)}
+    return Disaggregation(frozenset(phases), key, section.max_state_bytes)
 
 
 def server_services(

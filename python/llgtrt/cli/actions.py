@@ -29,7 +29,7 @@ from llgtrt.config.gguf import read_text_value
 
 logger = logging.getLogger("llgtrt")
 
-OTHER_VARIABLES = frozenset({"LLGTRT_SHARED", "LLGTRT_TRTLLM_PLUGIN"})
+OTHER_VARIABLES = frozenset({"LLGTRT_SHARED", "LLGTRT_TRTLLM_PLUGIN", "LLGTRT_DISAGGREGATION_KEY"})
 """Variables that are no option: what tests use, and what the option of another command is called."""
 
 _OF_KUBERNETES = re.compile(r"_SERVICE_(HOST|PORT)|_PORT_\d+_(TCP|UDP|SCTP)|^LLGTRT_(TEST|UPDATE)")

@@ -4,6 +4,8 @@ Imports nothing else of this package.
 """
 
 from .arguments import FLAGS, Arguments, Flag, environment_variable
+from .disaggregation import DisaggregationConfig
+from .disaggregation_key import KEY_VARIABLE, disaggregation_key
 from .engine import Backend, BackendChoice, ModelLocation, locate_model
 from .errors import ConfigError
 from .gguf import read_values as gguf_values
@@ -38,12 +40,14 @@ from .truss import Truss, find_engine, is_truss, read_truss
 __all__ = [
     "ANY_NAME",
     "FLAGS",
+    "KEY_VARIABLE",
     "ApiKey",
     "Arguments",
     "Backend",
     "BackendChoice",
     "Config",
     "ConfigError",
+    "DisaggregationConfig",
     "Flag",
     "KvEventsConfig",
     "LimitsConfig",
@@ -65,6 +69,7 @@ __all__ = [
     "Truss",
     "backend_choice",
     "chat_template",
+    "disaggregation_key",
     "environment_variable",
     "find_engine",
     "find_repository",

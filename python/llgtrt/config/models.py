@@ -4,6 +4,7 @@ from typing import Annotated, Any
 
 from pydantic import Field, field_validator
 
+from .disaggregation import DisaggregationConfig
 from .engine import BackendChoice
 from .kv_events import KvEventsConfig
 from .llamacpp import LlamaCppConfig
@@ -27,6 +28,7 @@ SECTIONS = (
     "tools",
     "py",
     "kv_events",
+    "disaggregation",
     "server",
 )
 """Sections that a model may have of its own."""
@@ -79,6 +81,7 @@ class ModelEntry(Section):
     tools: ToolsConfig = Field(default_factory=ToolsConfig)
     py: PyConfig = Field(default_factory=PyConfig)
     kv_events: KvEventsConfig = Field(default_factory=KvEventsConfig)
+    disaggregation: DisaggregationConfig = Field(default_factory=DisaggregationConfig)
     server: ServerConfig = Field(default_factory=ServerConfig)
 
     @field_validator("name")

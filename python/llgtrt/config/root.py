@@ -2,6 +2,7 @@
 
 from pydantic import Field
 
+from .disaggregation import DisaggregationConfig
 from .embedding import EmbeddingConfig
 from .kv_events import KvEventsConfig
 from .llamacpp import LlamaCppConfig
@@ -37,6 +38,7 @@ class Config(Section):
     py: PyConfig = Field(default_factory=PyConfig)
     metrics: MetricsConfig = Field(default_factory=MetricsConfig)
     kv_events: KvEventsConfig = Field(default_factory=KvEventsConfig)
+    disaggregation: DisaggregationConfig = Field(default_factory=DisaggregationConfig)
     server: ServerConfig = Field(default_factory=ServerConfig)
     models: list[ModelEntry] = Field(
         default_factory=list,

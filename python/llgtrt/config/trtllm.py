@@ -137,6 +137,31 @@ class TrtllmConfig(Section):
     lora_cache_host_memory_megabytes: int | None = Field(
         ge=1, le=2**31 - 1, default=None, description="Host memory to use for LoRA weights, in MB."
     )
+    cache_transceiver_backend: Literal["default", "mpi", "ucx", "nixl"] | None = Field(
+        default=None,
+        description="What moves KV caches to other servers (docs/scaling.md); all servers of a model\n"
+        "need the same. null: they are not moved, and `disaggregation` is refused.",
+    )
+    cache_transceiver_max_tokens_in_buffer: int | None = Field(
+        ge=1,
+        le=2**31 - 1,
+        default=None,
+        description="Tokens of a KV cache that the buffer of a transfer holds. Best as many as the\n"
+        "longest prompt has. null: TensorRT-LLM's choice.",
+    )
+    kv_transfer_timeout_ms: int | None = Field(
+        ge=1,
+        le=2**31 - 1,
+        default=None,
+        description="Longest that a KV cache is kept for another server, or waited for. null: no limit.",
+    )
+    kv_transfer_sender_future_timeout_ms: int | None = Field(
+        ge=1,
+        le=2**31 - 1,
+        default=None,
+        description="Longest that a step waits for transfers to end. null: TensorRT-LLM's choice.\n"
+        "Not every version of the 1.2 line has it.",
+    )
     gpu_device_ids: list[Index] = Field(
         default_factory=list, description="GPUs to use, one per process of this machine. Empty: by rank."
     )

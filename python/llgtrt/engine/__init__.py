@@ -36,7 +36,7 @@ from llgtrt.engine.errors import (
     new_error,
 )
 from llgtrt.engine.kv_events import KvEventSink
-from llgtrt.engine.request import Processors, ServerFields, generate_request
+from llgtrt.engine.request import Handover, Processors, ServerFields, generate_request
 from llgtrt.engine.stream import Payload, Sink, Stream, StreamCancelledError
 from llgtrt.engine.trtllm import plugin_sources, process_rank, work_for_leader
 
@@ -59,6 +59,7 @@ __all__ = [
     "GrammarChecker",
     "GrammarError",
     "GrammarSpec",
+    "Handover",
     "InternalError",
     "InvalidRequestError",
     "KvEvent",

@@ -63,6 +63,7 @@ class ModelInfo:
     prompt_logprobs: bool = False
     host_logits: bool = False
     allowed_logprobs: bool = False
+    handover: bool = False
     eos_token_ids: tuple[int, ...] = ()
     prompt_tensors: bool = False
     chat_template: str | None = None

@@ -27,6 +27,7 @@ class ServerFields(TypedDict, total=False):
     clamp_max_tokens: bool
     generated_tokens: int
     answer_tokens: int | None
+    context_only: bool
     return_context_logits: bool
     return_generation_logits: bool
     max_logits_bytes: int
@@ -60,6 +61,23 @@ class Processors:
     limit_s: float
 
 
+@dataclass(frozen=True, slots=True)
+class Handover:
+    """What one server hands over to another, which goes on with the answer.
+
+    Attributes:
+        request_id: under which the first server's engine knows the sequence.
+        first_tokens: the tokens that it generated.
+        draft_tokens: its guesses at the next ones.
+        state: where the KV cache is, in the engine's own form. The engine trusts it.
+    """
+
+    request_id: int
+    first_tokens: list[int]
+    draft_tokens: list[int]
+    state: bytes
+
+
 def generate_request(
     fields: Mapping[str, Any],
     prompts: list[str | list[int]],
@@ -67,6 +85,7 @@ def generate_request(
     grammar: GrammarSpec | None = None,
     extras: Mapping[str, Any] | None = None,
     processors: Processors | None = None,
+    handover: Handover | None = None,
 ) -> GenerateRequest:
     """The core's request.
 
@@ -77,27 +96,27 @@ def generate_request(
         extras: what an input processor made beside the tokens (``PreparedInput``): numbers, lists of them,
             and tensors as tuples of the type of their elements, their shape and their bytes.
         processors: what changes the rows of logits.
+        handover: what another server handed over: this request goes on from there.
 
     Raises:
         InvalidRequestError: a tensor's bytes do not fit its shape, or fields contradict each other.
         InternalError: the core does not know a member, or it is of another type; ``param`` is its path.
     """
     buffers: list[bytes] = []
+    if handover is not None:
+        said = {name: getattr(handover, name) for name in ("request_id", "first_tokens", "draft_tokens")}
+        fields = {**fields, "handover": said}
     crossing: dict[str, Any] = {"request": fields}
     if extras:
         crossing["extras"] = {name: _extra(value, buffers) for name, value in extras.items()}
     # Of a number that is not finite the core says where it stands; as "NaN" outside of a text it is no JSON.
     text = to_json(crossing, inf_nan_mode="strings")
-    if processors is None:
-        return GenerateRequest(text, prompts=prompts, grammar=grammar, buffers=buffers)
-    return GenerateRequest(
-        text,
-        prompts=prompts,
-        grammar=grammar,
-        buffers=buffers,
-        processors=processors.of_sequences,
-        processor_limit_s=processors.limit_s,
-    )
+    given: dict[str, Any] = {"prompts": prompts, "grammar": grammar, "buffers": buffers}
+    if processors is not None:
+        given |= {"processors": processors.of_sequences, "processor_limit_s": processors.limit_s}
+    if handover is not None:
+        given["handover_state"] = handover.state
+    return GenerateRequest(text, **given)
 
 
 def _extra(value: Any, buffers: list[bytes]) -> Any:

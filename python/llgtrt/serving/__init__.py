@@ -3,6 +3,7 @@
 from llgtrt.serving.answers import AnswerFormats
 from llgtrt.serving.chat import ChatService
 from llgtrt.serving.completion import CompletionService
+from llgtrt.serving.disaggregation import Disaggregation
 from llgtrt.serving.errors import Failure, ModelNotFoundError, NotFoundError, RequestError
 from llgtrt.serving.generation import Generation, Traits
 from llgtrt.serving.models import ServedModel
@@ -23,6 +24,7 @@ __all__ = [
     "ChatService",
     "CompletionRequest",
     "CompletionService",
+    "Disaggregation",
     "Failure",
     "Generation",
     "ModelNotFoundError",

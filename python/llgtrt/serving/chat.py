@@ -9,12 +9,19 @@ from typing import Any
 
 from llgtrt.chat import ChatTemplate
 from llgtrt.config.generation import SamplingDefaults
-from llgtrt.engine import AsyncEngine, ChoiceDelta
+from llgtrt.engine import AsyncEngine, ChoiceDelta, Delta, Handover
 from llgtrt.hooks import HookRunner, LogitsProcessors
 from llgtrt.serving.answers import AnswerFormats, plan_grammar, renamed
 from llgtrt.serving.beams import BeamRequest, beam_plan, check_beams, start_beams
 from llgtrt.serving.chat_output import ChatEncoder
-from llgtrt.serving.core_request import core_request
+from llgtrt.serving.core_request import CoreRequest, core_request
+from llgtrt.serving.disaggregation import (
+    Disaggregation,
+    Part,
+    in_trtllm_form,
+    requested_part,
+    response_of_part,
+)
 from llgtrt.serving.errors import RequestError
 from llgtrt.serving.generation import Generation, Traits, logprobs_object, receipt_member, response_object
 from llgtrt.serving.hooked import HookedGeneration, start_hooked
@@ -23,6 +30,7 @@ from llgtrt.serving.offload import in_proportion
 from llgtrt.serving.output import AnswerHead, AnswerReader, EncodedAnswer, Encoder, ResponseHead
 from llgtrt.serving.prompt import ChatPrompt, ChatPrompts
 from llgtrt.serving.protocol import ChatRequest, Constraint, resolve_constraint
+from llgtrt.serving.protocol.completion import prompts_of
 from llgtrt.serving.protocol.tool_use import ToolUse, resolve_tools
 from llgtrt.serving.sampling import OPENAI, TokenLimits, check_choices, continuous_usage, new_response_id, now
 from llgtrt.serving.tokens import TokenWork
@@ -48,6 +56,7 @@ class ChatService:
         receipts: bool = True,
         hook: HookRunner | None = None,
         processors: LogitsProcessors | None = None,
+        disaggregation: Disaggregation | None = None,
     ) -> None:
         self._engine = engine
         self._model = model
@@ -58,6 +67,7 @@ class ChatService:
         self._tokens = tokens
         self._hook = hook
         self._processors = processors or LogitsProcessors()
+        self._disaggregation = disaggregation
         self._receipts = receipts
 
     @property
@@ -107,6 +117,7 @@ class ChatService:
 
     async def _prompt(self, request: ChatRequest) -> ChatPrompt:
         self._model.resolve(request.model)
+        _refuse_tokens(request)
         size = request.body_bytes
         constraint = await in_proportion(size, resolve_constraint, request, self._formats.control)
         use = await in_proportion(size, resolve_tools, request)
@@ -153,6 +164,8 @@ class ChatService:
         )
         if core.asked == 0:
             raise RequestError("An answer must have room for at least one token.", "max_tokens")
+        part = requested_part(self._disaggregation, request, request.disaggregated_params, name, adapter)
+        handover = self._divide(part, request, core)
         size = request.body_bytes
         constraint = await in_proportion(size, resolve_constraint, request, self._formats.control)
         use = await in_proportion(size, resolve_tools, request)
@@ -188,8 +201,16 @@ class ChatService:
             raise RequestError(
                 "use_beam_search: this server's input processor made more than tokens.", "use_beam_search"
             )
+        if prompt.extras and part is not None:
+            raise RequestError(
+                "This server's input processor made more than tokens, which cannot be divided.",
+                "disaggregated_params",
+            )
         if opening:
             prompt = prompt.followed_by(opening)
+        if handover is not None:
+            # With what the context server's template and tokenizer made of the same messages.
+            prompt = replace(prompt, prompt=request.prompt_token_ids)
         expanded = prompt.expanded if request.return_expanded_prompt else None
         response_id = response_id or new_response_id("chatcmpl")
         head = ResponseHead(response_id, now(), name, self._model.system_fingerprint)
@@ -218,6 +239,8 @@ class ChatService:
         if hooked is not None:
             hooked.request.constrained = grammar is not None
         structured = read_here or (plan is not None and (bool(plan.tools) or plan.thinking is not None))
+        # The beginning of an answer is no answer yet; whoever goes on with it reads it.
+        structured = structured and (part is None or not part.context)
         kind = _receipt_kind(constraint, use)
         add_special = prompt.add_special and request.add_special_tokens is not False
         control_text = structured and plan is not None and plan.names_control
@@ -246,6 +269,7 @@ class ChatService:
                     logprobs=logprobs,
                     grammar=grammar,
                     extras=prompt.extras,
+                    handover=handover,
                     add_special=add_special,
                     grammar_param=grammar_param,
                     receipt=kind if self._receipts else None,
@@ -256,11 +280,11 @@ class ChatService:
                 permit,
                 adapter,
             )
-        generation = Generation(
-            stream,
-            streaming,
-            partial(response_object, "chat.completion", head, expanded, chat_choice),
-        )
+        build: Callable[[Delta], dict[str, Any]]
+        build = partial(response_object, "chat.completion", head, expanded, chat_choice)
+        if part is not None and self._disaggregation is not None:
+            build = response_of_part(self._disaggregation, part, build, chat=True)
+        generation = Generation(stream, streaming, build, reshape=None if part is None else in_trtllm_form)
         generation.traits = Traits("chat", name, response_id, request, kind)
         if explain is not None:
             generation.explain = explain
@@ -274,6 +298,23 @@ class ChatService:
                 )
             generation.output = EncodedAnswer(AnswerReader(plan, self._count_tokens), encoder(answer))
         return generation
+
+    def _divide(self, part: Part | None, request: ChatRequest, core: CoreRequest) -> Handover | None:
+        """Asks the core for the part; what another server handed over, where the part goes on from that."""
+        if part is None or part.context or self._disaggregation is None:
+            _refuse_tokens(request)
+            if part is not None:
+                core.fields.update(context_only=True, return_token_ids=True)
+            return None
+        given = request.prompt_token_ids
+        if given is None:
+            raise RequestError("generation_only needs prompt_token_ids.", "prompt_token_ids")
+        info = self._engine.model_info
+        longest = info.max_sequence_tokens
+        (tokens,) = prompts_of([given], 1, info.vocab_size, longest, param="prompt_token_ids")
+        if isinstance(tokens, str):
+            raise RequestError("prompt_token_ids must be token ids.", "prompt_token_ids")
+        return self._disaggregation.open(part, tokens)
 
     def _count_tokens(self, text: str) -> int:
         return len(self._engine.encode(text, False))
@@ -304,6 +345,15 @@ def _logprobs(request: ChatRequest) -> int | None:
     if request.top_logprobs is not None:
         raise RequestError("top_logprobs needs logprobs to be true.", "top_logprobs")
     return None
+
+
+def _refuse_tokens(request: ChatRequest) -> None:
+    if request.prompt_token_ids is not None:
+        raise RequestError(
+            "prompt_token_ids needs disaggregated_params of generation_only; else token ids go into the "
+            "prompt of /v1/completions.",
+            "prompt_token_ids",
+        )
 
 
 def _refuse_unsupported(request: ChatRequest) -> None:

@@ -9,12 +9,13 @@ from functools import partial
 from typing import Any
 
 from llgtrt.config.generation import SamplingDefaults
-from llgtrt.engine import AsyncEngine, ChoiceDelta, Delta, GenerateRequest, ServerFields
+from llgtrt.engine import AsyncEngine, ChoiceDelta, Delta, GenerateRequest, Handover, ServerFields
 from llgtrt.hooks import HookRunner, LogitsProcessors
 from llgtrt.serving.answers import control_tokens, renamed
 from llgtrt.serving.beams import BeamPlan, BeamRequest, beam_plan, check_beams, start_beams
 from llgtrt.serving.completion_output import CompletionOutput
 from llgtrt.serving.core_request import CoreRequest, core_request
+from llgtrt.serving.disaggregation import Disaggregation, Part, requested_part, response_of_part
 from llgtrt.serving.errors import RequestError
 from llgtrt.serving.fill_in import fill_in_marks, filled_in
 from llgtrt.serving.generation import (
@@ -52,6 +53,8 @@ class _Plan:
         expanded: the prompts as text, where the request asks for them.
         best_of: answers per prompt to return of those that are generated, if not all.
         beams: how answers are searched, if they are.
+        part: the part of the answer that is asked for, if not all.
+        handover: what another server handed over.
         core: what the core is asked.
     """
 
@@ -64,6 +67,8 @@ class _Plan:
     expanded: str | list[str] | None
     best_of: int | None
     beams: BeamPlan | None
+    part: Part | None
+    handover: Handover | None
     core: CoreRequest
 
 
@@ -80,6 +85,7 @@ class CompletionService:
         receipts: bool = True,
         hook: HookRunner | None = None,
         processors: LogitsProcessors | None = None,
+        disaggregation: Disaggregation | None = None,
     ) -> None:
         self._engine = engine
         self._control = control_tokens(engine)
@@ -89,6 +95,7 @@ class CompletionService:
         self._defaults = defaults
         self._hook = hook
         self._processors = processors or LogitsProcessors()
+        self._disaggregation = disaggregation
 
     async def start(
         self,
@@ -158,17 +165,14 @@ class CompletionService:
             generate = await in_proportion(size, self._generate_request, request, plan, head, core_writes)
             stream = self._engine.submit(generate, permit, plan.adapter)
         choice = completion_choice_with_control if named else completion_choice
-        build = partial(
-            response_object,
-            "text_completion",
-            head,
-            plan.expanded,
-            choice,
-        )
+        build: Callable[[Delta], dict[str, Any]]
+        build = partial(response_object, "text_completion", head, plan.expanded, choice)
         if plan.best_of is not None:
             build = partial(
                 best_response, plan.best_of, len(plan.prompts), request.logprobs is not None, build
             )
+        if plan.part is not None and self._disaggregation is not None:
+            build = response_of_part(self._disaggregation, plan.part, build, chat=False)
         if hooked is not None:
             hooked.request.constrained = plan.constraint is not None
         if output is None and request.stream and not core_writes:
@@ -213,6 +217,8 @@ class CompletionService:
             prompts = filled_in(request, prompts, fill_in_marks(info))
         if "" in prompts and info.bos_token is None:
             raise RequestError("prompt is empty, and this model has no token that begins a text.", "prompt")
+        part = requested_part(self._disaggregation, request, request.disaggregated_params, name, adapter)
+        handover = self._divide(part, prompts, core)
         constraint = constraint or resolve_constraint(request, self._control)
         core.follow(constraint)
         beams = beam_plan(request, request.best_of, constrained=constraint is not None)
@@ -239,8 +245,28 @@ class CompletionService:
             expanded=_single(expanded),
             best_of=best_of,
             beams=beams,
+            part=part,
+            handover=handover,
             core=core,
         )
+
+    def _divide(
+        self, part: Part | None, prompts: list[str | list[int]], core: CoreRequest
+    ) -> Handover | None:
+        """Asks the core for the part; what another server handed over, where the part goes on from that."""
+        if part is None or self._disaggregation is None:
+            return None
+        if len(prompts) > 1:
+            raise RequestError("Only one prompt can be divided between servers.", "prompt")
+        if part.context:
+            core.fields.update(context_only=True, return_token_ids=True)
+            return None
+        if isinstance(prompts[0], str):
+            raise RequestError(
+                "generation_only needs the prompt as token ids: the prompt_token_ids of the context server.",
+                "prompt",
+            )
+        return self._disaggregation.open(part, prompts[0])
 
     def _beam_request(self, request: CompletionRequest, plan: _Plan, beams: BeamPlan) -> BeamRequest:
         constraint = plan.constraint
@@ -270,6 +296,7 @@ class CompletionService:
             head=head,
             logprobs=0 if plan.best_of is not None and request.logprobs is None else request.logprobs,
             grammar=None if constraint is None else constraint.grammar,
+            handover=plan.handover,
             echo=bool(request.echo),
             echo_logprobs=plan.prompt_logprobs,
             grammar_param=None if constraint is None or constraint.places else constraint.param,

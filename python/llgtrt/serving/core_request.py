@@ -13,7 +13,15 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
 from llgtrt.config.generation import SamplingDefaults
-from llgtrt.engine import GenerateRequest, GrammarSpec, ModelInfo, Processors, ServerFields, generate_request
+from llgtrt.engine import (
+    GenerateRequest,
+    GrammarSpec,
+    Handover,
+    ModelInfo,
+    Processors,
+    ServerFields,
+    generate_request,
+)
 from llgtrt.hooks import LogitsProcessors, ProcessorArgumentsError
 from llgtrt.logs import REQUEST_ID
 from llgtrt.serving.errors import RequestError, quote
@@ -115,6 +123,7 @@ class CoreRequest:
         logprobs: int | None = None,
         grammar: GrammarSpec | None = None,
         extras: Mapping[str, Any] | None = None,
+        handover: Handover | None = None,
         **server: Unpack[ServerFields],
     ) -> GenerateRequest:
         """The request.
@@ -125,6 +134,7 @@ class CoreRequest:
             logprobs: alternatives per token; None: no log-probabilities.
             grammar: the constraint.
             extras: what an input processor made beside the tokens.
+            handover: what another server handed over.
             server: further members.
 
         Raises:
@@ -135,7 +145,14 @@ class CoreRequest:
             fields.update(head.core_fields())
         if logprobs is not None:
             fields["sampling"] = {**fields["sampling"], "logprobs": logprobs}
-        return generate_request(fields, prompts, grammar=grammar, extras=extras, processors=self.processors)
+        return generate_request(
+            fields,
+            prompts,
+            grammar=grammar,
+            extras=extras,
+            processors=self.processors,
+            handover=handover,
+        )
 
 
 def core_request(

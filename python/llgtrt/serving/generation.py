@@ -47,6 +47,7 @@ class Generation:
             ``output``.
         plain: builds the response object from the only payload of a request that is not streamed, where
             there is no ``output``.
+        reshape: changes the response object of an answer with an ``output``.
         output: makes events of structured payloads; ``None`` where the core makes them.
         explain: the error to show for one of the core's: it may name a field by its place in the grammar.
         traits: what is asked, for those who watch.
@@ -58,13 +59,13 @@ class Generation:
     output: Output | None = None
     explain: Callable[[Exception], Exception] = _unchanged
     traits: Traits | None = None
+    reshape: Callable[[dict[str, Any]], dict[str, Any]] | None = None
 
     async def response(self, delta: Delta) -> bytes:
         """The response object of the only payload, as JSON."""
         if self.output is not None:
-            return await in_proportion(
-                delta_size(delta) + self.output.size(True), self.output.response, delta
-            )
+            size = delta_size(delta) + self.output.size(True)
+            return await in_proportion(size, self._response_of_output, self.output, delta)
         return await in_proportion(delta_size(delta), self._plain_response, delta)
 
     async def encode(self, delta: Delta, last: bool) -> bytes:
@@ -72,6 +73,10 @@ class Generation:
         assert self.output is not None
         size = delta_size(delta) + self.output.size(last)
         return await in_proportion(size, self.output.encode, delta, last)
+
+    def _response_of_output(self, output: Output, delta: Delta) -> bytes:
+        response = output.response(delta)
+        return response if self.reshape is None else to_json(self.reshape(from_json(response)))
 
     def _plain_response(self, delta: Delta) -> bytes:
         return to_json(self.plain(delta))

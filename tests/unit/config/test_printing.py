@@ -41,6 +41,7 @@ def test_defaults_are_comments() -> None:
         "py": {},
         "metrics": {},
         "kv_events": {},
+        "disaggregation": {},
         "server": {},
     }
 

@@ -220,8 +220,10 @@ def test_what_other_servers_have_and_this_one_not_is_refused(field: str, value: 
     assert chat(**{field: harmless}).messages == MESSAGES
 
 
-def test_prompts_of_token_ids_belong_to_completions() -> None:
-    assert refused(prompt_token_ids=[1]).param == "prompt_token_ids"
+def test_prompts_of_token_ids_belong_to_the_prompt() -> None:
+    with pytest.raises(RequestError) as caught:
+        parse_request(CompletionRequest, b'{"prompt": "a", "prompt_token_ids": [1]}')
+    assert caught.value.param == "prompt_token_ids"
 
 
 @pytest.mark.parametrize("field", ["max_tokens", "max_completion_tokens", "n_predict"])

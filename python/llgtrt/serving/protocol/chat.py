@@ -7,6 +7,7 @@ from typing import Any, Literal
 from pydantic import Field
 
 from llgtrt.serving.protocol.constraint_fields import ConstraintFields
+from llgtrt.serving.protocol.disaggregation import DividedFields
 from llgtrt.serving.protocol.fields import RequestModel, TokenCount
 from llgtrt.serving.protocol.tools import MAX_LISTED, ChatTool, FunctionDefinition
 
@@ -34,7 +35,7 @@ class ThinkingOptions(RequestModel):
     )
 
 
-class ChatRequest(ConstraintFields):
+class ChatRequest(ConstraintFields, DividedFields):
     """A conversation to continue.
 
     ``messages`` is checked by ``llgtrt.chat``, which knows what each role may hold.
@@ -109,6 +110,12 @@ class ChatRequest(ConstraintFields):
     )
     function_call: Any = Field(
         default=None, description="The older name of tool_choice: 'none', 'auto' or an object with a name."
+    )
+    prompt_token_ids: Any = Field(
+        default=None,
+        json_schema_extra={"anyOf": [{"type": "array", "items": {"type": "integer"}}, {"type": "null"}]},
+        description="With disaggregated_params of generation_only: the prompt's tokens, as the context "
+        "server returned them. The messages still say how the answer is read.",
     )
     modalities: list[str] | None = Field(default=None, fail_fast=True, description="Only ['text'].")
 

@@ -9,6 +9,7 @@ from pydantic.config import JsonDict
 
 from llgtrt.serving.errors import RequestError
 from llgtrt.serving.protocol.constraint_fields import ConstraintFields
+from llgtrt.serving.protocol.disaggregation import DividedFields
 
 PROMPT_SCHEMA: JsonDict = {
     "anyOf": [
@@ -20,7 +21,7 @@ PROMPT_SCHEMA: JsonDict = {
 }
 
 
-class CompletionRequest(ConstraintFields):
+class CompletionRequest(ConstraintFields, DividedFields):
     """A text to continue."""
 
     prompt: Any = Field(
