@@ -110,6 +110,10 @@ impl Admission {
 
     /// Refuses what the engine would ignore, and turns bad words into tokens.
     fn prepare_options(&self, request: &mut GenerateRequest) -> Result<()> {
+        if request.sequences() > 1 && !matches!(request.phase(), Phase::Whole) {
+            let message = "one answer to one prompt can be divided between servers";
+            return Err(Error::invalid("disaggregated_params", message));
+        }
         if !request.processors.is_empty() && !self.capabilities.host_logits {
             let name = self.capabilities.name;
             let message =
@@ -269,11 +273,6 @@ impl Admission {
             ));
         }
         let limit = self.capabilities.max_sequence_tokens;
-        let phase = request.phase();
-        if request.sequences() > 1 && !matches!(phase, Phase::Whole) {
-            let message = "one answer to one prompt can be divided between servers";
-            return Err(Error::invalid("disaggregated_params", message));
-        }
         let stop_token_ids: Arc<[TokenId]> = request.stop_token_ids.as_slice().into();
         let stop: Arc<[String]> = request.stop.as_slice().into();
         let removed_mass =
@@ -306,9 +305,8 @@ impl Admission {
                     .split_one()
                     .ok_or_else(|| Error::internal("permit is smaller than the request"))?;
                 let generated = &prompt.tokens[prompt.tokens.len() - request.generated_tokens as usize..];
-                phase.check(&self.capabilities, max_tokens)?;
+                request.phase().check(&self.capabilities, max_tokens)?;
                 if let Some(grammar) = grammar {
-                    self.check_beginning(id, grammar, &phase)?;
                     self.register(id, request, grammar, max_tokens, generated, choice)?;
                 }
                 let context = request.return_context_logits && choice == 0;
@@ -344,7 +342,7 @@ impl Admission {
                         .processors
                         .get(prompt_index * request.n as usize + choice as usize)
                         .cloned(),
-                    phase: phase.clone(),
+                    phase: request.phase(),
                 });
             }
         }

@@ -1,7 +1,7 @@
 //! What a constraint means for the admission of a request: its matcher, its limit, where stop strings may end it, and how
 //! its errors are named.
 
-use llgtrt_core::{Error, ErrorKind, Phase, Result, SequenceId, TokenId};
+use llgtrt_core::{Error, ErrorKind, Result, SequenceId, TokenId};
 use llgtrt_grammar::{CompiledGrammar, EndCheck, TokenLimit};
 use llgtrt_text::{MayEnd, TextPipe, decode_lossy};
 
@@ -20,6 +20,7 @@ impl Admission {
         generated: &[TokenId],
         turn: u32,
     ) -> Result<()> {
+        self.check_beginning(id, request, grammar)?;
         let limit = if request.at_limit == AtLimit::Close {
             let whole = request.answer_tokens.map(|tokens| tokens as usize);
             let tokens = whole.unwrap_or(max_tokens as usize + generated.len());
@@ -34,13 +35,13 @@ impl Admission {
     }
 
     /// Refuses tokens of another server that the constraint does not allow: that one followed another.
-    pub(crate) fn check_beginning(
+    fn check_beginning(
         &self,
         id: SequenceId,
+        request: &GenerateRequest,
         grammar: &CompiledGrammar,
-        phase: &Phase,
     ) -> Result<()> {
-        let Phase::Generation(handover) = phase else { return Ok(()) };
+        let Some(handover) = &request.handover else { return Ok(()) };
         let followed = self.masks.register_behind(id, grammar, None, &handover.first_tokens, true);
         self.masks.remove(id);
         followed.map_err(|error| Error::invalid("disaggregated_params.first_gen_tokens", error.message))

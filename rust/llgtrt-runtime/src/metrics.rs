@@ -66,7 +66,7 @@ pub(crate) struct Metrics {
     pub(crate) prompt_lengths: Histogram,
     /// Generated tokens of each finished sequence.
     pub(crate) generation_lengths: Histogram,
-    /// Finished sequences by `finished_reason`: stop, length, handed_over, abort, error.
+    /// Finished sequences by `finished_reason`: stop, length, `handed_over`, abort, error.
     pub(crate) finished: IntCounterVec,
     /// Requests with a grammar by kind.
     pub(crate) constrained: IntCounterVec,
