@@ -39,6 +39,9 @@ impl Usage {
     }
 }
 
+/// Id of the request, its first tokens, guesses at the next ones, and the state.
+type Handover<'py> = (u64, Vec<u32>, Vec<u32>, Bound<'py, PyBytes>);
+
 /// New text of one choice.
 #[pyclass(frozen, module = "llgtrt._native")]
 pub(crate) struct ChoiceDelta(runtime::ChoiceDelta);
@@ -109,9 +112,8 @@ impl ChoiceDelta {
         self.0.logits.as_ref()?.generation.clone().map(Logits)
     }
 
-    /// Id of the request, the first tokens, guesses at the next ones, and the state.
     #[getter]
-    fn handover<'py>(&self, py: Python<'py>) -> Option<(u64, Vec<u32>, Vec<u32>, Bound<'py, PyBytes>)> {
+    fn handover<'py>(&self, py: Python<'py>) -> Option<Handover<'py>> {
         let handover = self.0.handover.as_ref()?;
         let state = PyBytes::new(py, &handover.state);
         Some((handover.request_id, handover.first_tokens.clone(), handover.draft_tokens.clone(), state))

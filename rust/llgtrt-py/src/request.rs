@@ -107,6 +107,7 @@ impl GenerateRequest {
     #[new]
     #[pyo3(signature = (fields, *, prompts, grammar=None, buffers=Vec::new(), processors=Vec::new(), processor_limit_s=1.0, handover_state=None))]
     #[expect(clippy::needless_pass_by_value, reason = "extracted from a Python list")]
+    #[expect(clippy::too_many_arguments, reason = "named in Python")]
     fn new(
         py: Python<'_>,
         fields: &[u8],
