@@ -385,6 +385,8 @@ impl Writer {
 
     fn ordered_members(&mut self, members: &Map<String, Value>) -> Result<bool> {
         let mut left: Vec<Member> = members.iter().collect();
+        // A try writes the value: short ones tell first what they shut out.
+        left.sort_by_cached_key(|(_, value)| scalars(value));
         let mut open = self.allowed(&left, true)?;
         while !left.is_empty() {
             let first = left.len() == members.len();
@@ -439,6 +441,19 @@ impl Writer {
 
 fn pop_front(queue: &mut Vec<usize>) -> Option<usize> {
     (!queue.is_empty()).then(|| queue.remove(0))
+}
+
+/// Scalars of a value.
+fn scalars(value: &Value) -> usize {
+    let (mut count, mut open) = (0, vec![value]);
+    while let Some(value) = open.pop() {
+        match value {
+            Value::Object(members) => open.extend(members.values()),
+            Value::Array(items) => open.extend(items),
+            _ => count += 1,
+        }
+    }
+    count
 }
 
 /// Whether some object has two keys or more.

@@ -20,6 +20,7 @@ mod numbers;
 mod pool;
 mod promises;
 mod random_schemas;
+mod real_schemas;
 mod reference;
 mod report;
 mod residual;

@@ -162,6 +162,9 @@ impl Normalizer<'_> {
             let text = self
                 .region_text(&atoms, list, &groups, &named)
                 .ok_or_else(|| too_long_to_separate(object))?;
+            if !object.named.is_empty() {
+                self.note_keys(&text, &atoms, list, &named)?;
+            }
             patterns.push((text, *f));
         }
         Ok(Regions { patterns, others, all_inside, some_inside })
@@ -307,6 +310,32 @@ impl Normalizer<'_> {
         Ok(loose)
     }
 
+    /// Notes the language of a pattern of keys.
+    fn note_keys(
+        &mut self,
+        text: &str,
+        atoms: &[Atom],
+        list: &[u32],
+        names: &[Rc<str>],
+    ) -> Result<(), SchemaError> {
+        if !self.emitter.keys.contains_key(text) {
+            self.hold(TRUE, 80 + text.len())?;
+            let language = self.union_without(atoms, list, names);
+            self.emitter.keys.insert(text.to_owned(), language);
+        }
+        Ok(())
+    }
+
+    /// The union of the regions without the names.
+    fn union_without(&mut self, atoms: &[Atom], list: &[u32], names: &[Rc<str>]) -> LanguageId {
+        let words: Vec<LanguageId> = names.iter().map(|name| self.langs.literal(name)).collect();
+        let words = self.langs.or(words);
+        let parts: Vec<LanguageId> = list.iter().map(|&bits| self.region(atoms, bits)).collect();
+        let union = self.langs.or(parts);
+        let others = self.langs.not(words);
+        self.langs.and([union, others])
+    }
+
     /// A pattern for the union of the regions without the names.
     fn region_text(
         &mut self,
@@ -316,12 +345,7 @@ impl Normalizer<'_> {
         names: &[Rc<str>],
     ) -> Option<String> {
         if !names.is_empty() {
-            let words: Vec<LanguageId> = names.iter().map(|name| self.langs.literal(name)).collect();
-            let words = self.langs.or(words);
-            let parts: Vec<LanguageId> = list.iter().map(|&bits| self.region(atoms, bits)).collect();
-            let union = self.langs.or(parts);
-            let others = self.langs.not(words);
-            let union = self.langs.and([union, others]);
+            let union = self.union_without(atoms, list, names);
             return self.langs.print(union, MAX_PATTERN);
         }
         for (i, atom) in atoms.iter().enumerate() {

@@ -10,6 +10,7 @@ mod ecma;
 mod expr;
 pub(crate) mod formats;
 mod print;
+mod search;
 
 use std::collections::HashMap;
 use std::rc::Rc;
@@ -60,7 +61,8 @@ impl Languages {
         self.exprs.charge(parse_cost(source));
         self.go_on()?;
         let parsed = ecma::parse(source).and_then(|ast| {
-            let language = self.search(&ast)?;
+            let short = search::shortened(&ast);
+            let language = self.search(short.as_ref().unwrap_or(&ast))?;
             let text = if ast.has_boundary() {
                 self.common_boundaries(&ast, language)
             } else {

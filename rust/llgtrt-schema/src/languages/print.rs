@@ -1,6 +1,7 @@
 //! Writing a parsed pattern in the dialect that llguidance reads (the regex crates').
 
 use super::ecma::Ast;
+use super::search;
 
 /// Whether ECMA-262 and llguidance read a pattern alike: nothing but characters, classes of them,
 /// simple escapes, groups and repetitions.
@@ -49,8 +50,11 @@ fn is_common(source: &str) -> bool {
     !in_class
 }
 
-/// The pattern itself if both dialects read it alike, otherwise the tree written out.
+/// The pattern itself if both dialects read it alike and it is as short as it may be, otherwise the tree written out.
 pub(super) fn rewrite(source: &str, ast: &Ast) -> String {
+    if let Some(short) = search::shortened(ast) {
+        return text(&short);
+    }
     if is_common(source) && !has_misquoted(ast) {
         return source.to_owned();
     }

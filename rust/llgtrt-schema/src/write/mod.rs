@@ -3,6 +3,7 @@
 
 mod array;
 pub(crate) mod compose;
+mod endless;
 mod object;
 mod productive;
 pub(crate) mod rows;
@@ -17,6 +18,7 @@ use crate::expand::Shape;
 use crate::expand::number::Number;
 use crate::expand::numerals::{Cannot, Means};
 use crate::formula::{FALSE, FormulaId, Num, TRUE, Type};
+use crate::languages::LanguageId;
 use crate::residual::Segment;
 use crate::write::tree::{Document, Tree};
 use crate::{Normalizer, Reason, ResidualMode, SchemaError};
@@ -32,6 +34,8 @@ pub(crate) struct Emitter {
     /// Formulas in the order in which they were started.
     pub(crate) log: Vec<FormulaId>,
     nodes: usize,
+    /// The languages of the patterns of keys that are written.
+    pub(crate) keys: HashMap<String, LanguageId>,
 }
 
 /// A state of the emitter to go back to.
@@ -117,6 +121,7 @@ impl Normalizer<'_> {
         }
         let mut document = Document { root, definitions };
         document.prune(&self.budget);
+        self.part_endless(&mut document)?;
         if document.root == Tree::Never {
             // What was left out may be all that there is.
             return Err(self.left_out.clone().unwrap_or_else(nothing));

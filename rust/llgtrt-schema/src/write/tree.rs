@@ -154,6 +154,34 @@ impl Tree {
         }
     }
 
+    /// As [`Tree::children`], to change them.
+    pub(crate) fn children_mut<'t>(&'t mut self, mut visit: impl FnMut(&'t mut Tree)) {
+        match self {
+            Tree::AnyOf(list) => list.iter_mut().for_each(visit),
+            Tree::Array(array) => {
+                array.prefix.iter_mut().for_each(&mut visit);
+                visit(&mut array.rest);
+            }
+            Tree::Object(object) => {
+                object.properties.iter_mut().for_each(|property| visit(&mut property.value));
+                object.patterns.iter_mut().for_each(|(_, value)| visit(value));
+                visit(&mut object.others);
+            }
+            Tree::Automaton(automaton) => {
+                let edges = automaton.rows.iter_mut().flat_map(|row| &mut row.edges);
+                edges.for_each(|edge| visit(&mut edge.value));
+                automaton.equivalent.iter_mut().for_each(visit);
+            }
+            Tree::Any
+            | Tree::Never
+            | Tree::Reference(_)
+            | Tree::Types(_)
+            | Tree::Values(_)
+            | Tree::Scalar(_)
+            | Tree::Digits(..) => {}
+        }
+    }
+
     /// Whether some reference inside is one that `wanted` holds for.
     pub(crate) fn refers(&self, wanted: &impl Fn(FormulaId) -> bool) -> bool {
         let mut found = matches!(self, Tree::Reference(f) if wanted(*f));
