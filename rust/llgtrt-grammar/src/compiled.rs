@@ -13,6 +13,7 @@ use llgtrt_core::{Result, TokenId};
 use llgtrt_schema::{Rule, path};
 use llguidance::{CancellationHandle, Matcher, ParserFactory, TokenParser};
 use parking_lot::Mutex;
+use serde_json::Value;
 use toktrie::SimpleVob;
 
 use self::locate::locate;
@@ -232,6 +233,12 @@ impl CompiledGrammar {
     /// ([`AdvanceState::Retract`](llgtrt_core::AdvanceState::Retract)).
     pub fn is_verified(&self) -> bool {
         self.inner.verification.is_some()
+    }
+
+    /// What the check beside the grammar says of a value that the grammar accepts: `None` if it takes more steps
+    /// than a check may take. True where the grammar leaves nothing open.
+    pub fn left_open(&self, value: &Value) -> Option<bool> {
+        self.inner.verification.as_ref().map_or(Some(true), |plan| plan.judge(value))
     }
 
     /// How many digits masks let a number have before its point, where they keep numbers short.

@@ -9,8 +9,10 @@ use llgtrt_core::{
     AdvanceBatch, AdvanceState, GrammarSpec, MaskBatch, MaskSlot, MaskSource, MaskVerdict, SequenceId,
     TokenId, Tokenizer,
 };
-use llgtrt_grammar::{CompiledGrammar, GrammarCompiler, GrammarConfig, Instance, MaskPool, Residual, judge};
-use llgtrt_schema::{NormalizeLimits, ResidualMode, normalize};
+use llgtrt_grammar::{
+    CompiledGrammar, GrammarCompiler, GrammarConfig, Instance, Judgement, MaskPool, Residual, judge,
+};
+use llgtrt_schema::{NormalizeLimits, normalize};
 use llguidance::api::TopLevelGrammar;
 use llguidance::earley::SlicedBiasComputer;
 use llguidance::{Matcher, ParserFactory};
@@ -63,6 +65,13 @@ struct Case {
     tests: Vec<(bool, String, Value)>,
 }
 
+impl Case {
+    /// An instance as a JSON value. In draft 4 a number is what is written: 1.0 is no integer.
+    fn instance<'a>(&self, value: &'a Value) -> Instance<'a> {
+        if llgtrt_schema::is_draft_4(&self.schema) { Instance::Exact(value) } else { Instance::Value(value) }
+    }
+}
+
 /// Measures; `true` if no invalid instance was accepted.
 pub(crate) fn run(options: &Options) -> Result<bool, String> {
     let text = std::fs::read_to_string(&options.file).map_err(|e| format!("{}: {e}", options.file))?;
@@ -81,7 +90,7 @@ pub(crate) fn run(options: &Options) -> Result<bool, String> {
                 Err(error) => println!("{error:?}"),
             }
         }
-        let ours = bench.ours(&case.schema, &case.tests, options.masks);
+        let ours = bench.ours(case, options.masks);
         let verify = bench.verify(case, &ours);
         let plain = if options.plain { bench.plain(case, options.masks) } else { Record::default() };
         if options.verbose {
@@ -146,6 +155,8 @@ struct Bench {
     words: Arc<Words>,
     vocab_size: usize,
     compiler: Arc<GrammarCompiler>,
+    /// As servers have it by default: what no grammar holds is checked beside it.
+    verifying: Arc<GrammarCompiler>,
     pool: Arc<MaskPool>,
     factory: ParserFactory,
     eos: TokenId,
@@ -170,6 +181,8 @@ impl Bench {
         };
         let pool = MaskPool::new(vocab_size, &config, &registry);
         let tokenizer: Arc<dyn Tokenizer> = Arc::clone(words) as Arc<dyn Tokenizer>;
+        let verify = GrammarConfig { residual: Residual::Verify, ..config.clone() };
+        let verifying = GrammarCompiler::alone(Arc::clone(&tokenizer), verify).map_err(|e| e.message)?;
         let compiler =
             GrammarCompiler::new(tokenizer, vocab_size, config, &registry).map_err(|e| e.message)?;
         let eos = vocabulary.eos()[0];
@@ -186,6 +199,7 @@ impl Bench {
             words: Arc::clone(words),
             vocab_size,
             compiler,
+            verifying,
             pool,
             factory,
             eos,
@@ -194,9 +208,9 @@ impl Bench {
         })
     }
 
-    fn ours(&self, schema: &Value, tests: &[(bool, String, Value)], masks: bool) -> Record {
+    fn ours(&self, case: &Case, masks: bool) -> Record {
         let mut record = Record::default();
-        let spec = GrammarSpec::JsonSchema(schema.to_string());
+        let spec = GrammarSpec::JsonSchema(case.schema.to_string());
         let started = Instant::now();
         let compiled = self.compiler.compile(&spec);
         record.compile = started.elapsed();
@@ -209,8 +223,8 @@ impl Bench {
             }
         };
         *self.grammars.borrow_mut() = Some(grammar.clone());
-        record.narrowed = narrowed(schema);
-        for (index, (valid, text, value)) in tests.iter().enumerate() {
+        record.narrowed = narrowed(&case.schema);
+        for (index, (valid, text, value)) in case.tests.iter().enumerate() {
             let id = SequenceId(index as u64);
             self.pool.register(id, &grammar);
             let tokens = self.words.encode_text(text);
@@ -219,10 +233,8 @@ impl Bench {
             let vocabulary = self.words.vocabulary();
             let at = stopped.map(|count| tokens[..count].iter().map(|&t| vocabulary.bytes(t).len()).sum());
             let any_order = at.is_none() || {
-                let judgement = grammar.judge(Instance::Value(value));
-                if self.explain && *valid && !judgement.accepted {
-                    println!("{}: byte {:?} of {}", judgement.reason, judgement.rejected_at, judgement.text);
-                }
+                let judgement = grammar.judge(case.instance(value));
+                self.explain(*valid, &judgement);
                 judgement.accepted
             };
             record.verdicts.push(Verdict { valid: *valid, accepted: at.is_none(), any_order, at });
@@ -230,37 +242,44 @@ impl Bench {
         record
     }
 
-    /// A refused schema again, with what no grammar holds left to a validator.
+    /// A refused schema again, with what no grammar holds checked beside it.
     fn verify(&self, case: &Case, refused: &Record) -> Record {
         if refused.refused.is_none() {
             return refused.without_times();
         }
-        let limits =
-            NormalizeLimits { residual: ResidualMode::Verify, standard: true, ..NormalizeLimits::default() };
-        let fail =
-            |why: String, path: Option<String>| Record { refused: Some(why), path, ..Record::default() };
-        let superset = match normalize(&case.schema, &limits) {
-            Ok(normalized) => normalized.schema,
-            Err(error) => return fail(error.to_string(), Some(error.param())),
-        };
-        let validator = match jsonschema::options().should_validate_formats(true).build(&case.schema) {
-            Ok(validator) => validator,
-            Err(error) => return fail(format!("validator: {error}"), None),
-        };
-        let parser = match self.factory.create_parser(TopLevelGrammar::from_json_schema(superset)) {
-            Ok(parser) => parser,
-            Err(error) => return fail(error.to_string().lines().next().unwrap_or("").to_owned(), None),
-        };
-        let matcher = Matcher::new(Ok(parser));
         let mut record = Record::default();
+        let started = Instant::now();
+        let compiled = self.verifying.compile(&GrammarSpec::JsonSchema(case.schema.to_string()));
+        record.compile = started.elapsed();
+        let grammar = match compiled {
+            Ok(grammar) => grammar,
+            Err(error) => {
+                record.refused = Some(error.message);
+                record.path = error.param;
+                return record;
+            }
+        };
         for (valid, text, value) in &case.tests {
-            let holds = validator.is_valid(value);
-            let accepted = holds && judge(matcher.deep_clone(), Instance::Text(text)).accepted;
-            let any_order =
-                accepted || (holds && judge(matcher.deep_clone(), Instance::Value(value)).accepted);
+            let holds = grammar.left_open(value);
+            let accepted = holds == Some(true) && grammar.judge(Instance::Text(text)).accepted;
+            let any_order = accepted
+                || holds == Some(true) && {
+                    let judgement = grammar.judge(case.instance(value));
+                    self.explain(*valid, &judgement);
+                    judgement.accepted
+                };
+            if self.explain && *valid && holds != Some(true) {
+                println!("what is left open: {holds:?}");
+            }
             record.verdicts.push(Verdict { valid: *valid, accepted, any_order, at: None });
         }
         record
+    }
+
+    fn explain(&self, valid: bool, judgement: &Judgement) {
+        if self.explain && valid && !judgement.accepted {
+            println!("{}: byte {:?} of {}", judgement.reason, judgement.rejected_at, judgement.text);
+        }
     }
 
     /// The number of tokens that were allowed, unless all were and the text may end there.
@@ -351,7 +370,7 @@ impl Bench {
             let mut walked = matcher.deep_clone();
             let tokens = self.words.encode_text(text);
             let accepted = Self::walk_plain(&mut walked, &tokens, masks, &mut record.masks);
-            let any_order = accepted || judge(matcher.deep_clone(), Instance::Value(value)).accepted;
+            let any_order = accepted || judge(matcher.deep_clone(), case.instance(value)).accepted;
             record.verdicts.push(Verdict { valid: *valid, accepted, any_order, at: None });
         }
         record

@@ -2,6 +2,9 @@
 //! invalid, and every valid instance that is rejected is counted by its cause.
 //!
 //! `cargo run --release -p llgtrt-grammar --example truth_fuzz -- [--pairs N] [--seed N] [--threads N] [--show CAUSE]`
+//!
+//! With `--schemas FILE` (JSON lines with `schema`) these are compiled instead, each once in every round, until
+//! `--answers N` random answers have ended; `--walks N` of each in a round.
 
 #[path = "../../tests/suite/fuzz/mod.rs"]
 mod fuzz;
@@ -13,9 +16,11 @@ use std::sync::Arc;
 use std::sync::Mutex;
 use std::sync::atomic::{AtomicU64, Ordering};
 
+use fuzz::random::Random;
 use fuzz::shrink::shrink;
-use fuzz::trial::{Case, Findings, trial};
+use fuzz::trial::{Case, Findings, answers, trial};
 use llgtrt_grammar::GrammarConfig;
+use serde_json::Value;
 use support::{Bench, Greedy};
 
 /// Cases printed of each kind.
@@ -27,11 +32,23 @@ struct Options {
     threads: usize,
     /// A cause of rejections of which cases are printed.
     show: Option<String>,
+    /// Schemas that are given: none are made.
+    schemas: Vec<Value>,
+    answers: u64,
+    walks: usize,
 }
 
 impl Options {
     fn from_args(mut args: impl Iterator<Item = String>) -> Result<Self, String> {
-        let mut options = Self { pairs: 100_000, seed: 1, threads: 1, show: None };
+        let mut options = Self {
+            pairs: 100_000,
+            seed: 1,
+            threads: 1,
+            show: None,
+            schemas: Vec::new(),
+            answers: 100_000,
+            walks: 8,
+        };
         while let Some(name) = args.next() {
             let value = args.next().ok_or_else(|| format!("{name} needs a value"))?;
             let number = || value.parse::<u64>().map_err(|error| format!("{name}: {error}"));
@@ -40,11 +57,31 @@ impl Options {
                 "--seed" => options.seed = number()?,
                 "--threads" => options.threads = number()?.max(1) as usize,
                 "--show" => options.show = Some(value),
+                "--schemas" => options.schemas = read(&value)?,
+                "--answers" => options.answers = number()?,
+                "--walks" => options.walks = number()?.max(1) as usize,
                 _ => return Err(format!("unknown option {name}")),
             }
         }
         Ok(options)
     }
+
+    /// Trial `number`.
+    fn trial(&self, bench: &Bench, number: u64) -> Findings {
+        let Some(last) = self.schemas.len().checked_sub(1) else { return trial(bench, self.seed, number) };
+        let schema = &self.schemas[number as usize % (last + 1)];
+        answers(bench, schema, self.walks, &mut Random::new(self.seed, number))
+    }
+
+    fn is_enough(&self, all: &Findings) -> bool {
+        if self.schemas.is_empty() { all.pairs >= self.pairs } else { all.answers >= self.answers }
+    }
+}
+
+fn read(file: &str) -> Result<Vec<Value>, String> {
+    let text = std::fs::read_to_string(file).map_err(|error| format!("{file}: {error}"))?;
+    let line = |line: &str| serde_json::from_str::<Value>(line).map(|mut row| row["schema"].take());
+    text.lines().map(line).collect::<Result<_, _>>().map_err(|error| format!("{file}: {error}"))
 }
 
 fn bench() -> Bench {
@@ -69,10 +106,10 @@ fn main() -> ExitCode {
             llgtrt_grammar::spawn_big_stack("fuzz", move || {
                 let bench = bench();
                 loop {
-                    let found = trial(&bench, options.seed, next.fetch_add(1, Ordering::Relaxed));
+                    let found = options.trial(&bench, next.fetch_add(1, Ordering::Relaxed));
                     let mut all = all.lock().expect("no worker panics with the lock");
                     all.add(found);
-                    if all.pairs >= options.pairs {
+                    if options.is_enough(&all) {
                         return;
                     }
                 }

@@ -153,10 +153,10 @@ fn is_draft_4(spec: &GrammarSpec) -> bool {
 
 /// What the check beside the grammar says of a value that the grammar accepts.
 fn left_open(grammar: &CompiledGrammar, value: &Value) -> Verdict {
-    match grammar.verification().map(|plan| plan.judge(value)) {
-        None | Some(Some(true)) => Verdict::accepted(),
-        Some(None) => Verdict::unknown("checking what the grammar leaves open took too long"),
-        Some(Some(false)) => Verdict {
+    match grammar.left_open(value) {
+        Some(true) => Verdict::accepted(),
+        None => Verdict::unknown("checking what the grammar leaves open took too long"),
+        Some(false) => Verdict {
             accepted: Some(false),
             rejected_at: None,
             reason: Some("it does not satisfy what the grammar leaves open (see residual)".to_owned()),

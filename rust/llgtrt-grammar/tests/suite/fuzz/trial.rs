@@ -111,36 +111,11 @@ pub fn takes(grammar: &CompiledGrammar, schema: &Value, value: &Value) -> (bool,
 pub fn trial(bench: &Bench, seed: u64, number: u64) -> Findings {
     let mut random = Random::new(seed, number);
     let schema = schema(&mut random);
-    let mut findings = Findings { schemas: 1, ..Findings::default() };
-    let mut refused = |why: String| *findings.refused.entry(why).or_default() += 1;
-    let Some(validator) = validator(&schema) else {
-        refused("by jsonschema".to_owned());
-        return findings;
-    };
-    let mut mode = "refuse";
-    let mut compiled = compile(bench, &schema, mode);
-    if compiled.is_err() {
-        refused(mode.to_owned());
-        mode = "verify";
-        compiled = compile(bench, &schema, mode);
-    }
     let mut instances: Vec<Value> = (0..BUILT).map(|_| construct(&schema, &schema, &mut random, 0)).collect();
-    let grammar = match compiled {
-        Ok(grammar) => grammar,
-        Err(message) => {
-            let reason = reason(&schema);
-            let name = reason.map_or("GrammarEngine".to_owned(), |reason| format!("{reason:?}"));
-            refused(format!("{mode}, {name}"));
-            let valid = instances.into_iter().find(|instance| validator.is_valid(instance));
-            if let (Some(Reason::AllowsNothing), Some(instance)) = (reason, valid) {
-                findings.wrongly_empty.push(Case { schema, instance, mode });
-            } else if reason.is_none() {
-                findings.engine_refused.push((schema, message));
-            }
-            return findings;
-        }
+    let mut trial = match Trial::begin(bench, schema, &instances) {
+        Ok(trial) => trial,
+        Err(findings) => return *findings,
     };
-    let mut trial = Trial { grammar, schema, mode, validator, findings };
     for _ in 0..WALKS {
         instances.extend(trial.answer(bench, &mut random));
     }
@@ -155,6 +130,19 @@ pub fn trial(bench: &Bench, seed: u64, number: u64) -> Findings {
     trial.findings
 }
 
+/// Random answers of a schema that is given.
+pub fn answers(bench: &Bench, schema: &Value, walks: usize, random: &mut Random) -> Findings {
+    match Trial::begin(bench, schema.clone(), &[]) {
+        Ok(mut trial) => {
+            for _ in 0..walks {
+                trial.answer(bench, random);
+            }
+            trial.findings
+        }
+        Err(findings) => *findings,
+    }
+}
+
 /// A schema with its two judges.
 struct Trial {
     grammar: CompiledGrammar,
@@ -165,6 +153,39 @@ struct Trial {
 }
 
 impl Trial {
+    /// Compiles a schema. Where it is refused, that is all that is found, beside valid instances of what is said to
+    /// allow nothing.
+    fn begin(bench: &Bench, schema: Value, instances: &[Value]) -> Result<Self, Box<Findings>> {
+        let mut findings = Findings { schemas: 1, ..Findings::default() };
+        let mut refused = |why: String| *findings.refused.entry(why).or_default() += 1;
+        let Some(validator) = validator(&schema) else {
+            refused("by jsonschema".to_owned());
+            return Err(Box::new(findings));
+        };
+        let mut mode = "refuse";
+        let mut compiled = compile(bench, &schema, mode);
+        if compiled.is_err() {
+            refused(mode.to_owned());
+            mode = "verify";
+            compiled = compile(bench, &schema, mode);
+        }
+        match compiled {
+            Ok(grammar) => Ok(Self { grammar, schema, mode, validator, findings }),
+            Err(message) => {
+                let reason = reason(&schema);
+                let name = reason.map_or("GrammarEngine".to_owned(), |reason| format!("{reason:?}"));
+                refused(format!("{mode}, {name}"));
+                let valid = instances.iter().find(|instance| validator.is_valid(instance)).cloned();
+                if let (Some(Reason::AllowsNothing), Some(instance)) = (reason, valid) {
+                    findings.wrongly_empty.push(Case { schema, instance, mode });
+                } else if reason.is_none() {
+                    findings.engine_refused.push((schema, message));
+                }
+                Err(Box::new(findings))
+            }
+        }
+    }
+
     fn case(&self, instance: Value) -> Case {
         Case { schema: self.schema.clone(), instance, mode: self.mode }
     }
