@@ -81,7 +81,11 @@ impl Options {
 fn read(file: &str) -> Result<Vec<Value>, String> {
     let text = std::fs::read_to_string(file).map_err(|error| format!("{file}: {error}"))?;
     let line = |line: &str| serde_json::from_str::<Value>(line).map(|mut row| row["schema"].take());
-    text.lines().map(line).collect::<Result<_, _>>().map_err(|error| format!("{file}: {error}"))
+    let schemas: Result<Vec<Value>, _> = text.lines().map(line).collect();
+    let mut schemas = schemas.map_err(|error| format!("{file}: {error}"))?;
+    // Only an object can carry options.
+    schemas.retain(Value::is_object);
+    if schemas.is_empty() { Err(format!("{file}: no schemas")) } else { Ok(schemas) }
 }
 
 fn bench() -> Bench {

@@ -390,7 +390,8 @@ impl Writer {
         let mut open = self.allowed(&left, true)?;
         while !left.is_empty() {
             let first = left.len() == members.len();
-            // Those that an earlier try shut out come first.
+            // Those that an earlier try shut out come first, in later rounds as well.
+            let mut sequence: Vec<usize> = (0..left.len()).collect();
             let mut queue: Vec<usize> = (0..left.len()).filter(|&i| open[i]).collect();
             let mut tried = vec![false; left.len()];
             let mut done = None;
@@ -400,16 +401,21 @@ impl Writer {
                 }
                 let mark = self.mark();
                 if self.put_key(left[i].0, first)? && self.ordered(left[i].1)? {
-                    let mut rest = left.clone();
-                    rest.remove(i);
+                    sequence.retain(|&j| j != i);
+                    let rest: Vec<Member> = sequence.iter().map(|&j| left[j]).collect();
                     let now = self.allowed(&rest, false)?;
-                    let shut: Vec<usize> = (0..left.len())
-                        .filter(|&j| j != i && open[j] && !now[if j > i { j - 1 } else { j }])
+                    let shut: Vec<usize> = sequence
+                        .iter()
+                        .zip(&now)
+                        .filter(|&(&j, &now)| open[j] && !now)
+                        .map(|(&j, _)| j)
                         .collect();
                     if shut.is_empty() {
                         done = Some((rest, now));
                         break;
                     }
+                    let behind = sequence.iter().rposition(|j| shut.contains(j)).map_or(0, |at| at + 1);
+                    sequence.insert(behind, i);
                     queue.splice(0..0, shut);
                 }
                 self.back(mark)?;

@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 
 use llgtrt_core::GrammarSpec;
 use llgtrt_grammar::{CompiledGrammar, Instance};
-use llgtrt_schema::{NormalizeLimits, Reason, ResidualMode, normalize, rewrite};
+use llgtrt_schema::{NormalizeLimits, Reason, ResidualMode, RuleUse, normalize, rewrite};
 use serde::de::IgnoredAny;
 use serde_json::{Value, json};
 
@@ -218,7 +218,7 @@ impl Trial {
         if self.validator.is_valid(&value) {
             return Some(value);
         }
-        if is_misread(&value) {
+        if is_misread(&value) || has_rounded(&text) {
             self.findings.misread += 1;
         } else {
             let by_format = self.is_by_format(&value);
@@ -230,10 +230,14 @@ impl Trial {
         None
     }
 
-    /// Whether an invalid value is invalid by a format alone.
+    /// Whether an invalid value is invalid by a format alone, or a format was left out for the pattern beside it.
     fn is_by_format(&self, value: &Value) -> bool {
-        has_key(&self.schema, "format")
-            && jsonschema::options()
+        if !has_key(&self.schema, "format") {
+            return false;
+        }
+        let is_overruled = |used: &RuleUse| used.rule == "format-beside-pattern";
+        rules(&self.schema, self.mode).iter().any(is_overruled)
+            || jsonschema::options()
                 .should_validate_formats(false)
                 .build(&self.schema)
                 .is_ok_and(|validator| validator.is_valid(value))
@@ -283,9 +287,7 @@ fn reason(schema: &Value) -> Option<Reason> {
 
 /// Why a valid instance is not taken, as far as it is known.
 fn cause(schema: &Value, mode: &str, instance: &Value, exhaustive: bool) -> &'static str {
-    let residual = if mode == "verify" { ResidualMode::Verify } else { ResidualMode::Refuse };
-    let limits = NormalizeLimits { compose: true, residual, standard: true, ..NormalizeLimits::default() };
-    if normalize(schema, &limits).is_ok_and(|found| found.rules.iter().any(|used| used.rule == "narrowed")) {
+    if rules(schema, mode).iter().any(|used| used.rule == "narrowed") {
         "narrowed"
     } else if has_key(schema, "format") {
         "formats asserted"
@@ -296,6 +298,13 @@ fn cause(schema: &Value, mode: &str, instance: &Value, exhaustive: bool) -> &'st
     } else {
         "unexplained"
     }
+}
+
+/// The rules that its grammar is made by.
+fn rules(schema: &Value, mode: &str) -> Vec<RuleUse> {
+    let residual = if mode == "verify" { ResidualMode::Verify } else { ResidualMode::Refuse };
+    let limits = NormalizeLimits { compose: true, residual, standard: true, ..NormalizeLimits::default() };
+    normalize(schema, &limits).map(|found| found.rules).unwrap_or_default()
 }
 
 fn has_key(value: &Value, key: &str) -> bool {
@@ -310,6 +319,12 @@ fn has_key(value: &Value, key: &str) -> bool {
 /// as a fraction.
 fn is_misread(value: &Value) -> bool {
     any_number(value, &|n| n.abs() >= MAX_WHOLE || (n == 0.0 && n.is_sign_negative()))
+}
+
+/// Whether the text has a number of more digits than every double keeps.
+fn has_rounded(text: &str) -> bool {
+    let digits = |number: &str| number.bytes().filter(u8::is_ascii_digit).count();
+    text.split(|c: char| !c.is_ascii_digit() && c != '.').any(|number| digits(number) > 15)
 }
 
 /// A number of more digits than a double holds.
