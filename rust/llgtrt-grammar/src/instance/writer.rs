@@ -385,13 +385,10 @@ impl Writer {
 
     fn ordered_members(&mut self, members: &Map<String, Value>) -> Result<bool> {
         let mut left: Vec<Member> = members.iter().collect();
-        // A try writes the value: short ones tell first what they shut out.
-        left.sort_by_cached_key(|(_, value)| scalars(value));
         let mut open = self.allowed(&left, true)?;
         while !left.is_empty() {
             let first = left.len() == members.len();
-            // Those that an earlier try shut out come first, in later rounds as well.
-            let mut sequence: Vec<usize> = (0..left.len()).collect();
+            // Those that an earlier try shut out come first.
             let mut queue: Vec<usize> = (0..left.len()).filter(|&i| open[i]).collect();
             let mut tried = vec![false; left.len()];
             let mut done = None;
@@ -401,21 +398,16 @@ impl Writer {
                 }
                 let mark = self.mark();
                 if self.put_key(left[i].0, first)? && self.ordered(left[i].1)? {
-                    sequence.retain(|&j| j != i);
-                    let rest: Vec<Member> = sequence.iter().map(|&j| left[j]).collect();
+                    let mut rest = left.clone();
+                    rest.remove(i);
                     let now = self.allowed(&rest, false)?;
-                    let shut: Vec<usize> = sequence
-                        .iter()
-                        .zip(&now)
-                        .filter(|&(&j, &now)| open[j] && !now)
-                        .map(|(&j, _)| j)
+                    let shut: Vec<usize> = (0..left.len())
+                        .filter(|&j| j != i && open[j] && !now[if j > i { j - 1 } else { j }])
                         .collect();
                     if shut.is_empty() {
                         done = Some((rest, now));
                         break;
                     }
-                    let behind = sequence.iter().rposition(|j| shut.contains(j)).map_or(0, |at| at + 1);
-                    sequence.insert(behind, i);
                     queue.splice(0..0, shut);
                 }
                 self.back(mark)?;
@@ -447,19 +439,6 @@ impl Writer {
 
 fn pop_front(queue: &mut Vec<usize>) -> Option<usize> {
     (!queue.is_empty()).then(|| queue.remove(0))
-}
-
-/// Scalars of a value.
-fn scalars(value: &Value) -> usize {
-    let (mut count, mut open) = (0, vec![value]);
-    while let Some(value) = open.pop() {
-        match value {
-            Value::Object(members) => open.extend(members.values()),
-            Value::Array(items) => open.extend(items),
-            _ => count += 1,
-        }
-    }
-    count
 }
 
 /// Whether some object has two keys or more.
