@@ -36,25 +36,38 @@ impl End {
     }
 
     fn shorten_list(self, list: &[Ast]) -> Option<Ast> {
-        let mut list = list.to_vec();
-        let mut is_changed = false;
+        let mut left = list;
         // What is behind a part that is gone is at the end.
-        while let Some(at) = self.place(&list) {
-            let Some(short) = self.shorten(&list[at]) else { break };
-            is_changed = true;
-            if short != Ast::Empty {
-                list[at] = short;
-                break;
+        let end = loop {
+            let Some((part, rest)) = self.split(left) else { break None };
+            match self.shorten(part) {
+                Some(Ast::Empty) => left = rest,
+                short => break short,
             }
-            list.remove(at);
+        };
+        if end.is_none() && left.len() == list.len() {
+            return None;
         }
-        is_changed.then_some(Ast::Concat(list))
+        let mut short = left.to_vec();
+        if let Some(end) = end
+            && let Some(place) = self.place(&mut short)
+        {
+            *place = end;
+        }
+        Some(Ast::Concat(short))
     }
 
-    fn place(self, list: &[Ast]) -> Option<usize> {
+    fn split(self, list: &[Ast]) -> Option<(&Ast, &[Ast])> {
         match self {
-            End::First => (!list.is_empty()).then_some(0),
-            End::Last => list.len().checked_sub(1),
+            End::First => list.split_first(),
+            End::Last => list.split_last(),
+        }
+    }
+
+    fn place(self, list: &mut [Ast]) -> Option<&mut Ast> {
+        match self {
+            End::First => list.first_mut(),
+            End::Last => list.last_mut(),
         }
     }
 }
