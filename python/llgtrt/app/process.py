@@ -4,8 +4,10 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import ctypes
 import gc
 import logging
+import os
 import resource
 import socket
 import ssl
@@ -38,6 +40,11 @@ MOST_FILES = 65_536
 FEW_FILES = 512
 SWITCH_INTERVAL_S = 0.001
 """How long a thread may go on when the event loop wants its turn; Python's default is five times that."""
+MALLOC_OPTIONS = {-8: 2, -3: 256 * 1024, -1: 256 * 1024}
+"""Of glibc's ``mallopt``: M_ARENA_MAX, M_MMAP_THRESHOLD and M_TRIM_THRESHOLD (malloc.h). Bodies of requests
+are Python's and so glibc's. By itself it has an arena for every thread, and after the first large body it
+takes room for later ones from its heaps, where a small object behind them keeps it: 8 MB of 129 after 140
+rounds of the soak's load."""
 
 
 def run(settings: Settings, repository: Repository | None = None) -> int:
@@ -49,6 +56,7 @@ def run(settings: Settings, repository: Repository | None = None) -> int:
     Raises:
         ConfigError: the port, the configuration or the model is unusable; no port was opened.
     """
+    _bound_heaps()
     start_core_log(
         Levels.parse(settings.log_level).core(), json_lines=settings.config.server.log_format == "json"
     )
@@ -169,6 +177,16 @@ def _warn_of_open_port(server: ServerConfig, listeners: list[socket.socket]) -> 
             "every machine that reaches this one may use the server: listen on 127.0.0.1 (--host), or set a "
             "key (LLGTRT_API_KEY)"
         )
+
+
+def _bound_heaps() -> None:
+    """Gives glibc's malloc its options, unless the environment has some or the C library is another one."""
+    if any(name.startswith("MALLOC_") or name == "GLIBC_TUNABLES" for name in os.environ):
+        return
+    library = ctypes.CDLL(None)
+    if hasattr(library, "mallopt"):
+        for option, value in MALLOC_OPTIONS.items():
+            library.mallopt(option, value)
 
 
 def _raise_file_limit() -> None:

@@ -19,7 +19,9 @@ impl Document {
         for (f, tree) in &self.definitions {
             let used = references(tree);
             uses.insert(*f, used.len());
-            used.into_iter().for_each(|g| users.entry(g).or_default().push(*f));
+            for g in used {
+                users.entry(g).or_default().push(*f);
+            }
         }
         let mut ends: Vec<FormulaId> =
             self.definitions.iter().map(|(f, _)| *f).filter(|f| uses[f] == 0).collect();
