@@ -151,9 +151,18 @@ impl Ratio {
         bottom != 0 && top % bottom == 0
     }
 
+    /// Whether the number is a multiple; `None` if it is too long to tell.
     pub(crate) fn divides(self, num: Num) -> Option<bool> {
-        let num = Self::of(num)?;
-        Some(num.top == 0 || num.is_multiple_of(self))
+        let Some(size) = Self::of(num) else { return self.is_too_coarse_for(num).then_some(false) };
+        Some(size.top == 0 || size.is_multiple_of(self))
+    }
+
+    /// Whether the number has more digits behind the point than any multiple.
+    fn is_too_coarse_for(self, num: Num) -> bool {
+        let Num::Float(n) = num else { return false };
+        let text = n.to_string();
+        let digits = text.split_once('.').map_or(0, |(_, fraction)| fraction.len());
+        self.digits().is_some_and(|most| digits > most as usize)
     }
 
     /// How many times the ratio goes into the number, rounded down, and whether nothing is left; `None`
@@ -228,6 +237,14 @@ mod tests {
         assert_eq!(num("1.0"), num("1"));
         assert!(num("1.5") > num("1") && num("-2") < num("-1.5"));
         assert!(num("9007199254740993") > num("9007199254740992"));
+    }
+
+    #[test]
+    fn a_number_with_more_digits_than_a_multiple_is_none() {
+        let half = Ratio::of(num("0.5")).unwrap();
+        assert_eq!(half.divides(num("1.221e-188")), Some(false));
+        assert_eq!(half.divides(num("-3.5e-20")), Some(false));
+        assert_eq!(half.divides(num("1e300")), None);
     }
 
     #[test]
