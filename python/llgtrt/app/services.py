@@ -38,8 +38,8 @@ from llgtrt.serving.apis.tokens import tokens_api
 from llgtrt.serving.tokens import STACK_BYTES as TOKEN_STACK
 from llgtrt.serving.tokens import THREAD_NAME as TOKEN_THREAD_NAME
 from llgtrt.serving.tokens import THREADS as TOKEN_THREADS
-from llgtrt.serving.validate import MAX_AT_ONCE as MOST_REPORTS
 from llgtrt.serving.validate import THREAD_NAME as VALIDATE_THREAD_NAME
+from llgtrt.serving.validate import THREADS as VALIDATE_THREADS
 
 
 @dataclass(frozen=True, slots=True)
@@ -57,7 +57,7 @@ class Threads:
             ConfigError: the system does not give as many.
         """
         return cls(
-            start_threads(VALIDATE_THREAD_NAME, MOST_REPORTS),
+            start_threads(VALIDATE_THREAD_NAME, VALIDATE_THREADS),
             start_threads(TOKEN_THREAD_NAME, TOKEN_THREADS, TOKEN_STACK),
         )
 

@@ -6,12 +6,15 @@ import asyncio
 from concurrent.futures import ThreadPoolExecutor
 
 from llgtrt.engine import AsyncEngine, OverloadedError, new_error
+from llgtrt.serving.offload import MOST_THREADS
 from llgtrt.serving.protocol import ValidateRequest
 from llgtrt.serving.protocol.validate import GrammarQuestion, instance_texts, resolve_question
 
 MAX_AT_ONCE = 32
-"""Reports in progress. Each holds a thread that only waits; the work is done in the core's compile slots."""
-
+"""Reports that are asked for and not answered."""
+THREADS = MOST_THREADS
+"""Reports in progress. Each holds a thread that only waits; the work is done in the core's compile slots, which are
+two by default. Every thread more keeps memory for itself in each allocator."""
 
 THREAD_NAME = "llgtrt-validate"
 
@@ -22,7 +25,7 @@ class ValidateService:
     def __init__(self, engine: AsyncEngine, threads: ThreadPoolExecutor | None = None) -> None:
         """``threads`` are not the loop's own: prompts are rendered there, and must not wait for grammars."""
         self._engine = engine
-        self._threads = threads or ThreadPoolExecutor(MAX_AT_ONCE, thread_name_prefix=THREAD_NAME)
+        self._threads = threads or ThreadPoolExecutor(THREADS, thread_name_prefix=THREAD_NAME)
         self._running = 0
 
     async def report(self, request: ValidateRequest) -> bytes:
