@@ -13,8 +13,8 @@ from llgtrt.serving.protocol.validate import GrammarQuestion, instance_texts, re
 MAX_AT_ONCE = 32
 """Reports that are asked for and not answered."""
 THREADS = MOST_THREADS
-"""Reports in progress. Each holds a thread that only waits; the work is done in the core's compile slots, which are
-two by default. Every thread more keeps memory for itself in each allocator."""
+"""Reports in progress. Each holds a thread that only waits: the work is done in the core's compile slots, two
+by default. Every thread more keeps memory for itself in each allocator."""
 
 THREAD_NAME = "llgtrt-validate"
 

@@ -5,8 +5,8 @@
 //! followed the same tokens earlier, in the prompt or in the answer: an answer that quotes its prompt, as an
 //! extraction does, is mostly guessed right.
 //!
-//! Their length follows from what was measured: how many guesses came true, and what a token more costs a pass.
-//! Plain data, owned by the engine.
+//! Their length follows from what was measured: how many guesses came true behind as many tokens that agree with the
+//! earlier place, and what a token more costs a pass. Plain data, owned by the engine.
 
 use std::collections::HashMap;
 
@@ -15,15 +15,19 @@ use llgtrt_core::TokenId;
 /// Longest draft. With the token before it, one tile of the matrix kernels for batches.
 const MAX_DRAFT: usize = 15;
 
-/// Lengths of the runs of tokens whose repetition makes a draft, the more telling first. A value that is copied into
-/// quotes begins otherwise than in the text, so often one token is all that is known of its place.
+/// Lengths of the runs of tokens that are looked up, the more telling first. A value that is copied into quotes begins
+/// otherwise than in the text, so often one token is all that is known of its place.
 const RUNS: [usize; 3] = [4, 2, 1];
+
+/// From so many tokens on, by class, the text before the next token agrees with that of the earlier place.
+const AGREEING: [usize; 6] = [1, 2, 3, 4, 6, 9];
+
+/// Share of guesses that come true in each class before anything was guessed, and where it goes back to while nothing
+/// is.
+const PRIOR: [f32; AGREEING.len()] = [0.45, 0.55, 0.65, 0.7, 0.8, 0.85];
 
 /// Weight of the latest guess in the share of guesses that came true.
 const LATEST: f32 = 0.15;
-
-/// That share before anything was guessed, and where it goes back to while nothing is.
-const PRIOR: f32 = 0.7;
 
 /// How fast it goes back, for each token without a draft. A sequence whose guesses fail guesses again after some
 /// hundreds of tokens, which costs it less than a hundredth.
@@ -36,19 +40,24 @@ pub struct Drafter {
     behind: [HashMap<[TokenId; 4], u32>; RUNS.len()],
     /// Tokens that have been looked at.
     indexed: usize,
-    /// Share of guesses that came true, by the run that they came from.
-    came_true: Share,
-    /// The run that the present draft comes from.
-    source: usize,
+    /// Share of guesses that came true.
+    came_true: Shares,
+    /// Tokens that agree before the present draft.
+    agreeing: usize,
 }
 
 #[derive(Debug)]
-struct Share([f32; RUNS.len()]);
+struct Shares([f32; AGREEING.len()]);
 
-impl Default for Share {
+impl Default for Shares {
     fn default() -> Self {
-        Self([PRIOR; RUNS.len()])
+        Self(PRIOR)
     }
+}
+
+/// The class of a guess behind so many tokens that agree, at least 1.
+fn class(agreeing: usize) -> usize {
+    AGREEING.partition_point(|&least| least <= agreeing).saturating_sub(1)
 }
 
 impl Drafter {
@@ -64,31 +73,35 @@ impl Drafter {
     ) {
         draft.clear();
         self.index(len, &token);
-        let found = RUNS.iter().enumerate().find_map(|(source, &run)| {
+        let found = RUNS.iter().zip(&self.behind).find_map(|(&run, behind)| {
             let start = len.checked_sub(run)?;
-            let behind = *self.behind[source].get(&key(start, run, &token))? as usize;
+            let behind = *behind.get(&key(start, run, &token))? as usize;
             // What was withdrawn since may have been indexed: its place can be taken by other tokens.
-            (behind < len).then_some((source, behind))
+            (behind < len).then_some(behind)
         });
-        let Some((source, behind)) = found else { return };
-        self.source = source;
-        let share = self.came_true.0[source];
-        let mut probability = share;
+        let Some(behind) = found else { return };
+        let longest = AGREEING[AGREEING.len() - 1].min(behind);
+        self.agreeing = (1..=longest).take_while(|&back| token(behind - back) == token(len - back)).count();
+        let mut probability = 1.0;
         // A draft that reaches the end goes on with itself: the text repeats.
-        while draft.len() < most.min(MAX_DRAFT) && probability >= worth {
+        while draft.len() < most.min(MAX_DRAFT) {
+            probability *= self.came_true.0[class(self.agreeing + draft.len())];
+            if probability < worth {
+                break;
+            }
             let position = behind + draft.len();
             draft.push(if position < len { token(position) } else { draft[position - len] });
-            probability *= share;
         }
         if draft.is_empty() {
-            self.came_true.0[source] += FORGETTING * (PRIOR - share);
+            let class = class(self.agreeing);
+            self.came_true.0[class] += FORGETTING * (PRIOR[class] - self.came_true.0[class]);
         }
     }
 
     /// Learns how many tokens of a draft of `drafted` came true.
     pub fn learn(&mut self, drafted: usize, accepted: usize) {
-        let share = &mut self.came_true.0[self.source];
         for guess in 0..drafted.min(accepted + 1) {
+            let share = &mut self.came_true.0[class(self.agreeing + guess)];
             *share += LATEST * (f32::from(u8::from(guess < accepted)) - *share);
         }
     }
@@ -232,6 +245,19 @@ mod tests {
             drafter.learn(3, 3);
         }
         assert!(propose(&mut drafter, &text, 15, 0.2).len() > 6);
+    }
+
+    #[test]
+    fn the_more_tokens_agree_the_longer_the_draft() {
+        let mut drafter = Drafter::default();
+        let text: Vec<TokenId> = (0..20).chain([99, 3]).collect();
+        for _ in 0..20 {
+            assert!(propose(&mut drafter, &text, 15, 0.0).len() > 1);
+            drafter.learn(2, 0);
+        }
+        assert!(propose(&mut drafter, &text, 15, 0.2).is_empty(), "one token that agrees has told nothing");
+        let copied: Vec<TokenId> = (0..20).chain([99, 3, 4, 5, 6, 7, 8]).collect();
+        assert!(propose(&mut drafter, &copied, 15, 0.2).len() > 6, "six of them may");
     }
 
     #[test]
