@@ -11,6 +11,7 @@ mod embed;
 mod engine_loop;
 mod gate;
 mod held;
+mod live;
 mod logits;
 mod metrics;
 mod outbox;

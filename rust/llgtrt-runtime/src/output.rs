@@ -11,55 +11,16 @@ use std::time::Instant;
 use crossbeam_channel::{Receiver, Sender};
 
 use llgtrt_core::{
-    Error, ErrorKind, Finish, Receipt, SequenceId, SequenceOutput, StepBatch, StopCause, TokenId,
-    TokenOutput, Tokenizer, Vocabulary,
+    Error, ErrorKind, Finish, SequenceId, SequenceOutput, StepBatch, StopCause, TokenOutput, Tokenizer,
 };
-use llgtrt_grammar::{MaskPool, Tally};
-use llgtrt_text::{LogprobEntry, TextOutput, TextPipe, prompt_logprob_entries, prompt_logprobs_by_token};
+use llgtrt_grammar::MaskPool;
+use llgtrt_text::{TextOutput, prompt_logprob_entries};
 
 use crate::engine_loop::{Command, panic_text};
-use crate::gate::Permit;
-use crate::held::Held;
-use crate::logits::LogitsReport;
-use crate::outbox::{Piece, PromptPiece, RequestState};
-use crate::receipt::ReceiptDraft;
+use crate::live::{Live, NewSequence, choice_finish, forced};
+use crate::outbox::{Piece, RequestState};
 use crate::request::{ChoiceFinish, Usage};
 use crate::shared::Shared;
-
-/// A sequence that the engine will be given.
-pub(crate) struct NewSequence {
-    pub id: SequenceId,
-    pub request: Arc<RequestState>,
-    pub index: u32,
-    /// Text to put before the answer.
-    pub echo: Option<String>,
-    /// The prompt, where it is counted or its log-probabilities are reported.
-    pub prompt: Option<Arc<[TokenId]>>,
-    /// Whether this sequence accounts for its prompt's tokens.
-    pub counts_prompt: bool,
-    pub reports: Reports,
-    /// If rows of logits are reported.
-    pub logits: Option<Box<LogitsReport>>,
-    /// Only the prompt is asked for: the token that the engine must generate is not shown and not counted.
-    pub prompt_only: bool,
-    pub stop: Arc<[String]>,
-    pub pipe: TextPipe,
-    /// If the answer is to have a receipt.
-    pub receipt: Option<Box<ReceiptDraft>>,
-    pub permit: Permit,
-}
-
-/// What is reported of a sequence beside its text.
-#[derive(Debug, Clone, Copy)]
-pub(crate) struct Reports {
-    /// The entries of the echoed prompt.
-    pub echoed: bool,
-    /// Alternatives at each token of the prompt, where its log-probabilities are reported by themselves.
-    pub prompt_top: Option<u32>,
-    /// Alternatives at each token of the answer: the engine may give more.
-    pub top: usize,
-    pub token_ids: bool,
-}
 
 /// What the output thread is told.
 pub(crate) enum Event {
@@ -75,36 +36,6 @@ pub(crate) enum Event {
     EngineEnded(Option<Error>),
     /// End the thread; whatever is live has lost its engine.
     Shutdown,
-}
-
-/// A sequence in the engine.
-#[expect(clippy::struct_excessive_bools, reason = "independent states of a sequence")]
-struct Live {
-    request: Arc<RequestState>,
-    index: u32,
-    pipe: TextPipe,
-    stop: Arc<[String]>,
-    prompt: Option<Arc<[TokenId]>>,
-    counts_prompt: bool,
-    prompt_only: bool,
-    reports: Reports,
-    logits: Option<Box<LogitsReport>>,
-    started: Option<Instant>,
-    first_output: Option<Instant>,
-    last_output: Instant,
-    /// Nothing of it is delivered any more; it only waits for the engine to let go.
-    muted: bool,
-    /// Ended here, at a stop string.
-    stopped: bool,
-    /// Text that is put before the first piece.
-    echo: Option<String>,
-    /// Tokens that may be withdrawn.
-    held: Held,
-    receipt: Option<Box<ReceiptDraft>>,
-    /// What of the usage is this sequence's.
-    counted: Usage,
-    /// Held until the engine is done with the sequence.
-    _permit: Permit,
 }
 
 /// Everything the thread works with.
@@ -186,28 +117,7 @@ impl OutputLoop {
             self.fail_request(&new.request, error);
             return;
         }
-        let live = Live {
-            index: new.index,
-            pipe: new.pipe,
-            stop: new.stop,
-            prompt: new.prompt,
-            counts_prompt: new.counts_prompt,
-            prompt_only: new.prompt_only,
-            reports: new.reports,
-            logits: new.logits,
-            started: None,
-            first_output: None,
-            last_output: Instant::now(),
-            muted: new.request.is_over(),
-            stopped: false,
-            echo: new.echo,
-            held: Held::default(),
-            receipt: new.receipt,
-            counted: Usage::default(),
-            request: new.request,
-            _permit: new.permit,
-        };
-        self.live.insert(new.id, live);
+        self.live.insert(new.id, Live::new(new));
     }
 
     fn step(&mut self, batch: &StepBatch) {
@@ -428,102 +338,5 @@ impl OutputLoop {
             request.encode_ahead();
         }
         self.shared.deliver(self.touched.drain(..));
-    }
-}
-
-impl Reports {
-    /// Leaves out alternatives that were not asked for.
-    fn limit(&self, entries: &mut [LogprobEntry]) {
-        for logprobs in entries.iter_mut().filter_map(|entry| entry.logprobs.as_mut()) {
-            logprobs.top.truncate(self.top);
-        }
-    }
-}
-
-impl Live {
-    /// The entry of the token that ended an echoed answer. Who has the prompt repeated to learn its
-    /// log-probabilities counts on one entry per token, and takes the last for the one that had to be generated.
-    fn end_entry(&self, end_token: bool, tokens: &[TokenOutput]) -> Option<LogprobEntry> {
-        let token = tokens.last().filter(|_| end_token && self.reports.echoed)?;
-        Some(LogprobEntry {
-            token: token.token,
-            characters: 0,
-            removed_mass: token.removed_mass,
-            logprobs: token.logprobs.clone(),
-        })
-    }
-
-    /// The receipt of an answer that has ended; before, takes note of its tokens. `counted` are those of them that
-    /// belong to the answer.
-    fn receipt(
-        &mut self,
-        finish: Option<&ChoiceFinish>,
-        tokens: &[TokenOutput],
-        counted: &[TokenOutput],
-        vocabulary: &Vocabulary,
-        tally: impl FnOnce() -> Tally,
-    ) -> Option<Box<Receipt>> {
-        let draft = self.receipt.as_mut()?;
-        let Some(finish) = finish else {
-            draft.observe(tokens);
-            return None;
-        };
-        draft.observe(counted);
-        let tally = tally();
-        let complete = match finish {
-            ChoiceFinish::Stop | ChoiceFinish::StopString(_) => true,
-            // Whatever the client's own stop tokens cut off is not looked at.
-            ChoiceFinish::StopToken(token) => vocabulary.is_eos(*token),
-            ChoiceFinish::Length => tally.closed,
-            ChoiceFinish::HandedOver => false,
-        };
-        Some(Box::new(draft.finish(&self.counted, &tally, complete)))
-    }
-
-    /// What is reported of the prompt, with the output that says that it was evaluated.
-    fn prompt_piece(&self, output: &SequenceOutput, vocabulary: &Vocabulary) -> Option<PromptPiece> {
-        output.cached_prompt_tokens?;
-        let prompt = self.prompt.as_ref()?;
-        let logprobs = self.reports.prompt_top.map(|top| {
-            let entries = output.prompt_logprobs.as_deref().unwrap_or_default();
-            prompt_logprobs_by_token(vocabulary, prompt, entries, top as usize)
-        });
-        let token_ids = self.reports.token_ids.then(|| Arc::clone(prompt));
-        (logprobs.is_some() || token_ids.is_some()).then_some(PromptPiece { token_ids, logprobs })
-    }
-
-    fn prompt_len(&self) -> u64 {
-        self.prompt.as_ref().map_or(0, |prompt| prompt.len() as u64)
-    }
-
-    fn observe_tokens(&mut self, shared: &Shared, now: Instant) {
-        if self.first_output.is_none() {
-            self.first_output = Some(now);
-            self.request.note(|times| _ = times.first_token.get_or_insert(now));
-            shared.metrics.time_to_first_token.observe((now - self.request.submitted).as_secs_f64());
-            if let Some(started) = self.started {
-                shared.metrics.prefill_time.observe((now - started).as_secs_f64());
-            }
-        } else {
-            shared.metrics.inter_token_latency.observe((now - self.last_output).as_secs_f64());
-        }
-        self.last_output = now;
-    }
-}
-
-/// How many of the tokens were forced.
-fn forced(tokens: &[TokenOutput]) -> u64 {
-    tokens.iter().filter(|token| token.forced).count() as u64
-}
-
-/// How the API words the end of a sequence that nobody here ended.
-fn choice_finish(finish: &Finish) -> Result<ChoiceFinish, Error> {
-    match finish {
-        Finish::Stop(StopCause::StopToken(token)) => Ok(ChoiceFinish::StopToken(*token)),
-        Finish::Stop(_) => Ok(ChoiceFinish::Stop),
-        Finish::Length => Ok(ChoiceFinish::Length),
-        Finish::HandedOver(_) => Ok(ChoiceFinish::HandedOver),
-        Finish::Cancelled => Err(Error::new(ErrorKind::ShuttingDown, "the generation was cancelled")),
-        Finish::Failed(error) => Err(error.clone()),
     }
 }
