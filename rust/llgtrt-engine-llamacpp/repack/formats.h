@@ -2,7 +2,8 @@
 //
 // A weight is an unsigned number u of BITS bits, times a scale, less OFFSET times the scale or plus a minimum. A block
 // is 32 weights with one scale and perhaps a minimum, both halves. A superblock of the K types is 256 weights in PARTS
-// parts; a part's scale is the superblock's times a small integer, its minimum likewise.
+// parts; a part's scale is the superblock's times a small integer, its minimum likewise. The numbers of the IQ4 types stand
+// for those of a table.
 #pragma once
 
 #define GGML_COMMON_DECL_CPP
@@ -117,7 +118,43 @@ struct Q6_K {
     }
 };
 
+struct IQ4_NL {
+    using Block = block_iq4_nl;
+    static constexpr int  BITS = 4, OFFSET = 128, PARTS = 1;
+    static constexpr bool MINIMUM = false;
+    static void           read(const Block & block, uint8_t * u) { read_nibbles<16>(block.qs, u); }
+};
+
+struct IQ4_XS {
+    using Block = block_iq4_xs;
+    static constexpr int  BITS = 4, OFFSET = 128, PARTS = 8;
+    static constexpr bool MINIMUM = false;
+
+    static void read(const Block & block, uint8_t * u) {
+        for (int i = 0; i < PARTS; i++) {
+            read_nibbles<16>(block.qs + 16 * i, u + 32 * i);
+        }
+    }
+};
+
 template <class Format> constexpr bool SUPER = Format::PARTS > 1;
+// Whether the numbers are places in the table, ggml's kvalues_iq4nl: TABLE[u] is what stands there, plus OFFSET.
+template <class Format> constexpr bool IN_TABLE = false;
+template <> constexpr bool             IN_TABLE<IQ4_NL> = true;
+template <> constexpr bool             IN_TABLE<IQ4_XS> = true;
+constexpr uint8_t TABLE[16] = {1, 24, 45, 63, 79, 93, 106, 118, 129, 141, 153, 166, 181, 197, 217, 241};
+// Bits of the numbers that are multiplied.
+template <class Format> constexpr int FACTOR_BITS = IN_TABLE<Format> ? 8 : Format::BITS;
+// Whether the scales of the parts have four bits, and the two upper ones of all are in a half behind the superblock's scale.
+template <class Format> constexpr bool SPLIT_SCALES = false;
+template <> constexpr bool             SPLIT_SCALES<IQ4_XS> = true;
+
+// The integer scales of a superblock's parts.
+template <class Block> const uint8_t * scales_of(const Block & block) {
+    return reinterpret_cast<const uint8_t *>(block.scales);
+}
+inline const uint8_t * scales_of(const block_iq4_xs & block) { return block.scales_l; }
+
 // Where a block's scale is, in bytes; its minimum follows.
 template <class Format> constexpr int SCALE_AT = 0;
 template <> constexpr int             SCALE_AT<Q6_K> = offsetof(block_q6_K, d);

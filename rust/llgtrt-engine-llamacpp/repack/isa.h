@@ -37,6 +37,8 @@ struct Isa {
     static constexpr int          ROWS    = 16;
     static constexpr int          COLUMNS = 16;  // of one tile; what the registers hold
     static constexpr int          QUERIES = 8;   // that attend at a time
+    // Whether dots() of 8 bits takes bytes for what they are above 128.
+    static constexpr bool         SIGNED_BYTES = false;
 
     static Ints   load(const void * from) { return _mm512_loadu_si512(from); }
     static Ints   set1(int32_t value) { return _mm512_set1_epi32(value); }
@@ -54,6 +56,15 @@ struct Isa {
     static Floats minus_product(Floats a, Floats b, Floats c) { return _mm512_fnmadd_ps(a, b, c); }
     static Floats halves(const void * from) {
         return _mm512_cvtph_ps(_mm256_loadu_si256(static_cast<const __m256i *>(from)));
+    }
+    // ROWS unsigned integers of 16 bits.
+    static Ints shorts(const void * from) {
+        return _mm512_cvtepu16_epi32(_mm256_loadu_si256(static_cast<const __m256i *>(from)));
+    }
+    // For each byte below 16 that of the 16 bytes of `table`.
+    static Ints look_up(const void * table, Ints places) {
+        const auto bytes = _mm_loadu_si128(static_cast<const __m128i *>(table));
+        return _mm512_shuffle_epi8(_mm512_broadcast_i32x4(bytes), places);
     }
     static void store(void * to, Floats value) { _mm512_storeu_ps(to, value); }
 
@@ -160,10 +171,18 @@ struct Isa {
     static Floats halves(const void * from) {
         return _mm256_cvtph_ps(_mm_loadu_si128(static_cast<const __m128i *>(from)));
     }
+    static Ints shorts(const void * from) {
+        return _mm256_cvtepu16_epi32(_mm_loadu_si128(static_cast<const __m128i *>(from)));
+    }
+    static Ints look_up(const void * table, Ints places) {
+        const auto bytes = _mm_loadu_si128(static_cast<const __m128i *>(table));
+        return _mm256_shuffle_epi8(_mm256_broadcastsi128_si256(bytes), places);
+    }
     static void store(void * to, Floats value) { _mm256_storeu_ps(static_cast<float *>(to), value); }
 
 #if defined(__AVXVNNI__)
-    static constexpr const char * NAME = "AVX-VNNI";
+    static constexpr const char * NAME         = "AVX-VNNI";
+    static constexpr bool         SIGNED_BYTES = false;
 
     template <int BITS, int G> static Ints dots(Ints sum, const Ints * u, const uint8_t * y) {
 #pragma GCC unroll 8
@@ -175,24 +194,38 @@ struct Isa {
 
     static Ints dot_pairs(Ints sum, Ints pairs, int32_t y) { return _mm256_dpwssd_avx_epi32(sum, pairs, set1(y)); }
 #else
-    static constexpr const char * NAME = "AVX2";
+    static constexpr const char * NAME         = "AVX2";
+    static constexpr bool         SIGNED_BYTES = true;
 
-    // Products are added in 16 bits with saturation, which those of bytes would reach.
+    // Products are added in 16 bits with saturation, which those of bytes would reach: eight bits are multiplied as their
+    // absolute value above 128, whose sign the other factor takes.
 
     template <int BITS, int G> static Ints dots(Ints sum, const Ints * u, const uint8_t * y) {
-        // Vectors whose pairs of products have room in 16 bits together.
-        constexpr int TOGETHER = BITS == 6 ? 2 : BITS == 5 ? 4 : 8;
-        static_assert(TOGETHER * 2 * ((1 << BITS) - 1) * 128 < 1 << 15 && G % TOGETHER == 0);
+        const Ints ones = _mm256_set1_epi16(1);
+        if constexpr (BITS == 8) {
 #pragma GCC unroll 8
-        for (int g = 0; g < G; g += TOGETHER) {
-            Ints pairs = _mm256_setzero_si256();
-#pragma GCC unroll 8
-            for (int i = g; i < g + TOGETHER; i++) {
-                pairs = _mm256_add_epi16(pairs, _mm256_maddubs_epi16(u[i], set1(four_bytes(y + 4 * i))));
+            for (int g = 0; g < G; g++) {
+                const Ints number = _mm256_xor_si256(u[g], _mm256_set1_epi8(-128));
+                const Ints pairs  = _mm256_maddubs_epi16(
+                    _mm256_abs_epi8(number), _mm256_sign_epi8(set1(four_bytes(y + 4 * g)), number));
+                sum = _mm256_add_epi32(sum, _mm256_madd_epi16(pairs, ones));
             }
-            sum = _mm256_add_epi32(sum, _mm256_madd_epi16(pairs, _mm256_set1_epi16(1)));
+            return sum;
+        } else {
+            // Vectors whose pairs of products have room in 16 bits together.
+            constexpr int TOGETHER = BITS == 6 ? 2 : BITS == 5 ? 4 : 8;
+            static_assert(TOGETHER * 2 * ((1 << BITS) - 1) * 128 < 1 << 15 && G % TOGETHER == 0);
+#pragma GCC unroll 8
+            for (int g = 0; g < G; g += TOGETHER) {
+                Ints pairs = _mm256_setzero_si256();
+#pragma GCC unroll 8
+                for (int i = g; i < g + TOGETHER; i++) {
+                    pairs = _mm256_add_epi16(pairs, _mm256_maddubs_epi16(u[i], set1(four_bytes(y + 4 * i))));
+                }
+                sum = _mm256_add_epi32(sum, _mm256_madd_epi16(pairs, ones));
+            }
+            return sum;
         }
-        return sum;
     }
 
     static Ints dot_pairs(Ints sum, Ints pairs, int32_t y) {

@@ -8,6 +8,10 @@
 namespace llgtrt::repack {
 namespace {
 
+// Whether sums of products have nothing taken off for an offset.
+template <class Format, class Isa>
+constexpr bool WITHOUT_OFFSET = Format::MINIMUM || (FACTOR_BITS<Format> == 8 && Isa::SIGNED_BYTES);
+
 // The products of ROWS rows of `blocks` packed blocks each with a tile of N columns, for each column the rows'.
 template <class Format, class Isa, int N>
 void multiply_blocks(const uint8_t * weights, int64_t blocks, const uint8_t * tile, typename Isa::Floats * sums) {
@@ -25,8 +29,8 @@ void multiply_blocks(const uint8_t * weights, int64_t blocks, const uint8_t * ti
         for (int c = 0; c < N; c++) {
             const uint8_t * scale = tile + Tile<Format>::scale(N) + 4 * c;
             const uint8_t * total = tile + Tile<Format>::sum(N, 0) + 4 * c;
-            const auto start = Isa::set1(Format::MINIMUM ? 0 : four_bytes(total));
-            const auto sum   = Isa::template dots<Format::BITS, GROUPS>(start, u, tile + BLOCK * c);
+            const auto start = Isa::set1(WITHOUT_OFFSET<Format, Isa> ? 0 : four_bytes(total));
+            const auto sum   = Isa::template dots<FACTOR_BITS<Format>, GROUPS>(start, u, tile + BLOCK * c);
             result[c] = Isa::fma(Isa::to_float(sum), Isa::mul(d, Isa::set1(a_float(scale))), result[c]);
             if constexpr (Format::MINIMUM) {
                 result[c] = Isa::fma(Isa::halves(weights + At::MINIMA), Isa::set1(a_float(total)), result[c]);
@@ -61,6 +65,16 @@ inline void read_scales(const uint8_t * packed, typename Isa::Floats * scales, t
             }
             minima[2 * i]     = Isa::bits(m[i], 0x00ff00ff);
             minima[2 * i + 1] = Isa::bits(Isa::right(m[i], 8), 0x00ff00ff);
+        }
+    } else if constexpr (SPLIT_SCALES<Format>) {
+        // Six bits each, less 32.
+        const auto lower = word(0);
+        const auto upper = Isa::shorts(packed + At::UPPER);
+#pragma GCC unroll 8
+        for (int i = 0; i < Format::PARTS; i++) {
+            const auto high = Isa::left(Isa::bits(Isa::right(upper, 2 * i), 3), 4);
+            const auto part = Isa::either(Isa::bits(Isa::right(lower, 4 * i), 15), high);
+            scales[i]       = Isa::mul(d, Isa::minus(Isa::to_float(part), Isa::set1(32.0F)));
         }
     } else {
 #pragma GCC unroll 4
@@ -101,8 +115,8 @@ void multiply_superblocks(const uint8_t * weights, int64_t blocks, const uint8_t
                     constexpr int   G     = GROUPS / PARTS;
                     const uint8_t * q     = tile + BLOCK * (block * N + c) + 4 * G * part;
                     const uint8_t * total = tile + Tile<Format>::sum(N, at) + 4 * c;
-                    const auto start = Isa::set1(Format::MINIMUM ? 0 : four_bytes(total));
-                    const auto sum   = Isa::template dots<Format::BITS, G>(start, u + G * part, q);
+                    const auto start = Isa::set1(WITHOUT_OFFSET<Format, Isa> ? 0 : four_bytes(total));
+                    const auto sum   = Isa::template dots<FACTOR_BITS<Format>, G>(start, u + G * part, q);
                     result[c]        = Isa::fma(Isa::to_float(sum), scales[at], result[c]);
                 }
             }

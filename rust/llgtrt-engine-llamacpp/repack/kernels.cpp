@@ -34,8 +34,11 @@ constexpr Kernel ALL[] = {
     kernel<Q4_K>(GGML_TYPE_Q4_K),
     kernel<Q5_K>(GGML_TYPE_Q5_K),
     kernel<Q6_K>(GGML_TYPE_Q6_K),
-#if defined(__AVX512VNNI__) || defined(__AVXVNNI__)
     kernel<Q8_0>(GGML_TYPE_Q8_0),
+    // With AVX2 alone their products of bytes take more time than ggml's.
+#if defined(__AVX512VNNI__) || defined(__AVXVNNI__)
+    kernel<IQ4_NL>(GGML_TYPE_IQ4_NL),
+    kernel<IQ4_XS>(GGML_TYPE_IQ4_XS),
 #endif
 };
 

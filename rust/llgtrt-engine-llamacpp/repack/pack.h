@@ -5,7 +5,7 @@
 // four bytes; a vector holds one of each row; a group is the four elements of K that a word multiplies:
 //
 //     d[ROWS]            scales, half
-//     m[ROWS]            minima, half             (types with a minimum)
+//     m[ROWS]            minima, half             (types with a minimum), or the upper bits of s (IQ4_XS)
 //     s[words][ROWS]     the integer scales, and minima, of the parts, as ggml has them (K types)
 //     high[ROWS / 2]     per group, the fifth bit of its elements: bit 4 * row + k is that of element k
 //     high[4 * ROWS]     per four groups, the upper bits (6 bits): bits 2 * g of byte k are those of element k of group g
@@ -27,9 +27,13 @@ template <class Format, class Isa> struct Layout {
     static constexpr int VECTOR = 4 * Isa::ROWS;
     static constexpr int BITS   = Isa::ROWS / 2;  // the fifth ones of a group
     static constexpr int BLOCKS = ELEMENTS<Format> / BLOCK;
-    static constexpr int SCALES = !SUPER<Format> ? 0 : Format::MINIMUM ? K_SCALE_SIZE / 4 : Format::PARTS / 4;  // words
+    static constexpr int SCALES = !SUPER<Format>          ? 0
+                                  : Format::MINIMUM       ? K_SCALE_SIZE / 4
+                                  : SPLIT_SCALES<Format> ? Format::PARTS / 8
+                                                          : Format::PARTS / 4;  // words
     static constexpr int MINIMA = HALVES;
-    static constexpr int SCALE  = MINIMA + (Format::MINIMUM ? HALVES : 0);
+    static constexpr int UPPER  = HALVES;
+    static constexpr int SCALE  = HALVES + (Format::MINIMUM || SPLIT_SCALES<Format> ? HALVES : 0);
     static constexpr int HIGH   = SCALE + SCALES * VECTOR;
     // Bytes of 32 elements.
     static constexpr int HIGH_SIZE = Format::BITS == 5 ? GROUPS * BITS : Format::BITS == 6 ? GROUPS / 4 * VECTOR : 0;
@@ -48,12 +52,12 @@ void pack(const typename Format::Block * rows, int64_t stride, uint8_t * to) {
         const auto & block = rows[row * stride];
         const auto * const halves = reinterpret_cast<const uint8_t *>(&block) + SCALE_AT<Format>;
         std::memcpy(to + 2 * row, halves, 2);
-        if constexpr (Format::MINIMUM) {
-            std::memcpy(to + At::MINIMA + 2 * row, halves + 2, 2);
+        if constexpr (Format::MINIMUM || SPLIT_SCALES<Format>) {
+            std::memcpy(to + At::HALVES + 2 * row, halves + 2, 2);
         }
         if constexpr (SUPER<Format>) {
             for (int i = 0; i < At::SCALES; i++) {
-                std::memcpy(to + At::SCALE + i * At::VECTOR + 4 * row, block.scales + 4 * i, 4);
+                std::memcpy(to + At::SCALE + i * At::VECTOR + 4 * row, scales_of(block) + 4 * i, 4);
             }
         }
 
@@ -101,6 +105,12 @@ template <class Format, class Isa> inline void unpack(const uint8_t * packed, in
             const auto both   = Isa::load(q + g * At::VECTOR);
             u[g]              = Isa::bits(both, 0x0f0f0f0f);
             u[g + GROUPS / 2] = Isa::bits(Isa::right(both, 4), 0x0f0f0f0f);
+        }
+    }
+    if constexpr (IN_TABLE<Format>) {
+#pragma GCC unroll 8
+        for (int g = 0; g < GROUPS; g++) {
+            u[g] = Isa::look_up(TABLE, u[g]);
         }
     }
     if constexpr (Format::BITS == 5) {

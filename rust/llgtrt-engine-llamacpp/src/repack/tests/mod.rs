@@ -38,12 +38,13 @@ fn kinds() -> &'static [Kind] {
             sys::GGML_TYPE_Q5_K,
             sys::GGML_TYPE_Q6_K,
             sys::GGML_TYPE_Q8_0,
+            sys::GGML_TYPE_IQ4_NL,
+            sys::GGML_TYPE_IQ4_XS,
         ];
         buffers
             .filter(|&(_, buffer)| buffer != 0)
             .map(|(set, buffer)| {
-                // Products of bytes saturate where only AVX2 is there.
-                let weights = if set == AVX2 { &all[..7] } else { &all[..] };
+                let weights = if set == AVX2 { &all[..8] } else { &all[..] };
                 Kind { set, buffer, weights: weights.to_vec() }
             })
             .collect()
