@@ -400,13 +400,13 @@ pub(crate) fn build(
     .into())
 }
 
-/// The grammar and its first mask.
 /// What a grammar takes besides what llguidance counts for its lexer: alone, for each node of its regular expressions, for
 /// each symbol. Measured (`tests/accounting.rs`).
 const GRAMMAR_BYTES: usize = 12 << 10;
 const NODE_BYTES: usize = 200;
 const SYMBOL_BYTES: usize = 100;
 
+/// The grammar and its first mask.
 fn assemble(
     factory: &Arc<ParserFactory>,
     env: &Arc<TokenEnv>,
@@ -415,20 +415,7 @@ fn assemble(
     config: &GrammarConfig,
     on_cancellable: &impl Fn(CancellationHandle),
 ) -> Result<CompiledGrammar, Failure> {
-    let located =
-        |admitted: &Admitted, error: &anyhow::Error| Failure::from(locate(factory, admitted, error));
-    let (mut parser, symbols) =
-        match create_parser(factory, admitted.grammar.clone(), admitted.has_expressions()) {
-            Ok(created) => created,
-            // What looked plain may still be beyond llguidance (patterns that overlap, for instance).
-            Err(error) => {
-                if !admitted.rewrite()? {
-                    return Err(located(admitted, &error));
-                }
-                create_parser(factory, admitted.grammar.clone(), admitted.has_expressions())
-                    .map_err(|_| located(admitted, &error))?
-            }
-        };
+    let (mut parser, symbols) = start(factory, admitted)?;
     let verification = admitted.verification(config.residual_attempts)?.map(Arc::new);
     parser.start_without_prompt();
     let warnings = parser.grammar_warnings();
@@ -457,7 +444,7 @@ fn assemble(
     // A mask follows a text that is the only one to its end: what that takes, each sequence builds for itself.
     if lexer_bytes(&parser) > most {
         (parser, _) = create_parser(factory, admitted.grammar.clone(), false)
-            .map_err(|error| located(admitted, &error))?;
+            .map_err(|error| located(factory, admitted, &error))?;
         parser.start_without_prompt();
     }
     let lexer_bytes = lexer_bytes(&parser);
@@ -483,6 +470,27 @@ fn assemble(
         most_digits: admitted.notes.most_digits,
     };
     Ok(CompiledGrammar::bare(Arc::new(inner)))
+}
+
+/// A parser of the grammar, or of what the schema is rewritten into: what looked plain may be beyond llguidance
+/// (patterns that overlap, for instance), and so may be what it would have to intersect.
+fn start(factory: &ParserFactory, admitted: &mut Admitted) -> Result<(TokenParser, usize), Failure> {
+    let create =
+        |admitted: &Admitted| create_parser(factory, admitted.grammar.clone(), admitted.has_expressions());
+    let mut result = create(admitted);
+    let ways: &[bool] = if admitted.is_direct() { &[true, false] } else { &[false] };
+    for &intersects in ways {
+        let Err(error) = result else { break };
+        if !admitted.rewrite(intersects)? {
+            return Err(located(factory, admitted, &error));
+        }
+        result = create(admitted).map_err(|_| error);
+    }
+    result.map_err(|error| located(factory, admitted, &error))
+}
+
+fn located(factory: &ParserFactory, admitted: &Admitted, error: &anyhow::Error) -> Failure {
+    locate(factory, admitted, error).into()
 }
 
 /// Estimated memory of what a parser's lexer has built, in bytes, with the room that its tables have to grow. Fitted to

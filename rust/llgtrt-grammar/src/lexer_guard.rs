@@ -6,12 +6,23 @@
 //! of our own that has fuel; what they cost there they cost again, so grammars that intersect and complement nothing
 //! are spared it.
 
+use std::collections::{HashSet, VecDeque};
 use std::panic::{AssertUnwindSafe, catch_unwind};
 
 use llguidance::api::{GrammarInit, ParserLimits, TopLevelGrammar};
 use llguidance::derivre::ExprRef;
-use llguidance::earley::lexerspec::LexerSpec;
+use llguidance::earley::lexerspec::{LexemeIdx, LexerSpec};
+use llguidance::earley::regexvec::{RegexVec, StateID};
 use llguidance::{ParserFactory, TokenParser};
+
+/// States of one lexeme that are looked at.
+const EXPLORED_STATES: usize = 24;
+
+/// Fuel after which no further state is looked at: some milliseconds.
+const EXPLORED_FUEL: u64 = 100_000;
+
+/// States as dear as the dearest that a mask has fuel for.
+const MASK_STATES: u64 = 2;
 
 /// Creates a parser, unless its lexer cannot start within the limits, and says how many symbols the grammar has.
 /// Without `has_expressions` it consists of words, lengths and bounds: what is intersected of these (the keys that an
@@ -54,11 +65,49 @@ fn check_start(lexer: &LexerSpec, limits: &ParserLimits) -> anyhow::Result<()> {
     let mut regexes = lexer.to_regex_vec(&mut limits.clone())?;
     regexes.set_fuel(limits.initial_lexer_fuel);
     let start = regexes.initial_state(&lexer.all_lexemes());
-    for byte in 0..=u8::MAX {
-        regexes.transition(start, byte);
-        if regexes.has_error() {
-            anyhow::bail!("the regular expressions are too complex to intersect");
+    successors(&mut regexes, start)?;
+    // One by one, as far as that is cheap: together they have too many states.
+    let before = regexes.total_fuel_spent();
+    for index in 0..lexer.lexemes.len() {
+        let mut alone = lexer.alloc_lexeme_set();
+        alone.add(LexemeIdx::new(index));
+        let start = regexes.initial_state(&alone);
+        explore(&mut regexes, start, before + EXPLORED_FUEL, limits.step_lexer_fuel)?;
+    }
+    Ok(())
+}
+
+/// Follows some texts of a lexeme: what a state costs that an answer may get to has to fit into one mask. What is
+/// looked for there (an end, beside lengths that are counted) is mostly dearest where an answer begins, while nothing
+/// is known of what follows.
+fn explore(regexes: &mut RegexVec, start: StateID, most: u64, step_fuel: u64) -> anyhow::Result<()> {
+    let mut seen = HashSet::from([start]);
+    let mut open = VecDeque::from([start]);
+    while let Some(state) = open.pop_front() {
+        if regexes.total_fuel_spent() > most {
+            break;
+        }
+        regexes.set_fuel(step_fuel / MASK_STATES);
+        for next in successors(regexes, state)? {
+            if seen.len() < EXPLORED_STATES && seen.insert(next) {
+                open.push_back(next);
+            }
         }
     }
     Ok(())
+}
+
+/// The states behind a state, in the order of the bytes.
+fn successors(regexes: &mut RegexVec, state: StateID) -> anyhow::Result<Vec<StateID>> {
+    let mut list = Vec::new();
+    for byte in 0..=u8::MAX {
+        let next = regexes.transition(state, byte);
+        if regexes.has_error() {
+            anyhow::bail!("the regular expressions are too complex to intersect");
+        }
+        if !next.is_dead() && !list.contains(&next) {
+            list.push(next);
+        }
+    }
+    Ok(list)
 }

@@ -110,6 +110,7 @@ fn show_literal(lit: &Lit) -> String {
         Lit::MinLength(n) => format!("strings of at least {n} characters"),
         Lit::MaxLength(n) => format!("strings of at most {n} characters"),
         Lit::Match(_, text) => format!("strings match {}", pattern(text.as_deref())),
+        Lit::Offer(_, text) => format!("strings are meant to match {}", pattern(text.as_deref())),
         Lit::Items { prefix, rest } => {
             format!("items are [{}], then {}", parts(prefix), part(*rest))
         }
@@ -231,7 +232,7 @@ impl Normalizer<'_> {
                 }
                 Err(cannot) => cannot.why.to_owned(),
             },
-            Shape::Text(text) => written(text.write(&mut self.langs)),
+            Shape::Text(text) => written(text.write(&mut self.langs, self.limits.intersects)),
             Shape::Fixed(values) => Value::from((**values).clone()).to_string(),
             Shape::Array(array) => {
                 let mut text = format!("[{}], then {}", parts(&array.prefix), part(array.rest));

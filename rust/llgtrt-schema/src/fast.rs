@@ -14,7 +14,7 @@ use crate::formula::Num;
 use crate::languages::formats::Format;
 use crate::languages::{self, formats};
 use crate::path::push_key;
-use crate::read::{Dialect, Draft, is_integer};
+use crate::read::{Dialect, is_integer};
 use crate::{NormalizeLimits, Normalized, RuleUse};
 
 /// Keywords that need the formula.
@@ -93,6 +93,7 @@ pub(crate) fn scan(schema: &Value, limits: &NormalizeLimits, budget: &Rc<Budget>
         lark: None,
         rules: scan.rules,
         residual: Vec::new(),
+        is_direct: true,
         spent: budget.spending(),
     })
 }
@@ -206,15 +207,15 @@ impl Scan {
         {
             return false;
         }
-        // llguidance leaves out what is newer than the draft.
-        if has("const") && self.dialect.named && self.dialect.draft < Draft::D6 {
+        // llguidance has its own idea of what is newer than the draft.
+        if self.dialect.named && object.keys().any(|key| is_constraint(key) && !self.dialect.knows(key)) {
             return false;
         }
         let tuple = has("additionalItems") || object.get("items").is_some_and(Value::is_array);
         if tuple && (applies || has("prefixItems")) {
             return false;
         }
-        if has("prefixItems") && (applies || (self.dialect.named && self.dialect.draft < Draft::D2020)) {
+        if has("prefixItems") && applies {
             return false;
         }
         if has("patternProperties") {
@@ -312,7 +313,7 @@ impl Scan {
         let Some(Value::String(name)) = object.get("format") else { return true };
         match formats::lookup(name) {
             // What they have in common is not known here.
-            Some(format) if format.standard && object.contains_key("pattern") => false,
+            Some(format) if format.since.is_some() && object.contains_key("pattern") => false,
             Some(format) if format.native => true,
             Some(_) if object.contains_key("pattern") => {
                 self.rule("format-beside-pattern");

@@ -98,7 +98,7 @@ pub const KEYWORDS: &[Keyword] = &[
     row("components", (D4, D2020), ALL, Schema, Container),
     row("const", (D6, D2020), ALL, Data, Constraint),
     row("contains", (D6, D2020), ARRAY, Schema, Constraint),
-    row("contentEncoding", (D7, D2020), STRING, Data, Constraint),
+    row("contentEncoding", (D6, D2020), STRING, Data, Constraint),
     row("definitions", (D4, D2020), ALL, NamedSchemas, Container),
     row("dependencies", (D4, D2020), OBJECT, NamedSchemasOrKeys, Constraint),
     row("dependentRequired", (D2019, D2020), OBJECT, Data, Constraint),
@@ -145,6 +145,11 @@ pub fn find(name: &str) -> Option<&'static Keyword> {
 }
 
 impl Keyword {
+    /// Whether the draft has it.
+    pub fn is_in(&self, draft: Draft) -> bool {
+        (self.since..=self.until).contains(&draft)
+    }
+
     /// Whether its members are named schemas: a key of it is no keyword.
     pub fn has_names(&self) -> bool {
         matches!(self.holds, NamedSchemas | NamedSchemasOrKeys)

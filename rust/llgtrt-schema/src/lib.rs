@@ -86,6 +86,9 @@ pub struct NormalizeLimits {
     pub standard: bool,
     /// The rule `closed` applies, whatever `standard` says.
     pub strict: bool,
+    /// The engine is to intersect several patterns of one string, and patterns with lengths, as it goes. Without,
+    /// they become one pattern each, where that is short enough.
+    pub intersects: bool,
 }
 
 impl NormalizeLimits {
@@ -113,6 +116,7 @@ impl Default for NormalizeLimits {
             compose: false,
             standard: false,
             strict: false,
+            intersects: true,
         }
     }
 }
@@ -165,6 +169,8 @@ pub struct Normalized {
     pub rules: Vec<RuleUse>,
     /// What has to be checked after the fact.
     pub residual: Vec<Residual>,
+    /// Only leaves were looked at: [`rewrite`] may hold what an engine refuses of it.
+    pub is_direct: bool,
     /// Steps and bytes that it took.
     pub spent: Spending,
 }
@@ -297,6 +303,13 @@ impl<'a> Normalizer<'a> {
             object.insert("x-guidance".to_owned(), options.clone());
         }
         let rules = std::mem::take(&mut self.rules);
-        Ok(Normalized { schema: written, lark, rules, residual, spent: Spending::default() })
+        Ok(Normalized {
+            schema: written,
+            lark,
+            rules,
+            residual,
+            is_direct: false,
+            spent: Spending::default(),
+        })
     }
 }

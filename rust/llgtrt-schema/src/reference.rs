@@ -71,9 +71,11 @@ const HEAD: &str = r"# JSON Schema
 <!-- Generated from the normaliser's rules; do not edit. To write it again:
      LLGTRT_UPDATE=1 cargo test --release -p llgtrt-grammar reference -->
 
-Drafts 4, 6, 7, 2019-09 and 2020-12, by `$schema`; without it the keywords of all drafts count. A keyword that is newer
-than the draft counts as well, as whoever wrote it meant it, unless it changes what an older one says: `prefixItems`
-beside `items` before 2020-12 and `minContains: 0` before 2019-09 do not. References to the meta-schemas of the drafts
+Drafts 4, 6, 7, 2019-09 and 2020-12, by `$schema`; without it the keywords of all drafts count.
+In a schema that names its draft those of this draft count, as for any validator: `const` says nothing under draft 4.
+A format that the draft does not have is what answers offer, but neither what a schema excludes nor what one branch of
+`oneOf` says depends on it; so are `contentEncoding`, which validates in drafts 6 and 7 alone, and the formats that no
+draft defines. References to the meta-schemas of the drafts
 resolve; nothing is fetched. A schema is rewritten into what the grammar engine (llguidance) holds, then compiled. An answer that a grammar allows satisfies all of its
 schema. What a grammar cannot hold is refused with the path of the keyword and what to write instead; it is
 never ignored. With `verify` it is left open instead, and the answer is validated.

@@ -63,6 +63,8 @@ pub(crate) struct Notes {
     pub(crate) most_digits: Option<usize>,
     /// The grammar to compile instead of the schema, where no schema says it.
     lark: Option<String>,
+    /// The schema is as it was given but for its leaves.
+    is_direct: bool,
     limits: NormalizeLimits,
 }
 
@@ -74,6 +76,7 @@ impl Notes {
             residual: Vec::new(),
             most_digits: None,
             lark: None,
+            is_direct: false,
             limits: NormalizeLimits { residual, standard, ..NormalizeLimits::default() },
         }
     }
@@ -87,6 +90,7 @@ impl Notes {
         self.residual
             .extend(normalized.residual.into_iter().map(|left| Residual { path: under(&left.path), ..left }));
         self.lark = normalized.lark;
+        self.is_direct = normalized.is_direct;
         normalized.schema
     }
 
@@ -169,9 +173,16 @@ pub(crate) fn admit(
 }
 
 impl Admitted {
-    /// Rewrites the schema as a whole, for one that llguidance refused; false if there is none.
-    pub(crate) fn rewrite(&mut self) -> Result<bool, Refusal> {
+    /// Whether the schema may be held if it is rewritten as a whole.
+    pub(crate) fn is_direct(&self) -> bool {
+        self.notes.is_direct
+    }
+
+    /// Rewrites the schema as a whole, for one that llguidance refused; false if there is none. `intersects` tells
+    /// whether llguidance is to intersect the patterns and lengths of strings.
+    pub(crate) fn rewrite(&mut self, intersects: bool) -> Result<bool, Refusal> {
         let Some(schema) = &self.plain else { return Ok(false) };
+        self.notes.limits.intersects = intersects;
         let normalized = llgtrt_schema::rewrite(schema, &self.notes.limits)
             .map_err(|error| Refusal::of_schema(&error, ""))?;
         self.notes.rules.clear();

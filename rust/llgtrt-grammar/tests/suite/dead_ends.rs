@@ -268,3 +268,20 @@ fn keys_that_are_used_up_are_not_waited_for() {
         assert_eq!(check(&bench, &schema, &mut random), Ok(true), "{schema}");
     }
 }
+
+/// Nothing of a string that is too hard to intersect shows before it has begun.
+#[test]
+fn strings_that_the_lexer_cannot_intersect_go_on() {
+    let bench = Bench::words();
+    let mut random = Random(5);
+    let mut words = json!({"type": "string", "pattern": "^$|(^(?:\\S+\\s+){0,99}\\S+$)", "maxLength": 5000});
+    for schema in [
+        words.clone(),
+        json!({"type": "object", "properties": {"a": words.clone(), "b": words.take()}, "required": ["a", "b"]}),
+        json!({"type": "string", "pattern": "x y|^c$", "format": "hostname"}),
+        json!({"type": "array", "items": {"type": "string", "pattern": "x y|^c$", "format": "hostname"}, "minItems": 1}),
+        json!({"type": "string", "pattern": "a.*b", "format": "hostname"}),
+    ] {
+        assert_eq!(check(&bench, &schema, &mut random), Ok(true), "{schema}");
+    }
+}

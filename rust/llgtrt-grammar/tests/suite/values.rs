@@ -41,6 +41,7 @@ fn check_grammar(source: &str, good: &[&str], bad: &[&str]) {
 fn draft(value: &Value) -> jsonschema::Draft {
     match value.get("$schema").and_then(Value::as_str) {
         Some(uri) if uri.contains("draft-04") => jsonschema::Draft::Draft4,
+        Some(uri) if uri.contains("draft-06") => jsonschema::Draft::Draft6,
         Some(uri) if uri.contains("draft-07") => jsonschema::Draft::Draft7,
         _ => jsonschema::Draft::Draft202012,
     }
@@ -243,29 +244,33 @@ fn nullable_of_open_api() {
     );
 }
 
+fn named(number: &str, rest: &str) -> String {
+    format!(r#"{{"$schema":"http://json-schema.org/draft-{number}/schema#",{rest}}}"#)
+}
+
 #[test]
-fn keywords_newer_than_the_draft() {
-    let draft = |number: &str, rest: &str| {
-        format!(r#"{{"$schema":"http://json-schema.org/draft-{number}/schema#",{rest}}}"#)
-    };
-    check_grammar(&draft("04", r#""const":3"#), &["3"], &["4", "\"x\""]);
-    check_grammar(&draft("04", r#""type":"array","items":{"const":3}"#), &["[3]"], &["[4]"]);
-    check_grammar(
-        &draft(
+fn keywords_newer_than_the_draft_say_nothing() {
+    check(&named("04", r#""const":3"#), &["3", "4", "\"x\""], &[]);
+    check(&named("04", r#""type":"array","items":{"const":3}"#), &["[3]", "[4]"], &["3"]);
+    check(&named("04", r#""oneOf":[{"type":"integer"},{"const":"x"}]"#), &["\"y\"", "true"], &["1"]);
+    check(
+        &named("04", r#""type":"array","contains":{"type":"null"},"maxItems":1"#),
+        &["[]", "[1]"],
+        &["[1,2]"],
+    );
+    check(&named("06", r#""if":{"type":"integer"},"then":{"minimum":3}"#), &["1", "5", "\"x\""], &[]);
+    check(
+        &named(
             "07",
             r#""type":"object","properties":{"a":{"type":"null"},"b":{"type":"null"}},"additionalProperties":false,"dependentRequired":{"a":["b"]}"#,
         ),
-        &[r#"{"a":null,"b":null}"#, "{}"],
-        &[r#"{"a":null}"#],
+        &[r#"{"a":null,"b":null}"#, "{}", r#"{"a":null}"#],
+        &[r#"{"a":1}"#],
     );
-    check_grammar(
-        &draft("07", r#""type":"array","prefixItems":[{"type":"string"}],"maxItems":2"#),
-        &[r#"["x",1]"#],
-        &["[1]"],
-    );
+    check(&named("07", r#""type":"array","prefixItems":[{"type":"string"}],"maxItems":2"#), &["[1]"], &["1"]);
     // `items` of draft 7 means all of them.
     check(
-        &draft(
+        &named(
             "07",
             r#""type":"array","prefixItems":[{"type":"string"}],"items":{"type":"integer"},"maxItems":2"#,
         ),
@@ -273,10 +278,29 @@ fn keywords_newer_than_the_draft() {
         &[r#"["x",1]"#],
     );
     check(
-        &draft("07", r#""type":"array","contains":{"const":1},"minContains":0,"maxItems":2"#),
+        &named("07", r#""type":"array","contains":{"const":1},"minContains":0,"maxItems":2"#),
         &["[1]", "[2,1]"],
         &["[]", "[2]"],
     );
+    // Without a name all of them count.
+    check_grammar(r#"{"exclusiveMinimum":3,"type":"integer"}"#, &["4"], &["3"]);
+    check_grammar(r#"{"type":"array","prefixItems":[{"const":1}],"maxItems":2}"#, &["[1,2]"], &["[2]"]);
+}
+
+#[test]
+fn formats_that_a_draft_does_not_have_are_offered_and_not_asked_for() {
+    let uuid = "\"6ba7b810-9dad-11d1-80b4-00c04fd430c8\"";
+    for number in ["04", "06", "07"] {
+        // Nothing is wrong about another text, but none is offered.
+        check_grammar(&named(number, r#""type":"string","format":"uuid""#), &[uuid], &["\"x\""]);
+        check(
+            &named(number, r#""anyOf":[{"type":"null"},{"type":"string","not":{"format":"uuid"}}]"#),
+            &["null"],
+            &["\"x\"", uuid],
+        );
+        let one = r#""type":"string","oneOf":[{"format":"uuid"},{"enum":["x"]}]"#;
+        check(&named(number, one), &[uuid], &["\"x\""]);
+    }
 }
 
 #[test]

@@ -36,7 +36,7 @@ impl Normalizer<'_> {
             (Lit::Integer | Lit::Least(..) | Lit::Most(..) | Lit::Multiple(_), Type::Number) => {
                 Number::of(lit, negated).into_iter().map(Shape::Number).collect()
             }
-            (Lit::MinLength(_) | Lit::MaxLength(_) | Lit::Match(..), Type::String) => {
+            (Lit::MinLength(_) | Lit::MaxLength(_) | Lit::Match(..) | Lit::Offer(..), Type::String) => {
                 Text::of(lit, negated, &mut self.langs).into_iter().map(Shape::Text).collect()
             }
             (

@@ -23,7 +23,12 @@ pub(crate) struct Text {
     none: Vec<LanguageId>,
     /// Only these. Then nothing else is set.
     set: Option<BTreeSet<Rc<str>>>,
+    /// What is offered of it, where that leaves any; everything else is said of what is valid.
+    offer: Option<(LanguageId, Rc<str>)>,
 }
+
+/// A keyword that cannot be held, and why.
+type Cannot = (&'static str, &'static str);
 
 impl Text {
     pub(crate) fn listed(set: BTreeSet<Rc<str>>) -> Self {
@@ -38,7 +43,7 @@ impl Text {
     /// The same for texts that are equal.
     pub(crate) fn fingerprint(&self) -> u64 {
         let mut hasher = DefaultHasher::new();
-        (self.min, self.max, &self.all, &self.none, &self.set).hash(&mut hasher);
+        (self.min, self.max, &self.all, &self.none, &self.set, &self.offer).hash(&mut hasher);
         hasher.finish()
     }
 
@@ -62,6 +67,10 @@ impl Text {
             }
             (Lit::Match(x, text), false) => vec![Self { all: vec![(*x, text.clone())], ..any }],
             (Lit::Match(x, _), true) => vec![Self::outside(*x)],
+            (Lit::Offer(x, text), false) => {
+                vec![Self { offer: text.clone().map(|text| (*x, text)), ..any }]
+            }
+            (Lit::Offer(..), true) => Vec::new(),
             _ => vec![any],
         }
     }
@@ -90,6 +99,7 @@ impl Text {
             }
         }
         self.none.sort_unstable();
+        self.offer = self.offer.or_else(|| other.offer.clone());
         let clash = self.none.iter().any(|x| self.all.iter().any(|(y, _)| x == y));
         (!clash && self.max.is_none_or(|max| self.min <= max)).then_some(self)
     }
@@ -157,8 +167,17 @@ impl Text {
         langs.print(language, MAX_PATTERN)
     }
 
-    /// Writes the shape; an error names the keyword that cannot be held and why.
-    pub(crate) fn write(&self, langs: &mut Languages) -> Result<Value, (&'static str, &'static str)> {
+    /// Writes the shape. `intersects` tells whether the engine is to intersect several patterns, or a pattern with
+    /// a length; they become one pattern otherwise. An error names the keyword that cannot be held and why.
+    pub(crate) fn write(&self, langs: &mut Languages, intersects: bool) -> Result<Value, Cannot> {
+        if let Some(narrower) = self.offered(langs)
+            && let Ok(value) = narrower.write(langs, intersects)
+        {
+            return Ok(value);
+        }
+        if !intersects && self.is_joint() {
+            return self.write_joined(langs);
+        }
         if let Some(set) = &self.set {
             return Ok(json!({ "enum": set.iter().map(|s| Value::from(&**s)).collect::<Vec<_>>() }));
         }
@@ -174,10 +193,7 @@ impl Text {
         let mut hidden = Vec::new();
         for (x, text) in &self.all {
             match text {
-                Some(text) => match text.strip_prefix(formats::MARK) {
-                    Some(format) => patterns.push(("format", format.to_owned())),
-                    None => patterns.push(("pattern", text.to_string())),
-                },
+                Some(text) => patterns.push(pattern_of(text)),
                 None => hidden.push(*x),
             }
         }
@@ -209,6 +225,76 @@ impl Text {
             object.insert("allOf".to_owned(), Value::Array(more));
         }
         Ok(Value::Object(object))
+    }
+
+    /// The strings that are offered, if there is such a choice and some are left.
+    fn offered(&self, langs: &mut Languages) -> Option<Self> {
+        let offer = self.offer.clone()?;
+        let mut narrower = Self { offer: None, ..self.clone() };
+        narrower.all.push((offer.0, Some(offer.1)));
+        let language = narrower.language(langs, u64::MAX);
+        (langs.is_empty(language) == Some(false)).then_some(narrower)
+    }
+
+    /// Whether an engine would have to intersect.
+    fn is_joint(&self) -> bool {
+        let count = self.all.len() + self.none.len();
+        count > 1 || (count == 1 && (self.min > 0 || self.max.is_some()))
+    }
+
+    /// One pattern, beside which lengths are counted only where that takes few steps.
+    fn write_joined(&self, langs: &mut Languages) -> Result<Value, Cannot> {
+        let whole = self.language(langs, u64::MAX);
+        if let Some(text) = langs.print(whole, MAX_PATTERN) {
+            return Ok(json!({ "type": "string", "pattern": text }));
+        }
+        let apart = Self { min: 0, max: None, ..self.clone() };
+        let language = apart.language(langs, u64::MAX);
+        let (keyword, text) = match (&self.all[..], &self.none[..]) {
+            ([(_, Some(text))], []) => pattern_of(text),
+            _ => match langs.print(language, MAX_PATTERN) {
+                Some(text) => ("pattern", text),
+                None if self.none.is_empty() => {
+                    return Err(("pattern", "what it has in common with other patterns would be too long"));
+                }
+                None => return Err(("not", "the pattern without complement would be too long")),
+            },
+        };
+        if !langs.can_count(language, self.min, self.max) {
+            let keyword = if self.max.is_some() { "maxLength" } else { "minLength" };
+            return Err((keyword, "the characters of so long a pattern cannot be counted"));
+        }
+        let mut object = Map::from_iter([("type".to_owned(), json!("string"))]);
+        if self.min > 0 {
+            object.insert("minLength".to_owned(), json!(self.min));
+        }
+        if let Some(max) = self.max {
+            object.insert("maxLength".to_owned(), json!(max));
+        }
+        object.insert(keyword.to_owned(), Value::String(text));
+        Ok(Value::Object(object))
+    }
+
+    /// What can be held of a shape that cannot be written: all that it says but what it excludes, then its patterns
+    /// without lengths, then one of them.
+    pub(crate) fn write_part(&self, langs: &mut Languages, intersects: bool) -> Value {
+        let all: Vec<_> = self.all.iter().filter(|(_, text)| text.is_some()).cloned().collect();
+        let shortest = all.iter().min_by_key(|(_, text)| text.as_ref().map_or(0, |text| text.len()));
+        let one: Vec<_> = shortest.into_iter().cloned().collect();
+        let parts = [
+            Self { none: Vec::new(), all: all.clone(), ..self.clone() },
+            Self { all, ..Self::default() },
+            Self { all: one, ..Self::default() },
+        ];
+        let written = parts.iter().find_map(|part| part.write(langs, intersects).ok());
+        written.unwrap_or_else(|| json!({ "type": "string" }))
+    }
+}
+
+fn pattern_of(text: &str) -> (&'static str, String) {
+    match text.strip_prefix(formats::MARK) {
+        Some(format) => ("format", format.to_owned()),
+        None => ("pattern", text.to_owned()),
     }
 }
 

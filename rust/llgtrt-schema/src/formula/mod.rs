@@ -156,6 +156,9 @@ pub(crate) enum Lit {
     MaxLength(u64),
     /// The string is in the language. The text writes it, where one is known.
     Match(LanguageId, Option<Rc<str>>),
+    /// Holds for everything: strings of the language are meant, but the draft does not ask for them. They are
+    /// offered alone where that leaves any; what is excluded, or listed, does not depend on it.
+    Offer(LanguageId, Option<Rc<str>>),
     Items {
         prefix: Rc<[FormulaId]>,
         rest: FormulaId,
@@ -413,7 +416,9 @@ impl Node {
             Node::Lit(Lit::Values(values)) => 8 * values.texts.len() + values.key.len(),
             Node::Lit(Lit::Rest(others, _)) => 16 * others.names.len() + 4 * others.languages.len(),
             Node::Lit(Lit::Key(key, _) | Lit::Required(key) | Lit::Unknown(_, key)) => key.len(),
-            Node::Lit(Lit::Match(_, Some(text)) | Lit::Keys(_, Some(text), _)) => text.len(),
+            Node::Lit(
+                Lit::Match(_, Some(text)) | Lit::Offer(_, Some(text)) | Lit::Keys(_, Some(text), _),
+            ) => text.len(),
             _ => 0,
         }
     }

@@ -68,6 +68,18 @@ impl Chars {
         Self::new(self.0.iter().chain(&other.0).copied())
     }
 
+    pub(crate) fn intersection(&self, other: &Self) -> Self {
+        let (mut a, mut b) = (self.0.iter().peekable(), other.0.iter().peekable());
+        let mut both = Vec::new();
+        while let (Some(&&(from, to)), Some(&&(start, end))) = (a.peek(), b.peek()) {
+            if from.max(start) <= to.min(end) {
+                both.push((from.max(start), to.min(end)));
+            }
+            if to < end { _ = a.next() } else { _ = b.next() }
+        }
+        Self(both)
+    }
+
     /// The set with all characters that differ only in case, one by one (Unicode's simple case folding).
     pub(crate) fn fold_case(&self) -> Self {
         use regex_syntax::hir::{ClassUnicode, ClassUnicodeRange};
@@ -160,6 +172,10 @@ mod tests {
         assert!(digits.contains(50) && !digits.contains(58));
         assert_eq!(digits.negate().negate(), digits);
         assert_eq!(digits.union(&digits.negate()), Chars::any());
+        assert!(digits.intersection(&digits.negate()).is_empty());
+        let some = Chars::new([(40, 49), (55, 55), (57, 90)]);
+        assert_eq!(some.intersection(&digits), Chars::new([(48, 49), (55, 55), (57, 57)]));
+        assert_eq!(digits.intersection(&some), some.intersection(&digits));
         let mut text = String::new();
         digits.negate().write(&mut text);
         assert_eq!(text, "[^0-9]");

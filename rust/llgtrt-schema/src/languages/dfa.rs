@@ -10,6 +10,9 @@ use super::expr::{Exprs, LanguageId, NOTHING, classes};
 /// States of an automaton that is searched for an accepting state.
 const SEARCH_STATES: usize = 1500;
 
+/// States of an automaton that is put together of two.
+const PRODUCT_STATES: usize = 20_000;
+
 /// States of an automaton that is written as a regular expression.
 const PRINT_STATES: usize = 300;
 
@@ -91,7 +94,100 @@ fn build(exprs: &mut Exprs, start: LanguageId) -> Option<Dfa> {
         }
     }
     let accepting = states.iter().map(|&x| exprs.nullable(x)).collect();
-    minimal(exprs, &Dfa { accepting, edges })
+    minimal(exprs, &live(&Dfa { accepting, edges }))
+}
+
+/// The automaton of the language; that of an intersection is put together of those of its parts, each as small as it can
+/// be, where its expression has too many derivatives.
+fn automaton(exprs: &mut Exprs, x: LanguageId) -> Option<Dfa> {
+    if let Some(dfa) = build(exprs, x) {
+        return Some(dfa);
+    }
+    let parts = exprs.conjuncts(x)?;
+    let mut whole: Option<Dfa> = None;
+    for part in parts {
+        let part = build(exprs, part)?;
+        whole = Some(match whole {
+            None => part,
+            Some(whole) => {
+                let both = product(exprs, &whole, &part)?;
+                minimal(exprs, &live(&both))?
+            }
+        });
+    }
+    whole
+}
+
+/// Texts that both automata accept.
+fn product(exprs: &Exprs, a: &Dfa, b: &Dfa) -> Option<Dfa> {
+    let mut ids = HashMap::from([((0, 0), 0)]);
+    let mut states = vec![(0, 0)];
+    let mut edges = Vec::new();
+    let mut at = 0;
+    while at < states.len() {
+        let (x, y) = states[at];
+        let mut out = Vec::new();
+        for (first, to) in &a.edges[x] {
+            for (second, other) in &b.edges[y] {
+                exprs.look(1 + (first.ranges().len() + second.ranges().len()) / 4)?;
+                let both = first.intersection(second);
+                if both.is_empty() {
+                    continue;
+                }
+                let id = *ids.entry((*to, *other)).or_insert_with(|| {
+                    states.push((*to, *other));
+                    states.len() - 1
+                });
+                out.push((both, id));
+            }
+        }
+        edges.push(out);
+        at += 1;
+        if states.len() > PRODUCT_STATES {
+            return None;
+        }
+    }
+    let accepting = states.iter().map(|&(x, y)| a.accepting[x] && b.accepting[y]).collect();
+    Some(Dfa { accepting, edges })
+}
+
+/// The automaton without the states that lead to no end; the start stays.
+fn live(dfa: &Dfa) -> Dfa {
+    let mut sources = vec![Vec::new(); dfa.edges.len()];
+    for (from, edges) in dfa.edges.iter().enumerate() {
+        edges.iter().for_each(|(_, to)| sources[*to].push(from));
+    }
+    let mut is_live = dfa.accepting.clone();
+    let mut open: Vec<usize> = (0..is_live.len()).filter(|&state| is_live[state]).collect();
+    while let Some(state) = open.pop() {
+        for &from in &sources[state] {
+            if !std::mem::replace(&mut is_live[from], true) {
+                open.push(from);
+            }
+        }
+    }
+    is_live[0] = true;
+    let kept: Vec<usize> = (0..is_live.len()).filter(|&state| is_live[state]).collect();
+    let place: HashMap<usize, usize> = kept.iter().enumerate().map(|(at, &state)| (state, at)).collect();
+    let edges = kept.iter().map(|&state| {
+        let edges = dfa.edges[state].iter();
+        edges.filter_map(|(set, to)| Some((set.clone(), *place.get(to)?))).collect()
+    });
+    Dfa { accepting: kept.iter().map(|&state| dfa.accepting[state]).collect(), edges: edges.collect() }
+}
+
+/// How large an automaton is.
+pub(crate) struct Size {
+    pub(crate) states: usize,
+    /// Ranges of characters that lead out of one state, at most.
+    pub(crate) ranges: usize,
+}
+
+/// The size of the language's automaton, if it is small enough.
+pub(crate) fn measure(exprs: &mut Exprs, start: LanguageId) -> Option<Size> {
+    let dfa = exprs.search(|exprs| automaton(exprs, start))?;
+    let ranges = |edges: &Vec<(Chars, usize)>| edges.iter().map(|(set, _)| set.ranges().len()).sum();
+    Some(Size { states: dfa.edges.len(), ranges: dfa.edges.iter().map(ranges).max().unwrap_or(0) })
 }
 
 /// Moore's algorithm: splits groups of states until no edge tells two of a group apart. `None` if it took too long.
@@ -243,7 +339,7 @@ pub(crate) fn print(exprs: &mut Exprs, start: LanguageId, max_bytes: usize) -> O
 }
 
 fn find_text(exprs: &mut Exprs, start: LanguageId, max_bytes: usize) -> Option<String> {
-    let dfa = build(exprs, start)?;
+    let dfa = automaton(exprs, start)?;
     let n = dfa.edges.len();
     if n > PRINT_STATES {
         return None;

@@ -253,6 +253,14 @@ impl Exprs {
         }
     }
 
+    /// The parts of an intersection.
+    pub(crate) fn conjuncts(&self, x: LanguageId) -> Option<Vec<LanguageId>> {
+        match &self.nodes[x.index()] {
+            Node::And(list) => Some(list.to_vec()),
+            _ => None,
+        }
+    }
+
     fn has_complements(&self, list: &[LanguageId]) -> bool {
         list.iter().any(|&x| matches!(self.nodes[x.index()], Node::Not(y) if list.binary_search(&y).is_ok()))
     }

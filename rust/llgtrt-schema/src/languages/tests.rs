@@ -213,3 +213,16 @@ fn look_ahead_at_the_start_is_told_apart() {
         assert!(langs.conjuncts(other).is_none(), "{other}");
     }
 }
+
+#[test]
+fn intersections_are_put_together_of_small_automata() {
+    let hostname = formats::lookup("hostname").unwrap().pattern;
+    for (pattern, yes, no) in [("x y|^c$", "c", "x y"), (r"^[ab]{1,40}\.b$", "ab.b", "-a.b")] {
+        let mut langs = languages();
+        let parts = [hostname, pattern].map(|source| langs.pattern(source).unwrap().language);
+        let both = langs.and(parts);
+        let text = langs.print(both, MAX_PATTERN).expect(pattern);
+        let written = langs.pattern(&text).unwrap().language;
+        assert!(langs.matches(written, yes) && !langs.matches(written, no), "{pattern}: {text}");
+    }
+}

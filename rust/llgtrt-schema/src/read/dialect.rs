@@ -2,7 +2,9 @@
 
 use serde_json::Value;
 
-pub(crate) use crate::keyword::Draft;
+use crate::keyword;
+use crate::keyword::Draft;
+use crate::languages::formats::Format;
 
 /// Whether the schema names a draft in which 1.0 is no integer.
 pub fn is_draft_4(schema: &Value) -> bool {
@@ -53,24 +55,18 @@ impl Dialect {
         new.and_then(Value::as_str).or_else(|| old.and_then(Value::as_str))
     }
 
-    /// Whether the keyword counts. What is newer than the draft was meant by whoever wrote it, and counts
-    /// as well, unless it gives another meaning to a keyword that the draft has: `prefixItems` changes
-    /// what `items` says. Older keywords that the draft has dropped do not count where new ones took
-    /// their names.
+    /// Whether the keyword counts: without a name of a draft always, otherwise if the draft has it.
     pub(crate) fn knows(self, keyword: &str) -> bool {
-        if !self.named {
-            return true;
-        }
-        match keyword {
-            "$recursiveRef" => self.draft == Draft::D2019,
-            "$dynamicRef" | "prefixItems" => self.draft == Draft::D2020,
-            "additionalItems" => self.draft <= Draft::D2019,
-            _ => true,
-        }
+        !self.named || keyword::find(keyword).is_none_or(|keyword| keyword.is_in(self.draft))
     }
 
-    /// Whether `minContains: 0` takes back what `contains` says. Before 2019-09, an item has to be there.
-    pub(crate) fn may_contain_none(self) -> bool {
-        !self.named || self.draft >= Draft::D2019
+    /// Whether a format says what is valid. One that the draft does not have is an annotation in it.
+    pub(crate) fn asserts(self, format: Format) -> bool {
+        format.since.is_some_and(|since| !self.named || since <= self.draft)
+    }
+
+    /// Whether `contentEncoding` says what is valid: it does in drafts 6 and 7, and is an annotation later.
+    pub(crate) fn asserts_encoding(self) -> bool {
+        self.named && (Draft::D6..=Draft::D7).contains(&self.draft)
     }
 }

@@ -7,8 +7,8 @@ pub(crate) mod refs;
 mod string;
 pub(crate) mod unevaluated;
 
+pub(crate) use self::dialect::Dialect;
 pub use self::dialect::is_draft_4;
-pub(crate) use self::dialect::{Dialect, Draft};
 
 use std::rc::Rc;
 
@@ -93,9 +93,7 @@ impl<'a> Normalizer<'a> {
             parts.first.push(f);
         }
         for (keyword, value) in object {
-            let alone = keyword == "prefixItems"
-                && !["items", "additionalItems"].iter().any(|name| object.contains_key(*name));
-            if alone || place.dialect.knows(keyword) {
+            if place.dialect.knows(keyword) {
                 let result = self.keyword(place, object, keyword, value, &mut parts);
                 let types: &[Type] = match keyword.as_str() {
                     "pattern" => &[Type::String],
@@ -279,7 +277,7 @@ impl<'a> Normalizer<'a> {
         object: &'a Map<String, Value>,
         parts: &mut Parts,
     ) -> Result<(), SchemaError> {
-        let Some(condition) = object.get("if") else { return Ok(()) };
+        let Some(condition) = object.get("if").filter(|_| place.dialect.knows("if")) else { return Ok(()) };
         if !object.contains_key("then") && !object.contains_key("else") {
             return Ok(());
         }

@@ -41,8 +41,7 @@ impl<'a> Normalizer<'a> {
                     Some(value) if place.dialect.knows(name) => count(place, name, value).map(Some),
                     _ => Ok(None),
                 };
-                let least = u64::from(!place.dialect.may_contain_none());
-                let min = bound("minContains")?.unwrap_or(1).max(least);
+                let min = bound("minContains")?.unwrap_or(1);
                 let max = bound("maxContains")?;
                 self.rule("contains", &place.path);
                 self.forms.lit(Lit::Contains(f, min, max))

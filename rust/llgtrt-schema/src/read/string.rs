@@ -33,7 +33,8 @@ impl<'a> Normalizer<'a> {
                 let format = value.as_str().and_then(formats::encoding);
                 let Some(format) = format.filter(|_| !says_more(object)) else { return Ok(None) };
                 self.rule("content-encoding", &place.path);
-                self.format(place, keyword, "", format)?
+                let is_asserted = place.dialect.asserts_encoding();
+                self.format(place, keyword, "", format, is_asserted)?
             }
             _ => {
                 let name = value.as_str().ok_or_else(|| bad(place, keyword, "a string"))?;
@@ -45,7 +46,8 @@ impl<'a> Normalizer<'a> {
                     self.rule("format-beside-pattern", &place.path);
                     return Ok(None);
                 }
-                self.format(place, keyword, name, format)?
+                let is_asserted = place.dialect.asserts(format);
+                self.format(place, keyword, name, format, is_asserted)?
             }
         };
         let mut path = place.path.to_string();
@@ -60,6 +62,7 @@ impl<'a> Normalizer<'a> {
         keyword: &str,
         name: &str,
         format: Format,
+        is_asserted: bool,
     ) -> Result<FormulaId, SchemaError> {
         let pattern = self.pattern(place, keyword, format.pattern)?;
         let mut text = pattern.text;
@@ -70,6 +73,9 @@ impl<'a> Normalizer<'a> {
             text = self.pattern(place, keyword, common)?.text;
         } else if keyword == "format" {
             self.rule("format-pattern", &place.path);
+        }
+        if !is_asserted {
+            return Ok(self.forms.lit(Lit::Offer(pattern.language, text.map(Into::into))));
         }
         let own = self.forms.lit(Lit::Match(pattern.language, text.map(Into::into)));
         Ok(match format.max_length {
@@ -99,7 +105,7 @@ impl<'a> Normalizer<'a> {
     /// otherwise if no string satisfies both.
     fn is_overruled(&mut self, object: &Map<String, Value>, format: Format) -> bool {
         let Some(source) = object.get("pattern").and_then(Value::as_str) else { return false };
-        if !format.standard {
+        if format.since.is_none() {
             return true;
         }
         let own = self.langs.pattern(format.common.unwrap_or(format.pattern));

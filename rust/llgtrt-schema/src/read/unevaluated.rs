@@ -251,7 +251,8 @@ impl<'a> Normalizer<'a> {
             names: others.names.iter().cloned().collect(),
             languages: others.languages.iter().copied().collect(),
             all_keys: has("additionalProperties") || (!top && has("unevaluatedProperties")),
-            prefix: tuple("prefixItems").max(tuple("items")),
+            prefix: if place.dialect.knows("prefixItems") { tuple("prefixItems") } else { 0 }
+                .max(tuple("items")),
             all_items: plain_items || has("additionalItems") || (!top && has("unevaluatedItems")),
         })
     }

@@ -265,7 +265,7 @@ impl Normalizer<'_> {
                 }
             },
             Shape::Text(text) => text
-                .write(&mut self.langs)
+                .write(&mut self.langs, self.limits.intersects)
                 .map_err(|why| (why, Type::String, "write a pattern that says what is allowed")),
         };
         match written {
@@ -273,7 +273,12 @@ impl Normalizer<'_> {
             Err(((keyword, why), t, hint)) => {
                 let path = self.forms.path(f).cloned();
                 self.residual(path.as_ref(), (keyword, keyword == "not"), why, hint)?;
-                Ok(vec![Tree::Types(vec![t])])
+                Ok(vec![match shape {
+                    Shape::Text(text) => {
+                        Tree::scalar(text.write_part(&mut self.langs, self.limits.intersects))
+                    }
+                    _ => Tree::Types(vec![t]),
+                }])
             }
         }
     }

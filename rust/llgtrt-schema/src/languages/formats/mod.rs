@@ -9,6 +9,8 @@ mod syntax;
 mod identifiers;
 mod networks;
 
+use crate::keyword::Draft;
+
 /// Starts the text of a language that is written as `format`.
 pub(crate) const MARK: char = '\u{1}';
 
@@ -22,17 +24,17 @@ pub(crate) struct Format {
     pub(crate) native: bool,
     /// Longest string, in characters, where the pattern does not tell.
     pub(crate) max_length: Option<u64>,
-    /// Whether a draft of JSON Schema defines it. A `pattern` beside any other says what is meant.
-    pub(crate) standard: bool,
+    /// The first draft of JSON Schema that defines it. A `pattern` beside any other says what is meant.
+    pub(crate) since: Option<Draft>,
 }
 
 impl Format {
     const fn standard(pattern: &'static str) -> Self {
-        Self { pattern, common: None, native: false, max_length: None, standard: true }
+        Self { pattern, common: None, native: false, max_length: None, since: Some(Draft::D4) }
     }
 
     const fn of_a_language(pattern: &'static str) -> Self {
-        Self { standard: false, ..Self::standard(pattern) }
+        Self { since: None, ..Self::standard(pattern) }
     }
 
     const fn native(pattern: &'static str) -> Self {
@@ -41,6 +43,10 @@ impl Format {
 
     const fn common(self, pattern: &'static str) -> Self {
         Self { common: Some(pattern), ..self }
+    }
+
+    const fn since(self, draft: Draft) -> Self {
+        Self { since: Some(draft), ..self }
     }
 
     const fn at_most(self, characters: u64) -> Self {
@@ -151,7 +157,25 @@ pub(crate) fn ends_of_pattern(pattern: &str) -> &'static [&'static str] {
     name.map_or(&[], ends)
 }
 
+/// The first draft that has a format of the standard, where it is not the first of all.
+fn since(name: &str) -> Option<Draft> {
+    Some(match name {
+        "uri-reference" | "uri-template" | "json-pointer" => Draft::D6,
+        "iri" | "iri-reference" | "idn-hostname" | "relative-json-pointer" => Draft::D7,
+        "duration" | "uuid" => Draft::D2019,
+        _ => return None,
+    })
+}
+
 fn standard(name: &str) -> Option<Format> {
+    let format = defined(name)?;
+    Some(match since(name) {
+        Some(draft) => format.since(draft),
+        None => format,
+    })
+}
+
+fn defined(name: &str) -> Option<Format> {
     Some(match name {
         "date-time" => Format::standard(concat!("^(?:", full_date!(), ")[tT](?:", full_time!(), ")$"))
             .common(concat!("^(?:", common_date!(), ")T", common_clock!(), zone!(), "$")),
