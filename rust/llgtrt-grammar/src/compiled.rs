@@ -434,6 +434,9 @@ fn assemble(
     let first_mask = match probe.compute_mask() {
         Ok(mask) => mask,
         Err(_) if probe.is_cancelled() => return Err(Failure::Cancelled),
+        Err(_) if is_spoilt(&parser) && admitted.intersects() && admitted.rewrite(false)? => {
+            return assemble(factory, env, kind, admitted, config, on_cancellable);
+        }
         Err(error) => return Err(Refusal::new(mask_error(&error.to_string()), hint::SIMPLER).into()),
     };
     if allows_only_eos(&first_mask, env) {

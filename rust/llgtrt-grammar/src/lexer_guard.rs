@@ -16,10 +16,13 @@ use llguidance::earley::regexvec::{RegexVec, StateID};
 use llguidance::{ParserFactory, TokenParser};
 
 /// States of one lexeme that are looked at.
-const EXPLORED_STATES: usize = 24;
+const EXPLORED_STATES: usize = 8;
 
-/// Fuel after which no further state is looked at: some milliseconds.
-const EXPLORED_FUEL: u64 = 100_000;
+/// Lexemes that are looked at.
+const EXPLORED_LEXEMES: usize = 100;
+
+/// Fuel after which no further state is looked at: some ten milliseconds.
+const EXPLORED_FUEL: u64 = 500_000;
 
 /// States as dear as the dearest that a mask has fuel for.
 const MASK_STATES: u64 = 2;
@@ -68,7 +71,7 @@ fn check_start(lexer: &LexerSpec, limits: &ParserLimits) -> anyhow::Result<()> {
     successors(&mut regexes, start)?;
     // One by one, as far as that is cheap: together they have too many states.
     let before = regexes.total_fuel_spent();
-    for index in 0..lexer.lexemes.len() {
+    for index in 0..lexer.lexemes.len().min(EXPLORED_LEXEMES) {
         let mut alone = lexer.alloc_lexeme_set();
         alone.add(LexemeIdx::new(index));
         let start = regexes.initial_state(&alone);

@@ -178,6 +178,11 @@ impl Admitted {
         self.notes.is_direct
     }
 
+    /// Whether the patterns and lengths of strings are left to llguidance to intersect.
+    pub(crate) fn intersects(&self) -> bool {
+        self.notes.limits.intersects
+    }
+
     /// Rewrites the schema as a whole, for one that llguidance refused; false if there is none. `intersects` tells
     /// whether llguidance is to intersect the patterns and lengths of strings.
     pub(crate) fn rewrite(&mut self, intersects: bool) -> Result<bool, Refusal> {
