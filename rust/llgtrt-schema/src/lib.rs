@@ -63,6 +63,7 @@ pub enum ResidualMode {
 
 /// Bounds of a normalisation.
 #[derive(Debug, Clone)]
+#[expect(clippy::struct_excessive_bools, reason = "switches that do not depend on each other")]
 pub struct NormalizeLimits {
     /// Nodes of the schema that is written.
     pub max_nodes: usize,

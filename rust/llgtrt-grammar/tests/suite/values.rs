@@ -287,6 +287,16 @@ fn keywords_newer_than_the_draft_say_nothing() {
     check_grammar(r#"{"type":"array","prefixItems":[{"const":1}],"maxItems":2}"#, &["[1,2]"], &["[2]"]);
 }
 
+/// What stands beside `$ref` counts, whatever a part without a name of its own says of its draft.
+#[test]
+fn a_part_without_an_identifier_is_of_the_draft_of_the_whole() {
+    check(
+        r##"{"$ref":"#/definitions/a","definitions":{"a":{"$schema":"http://json-schema.org/draft-04/schema#","$ref":"#/definitions/b","type":"integer"},"b":{}}}"##,
+        &["1"],
+        &["null"],
+    );
+}
+
 #[test]
 fn formats_that_a_draft_does_not_have_are_offered_and_not_asked_for() {
     let uuid = "\"6ba7b810-9dad-11d1-80b4-00c04fd430c8\"";

@@ -155,7 +155,9 @@ fn product(exprs: &Exprs, a: &Dfa, b: &Dfa) -> Option<Dfa> {
 fn live(dfa: &Dfa) -> Dfa {
     let mut sources = vec![Vec::new(); dfa.edges.len()];
     for (from, edges) in dfa.edges.iter().enumerate() {
-        edges.iter().for_each(|(_, to)| sources[*to].push(from));
+        for (_, to) in edges {
+            sources[*to].push(from);
+        }
     }
     let mut is_live = dfa.accepting.clone();
     let mut open: Vec<usize> = (0..is_live.len()).filter(|&state| is_live[state]).collect();

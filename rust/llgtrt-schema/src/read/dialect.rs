@@ -23,7 +23,7 @@ pub(crate) struct Dialect {
 impl Dialect {
     pub(crate) const DEFAULT: Dialect = Dialect { draft: Draft::D2020, named: false };
 
-    /// The dialect that `$schema` of this schema names; that of its surroundings otherwise.
+    /// The dialect that `$schema` of a document names; that of its surroundings otherwise.
     pub(crate) fn of(schema: &Value, outer: Dialect) -> Dialect {
         let Some(uri) = schema.get("$schema").and_then(Value::as_str) else { return outer };
         let name = uri.trim_end_matches('#').trim_end_matches('/');
@@ -37,6 +37,12 @@ impl Dialect {
             _ => return outer,
         };
         Dialect { draft, named: true }
+    }
+
+    /// The dialect of a schema inside another one: `$schema` counts where a schema has an identifier of its own.
+    pub(crate) fn inside(schema: &Value, outer: Dialect) -> Dialect {
+        let has_name = ["$id", "id"].iter().any(|key| schema.get(key).is_some_and(Value::is_string));
+        if has_name { Self::of(schema, outer) } else { outer }
     }
 
     /// Whether keywords beside `$ref` are ignored.

@@ -89,7 +89,8 @@ impl<'a> Index<'a> {
     /// Finds everything that a reference may name.
     pub(crate) fn new(root: &'a Value, budget: &Budget) -> (Self, Place<'a>) {
         let mut index = Self::default();
-        let start = Place { schema: root, base: ROOT.into(), dialect: Dialect::DEFAULT, path: "".into() };
+        let dialect = Dialect::of(root, Dialect::DEFAULT);
+        let start = Place { schema: root, base: ROOT.into(), dialect, path: "".into() };
         index.resources.insert(ROOT.into(), start.clone());
         let first = start.enter();
         index.resources.insert(ROOT.into(), first.clone());
@@ -264,7 +265,7 @@ impl<'a> Place<'a> {
 
     /// The same place with the dialect and the identifier that the schema itself declares.
     pub(crate) fn enter(&self) -> Self {
-        let dialect = Dialect::of(self.schema, self.dialect);
+        let dialect = Dialect::inside(self.schema, self.dialect);
         let base = match dialect.id(self.schema) {
             Some(id) if !id.starts_with('#') => {
                 let id = id.split('#').next().unwrap_or("");
