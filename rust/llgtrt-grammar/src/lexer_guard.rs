@@ -9,11 +9,16 @@
 use std::collections::{HashSet, VecDeque};
 use std::panic::{AssertUnwindSafe, catch_unwind};
 
+use llgtrt_schema::width::{Expressions, MOST_WIDTH, Shape, width};
 use llguidance::api::{GrammarInit, ParserLimits, TopLevelGrammar};
 use llguidance::derivre::ExprRef;
+use llguidance::derivre::raw::ExprSet;
 use llguidance::earley::lexerspec::{LexemeIdx, LexerSpec};
 use llguidance::earley::regexvec::{RegexVec, StateID};
 use llguidance::{ParserFactory, TokenParser};
+
+/// Expressions whose width is worked out at most: some ten milliseconds.
+const MAX_MEASURED: usize = 10_000;
 
 /// States of one lexeme that are looked at.
 const EXPLORED_STATES: usize = 8;
@@ -39,11 +44,16 @@ pub(crate) fn create_parser(
     has_expressions: bool,
 ) -> anyhow::Result<(TokenParser, usize)> {
     // llguidance catches its own panics in the call below; this part of it has to be caught here.
+    let has_lark = grammar.grammars.iter().any(|part| part.lark_grammar.is_some());
     let checked = catch_unwind(AssertUnwindSafe(|| {
         let limits = factory.limits();
         let (grammar, lexer) =
             GrammarInit::Serialized(grammar).to_internal(Some(factory.tok_env().clone()), limits.clone())?;
         if has_expressions && has_doubts(&lexer) {
+            // Those of a schema were looked at before llguidance had them.
+            if has_lark {
+                check_widths(&lexer)?;
+            }
             check_start(&lexer, limits)?;
         }
         anyhow::Ok((grammar, lexer))
@@ -62,6 +72,63 @@ fn has_doubts(lexer: &LexerSpec) -> bool {
         .map(ExprRef::new)
         .filter(|&expression| expression != ExprRef::NO_MATCH && expressions.is_valid(expression))
         .any(|expression| !expressions.is_positive(expression))
+}
+
+/// What llguidance pays for a single byte of an intersection it pays all at once, whatever fuel there is.
+fn check_widths(lexer: &LexerSpec) -> anyhow::Result<()> {
+    let expressions = Lexemes(lexer.regex_builder.exprset());
+    for id in (1..expressions.0.len() as u32).map(ExprRef::new).filter(|&id| expressions.0.is_valid(id)) {
+        if let Shape::And(parts) = expressions.shape(Place::Whole(id)) {
+            let width = width(&expressions, &parts, MAX_MEASURED);
+            anyhow::ensure!(
+                width.is_some_and(|width| width <= MOST_WIDTH),
+                "the regular expressions are too complex to intersect"
+            );
+        }
+    }
+    Ok(())
+}
+
+/// llguidance's expressions, of bytes.
+struct Lexemes<'a>(&'a ExprSet);
+
+/// An expression, or the first byte of one that begins with a word.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+enum Place {
+    Whole(ExprRef),
+    FirstByte(ExprRef),
+}
+
+impl Expressions for Lexemes<'_> {
+    type Id = Place;
+
+    fn shape(&self, place: Place) -> Shape<Place> {
+        let bytes = |id| {
+            let expression = self.0.get(id);
+            Shape::Bytes(Box::new(std::array::from_fn(|byte| expression.matches_byte(byte as u8))))
+        };
+        let id = match place {
+            Place::FirstByte(id) => return bytes(id),
+            Place::Whole(id) => id,
+        };
+        let parts: Vec<Place> = self.0.get_args(id).iter().copied().map(Place::Whole).collect();
+        // The kinds have a name in messages alone.
+        match (&*format!("{:?}", self.0.get_tag(id)), &*parts) {
+            ("Byte" | "ByteSet", _) => bytes(id),
+            ("ByteConcat", &[rest]) => Shape::Concat(Place::FirstByte(id), rest),
+            ("Concat", &[a, b]) => Shape::Concat(a, b),
+            ("Repeat", &[inner]) => Shape::Repeat { inner, exact: false },
+            ("Or" | "Lookahead", _) => Shape::Or(parts),
+            ("And", _) => Shape::And(parts),
+            ("EmptyString" | "NoMatch", _) => Shape::Nothing,
+            // Complements and multiples have one way on at each byte.
+            _ => Shape::Not(place),
+        }
+    }
+
+    fn nullable(&self, place: Place) -> bool {
+        matches!(place, Place::Whole(id) if self.0.is_nullable(id))
+    }
 }
 
 fn check_start(lexer: &LexerSpec, limits: &ParserLimits) -> anyhow::Result<()> {

@@ -56,6 +56,16 @@ struct Scan {
     /// There is a reference.
     refers: bool,
     objects: Objects,
+    strings: Strings,
+}
+
+/// What the scan found of strings.
+#[derive(Default)]
+struct Strings {
+    /// How many have a pattern or a format.
+    patterns: usize,
+    /// Several schemas may judge one string.
+    merge: bool,
 }
 
 /// What the scan found of objects.
@@ -83,10 +93,13 @@ pub(crate) fn scan(schema: &Value, limits: &NormalizeLimits, budget: &Rc<Budget>
         bounds_digits: limits.bounds_digits(),
         refers: false,
         objects: Objects::default(),
+        strings: Strings::default(),
     };
     let fine = scan.schema(&mut copy)
         // What is merged is closed only afterwards.
         && !(scan.objects.merges && (scan.objects.closed || scan.objects.patterns))
+        // How dear it is to intersect them, the formula knows.
+        && !(scan.strings.merge && scan.strings.patterns > 1)
         && (!scan.refers || recursion::ends(&copy, budget));
     fine.then(|| Normalized {
         schema: copy,
@@ -173,6 +186,9 @@ impl Scan {
             ["properties", "required", "additionalProperties", "patternProperties"].iter().any(&has);
         let parts = object.get("allOf").and_then(Value::as_array).map_or(0, Vec::len);
         self.refers |= has(&"$ref");
+        let is_text = has(&"pattern") || has(&"format");
+        self.strings.patterns += usize::from(is_text);
+        self.strings.merge |= applicators > 1 || parts > 1 || (applicators > 0 && is_text);
         self.objects.patterns |= has(&"patternProperties");
         self.objects.merges |= applicators > 1 || parts > 1 || (applicators > 0 && members);
         let Some(Value::Object(properties)) = object.get("properties") else { return true };

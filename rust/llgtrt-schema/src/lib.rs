@@ -33,6 +33,7 @@ mod write;
 
 pub mod keyword;
 pub mod path;
+pub mod width;
 
 use std::rc::Rc;
 use std::time::Duration;

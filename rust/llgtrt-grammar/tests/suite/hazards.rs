@@ -5,6 +5,7 @@ use std::fmt::Write;
 
 use crate::support::{Bench, Greedy, schema};
 use llgtrt_core::{ErrorKind, GrammarSpec};
+use serde_json::json;
 
 #[track_caller]
 fn refused(bench: &Bench, spec: &GrammarSpec, word: &str) {
@@ -237,4 +238,30 @@ fn odd_texts_do_no_harm() {
             survives(&bench, &spec);
         }
     }
+}
+
+/// Thirty expressions each of which may go on in two ways at every letter: a billion pairs for the first byte, which
+/// llguidance makes at once, whatever fuel it has.
+#[test]
+fn intersections_with_too_many_ways_are_not_begun() {
+    let bench = Bench::bytes();
+    let patterns: Vec<String> = (0..30).map(|i| format!("[a-z].{{{i}}}[0-9]")).collect();
+    let all: Vec<_> = patterns.iter().map(|pattern| json!({ "pattern": pattern })).collect();
+    let chain = patterns.iter().fold(json!({}), |rest, pattern| json!({"pattern": pattern, "allOf": [rest]}));
+    let search = |pattern: &String| format!("/(?s:.*){pattern}(?s:.*)/");
+    let lark: Vec<String> = patterns.iter().map(search).collect();
+    let grammars = [
+        schema(&json!({ "allOf": all }).to_string()),
+        schema(&chain.to_string()),
+        schema(&json!({"type": "object", "additionalProperties": {"allOf": all}}).to_string()),
+        GrammarSpec::Lark(format!("start: A\nA: {}", lark.join(" & "))),
+        GrammarSpec::Lark(format!("start: \"x\" A\nA: /x{{20}}/ B\nB: {}", lark.join(" & "))),
+    ];
+    for grammar in &grammars {
+        if let Err(error) = bench.compiler.compile(grammar) {
+            assert!(!error.message.contains("within the limit"), "it was begun: {grammar:?}");
+        }
+    }
+    let few = format!("start: A\nA: {} & {}", lark[1], lark[3]);
+    bench.compile(&GrammarSpec::Lark(few));
 }

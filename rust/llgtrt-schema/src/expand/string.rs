@@ -9,6 +9,7 @@ use serde_json::{Map, Value, json};
 use crate::formula::Lit;
 use crate::languages::formats;
 use crate::languages::{ALL, LanguageId, Languages, MAX_PATTERN, NOTHING};
+use crate::width::MOST_WIDTH;
 
 /// Lengths up to this are part of the search for strings that satisfy everything.
 const SEARCH_LENGTH: u64 = 64;
@@ -175,7 +176,7 @@ impl Text {
         {
             return Ok(value);
         }
-        if !intersects && self.is_joint() {
+        if self.is_joint() && !(intersects && self.is_narrow(langs)) {
             return self.write_joined(langs);
         }
         if let Some(set) = &self.set {
@@ -240,6 +241,12 @@ impl Text {
     fn is_joint(&self) -> bool {
         let count = self.all.len() + self.none.len();
         count > 1 || (count == 1 && (self.min > 0 || self.max.is_some()))
+    }
+
+    /// Whether an engine may search what the patterns have in common.
+    fn is_narrow(&self, langs: &Languages) -> bool {
+        let parts: Vec<LanguageId> = self.all.iter().map(|(x, _)| *x).collect();
+        parts.len() < 2 || langs.width(&parts).is_some_and(|width| width <= MOST_WIDTH)
     }
 
     /// One pattern, beside which lengths are counted only where that takes few steps.

@@ -40,6 +40,21 @@ impl Chars {
         &self.0
     }
 
+    /// The bytes that a character of the set begins with in UTF-8.
+    pub(crate) fn first_bytes(&self) -> [bool; 256] {
+        let first = |c: u32| match c {
+            0..0x80 => c,
+            0x80..0x800 => 0xC0 | c >> 6,
+            0x800..0x1_0000 => 0xE0 | c >> 12,
+            _ => 0xF0 | c >> 18,
+        };
+        let mut bytes = [false; 256];
+        for &(low, high) in self.ranges() {
+            bytes[first(low) as usize..=first(high) as usize].fill(true);
+        }
+        bytes
+    }
+
     pub(crate) fn is_empty(&self) -> bool {
         self.0.is_empty()
     }

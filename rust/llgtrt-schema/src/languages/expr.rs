@@ -7,6 +7,7 @@ use std::rc::Rc;
 
 use super::chars::Chars;
 use crate::budget::Budget;
+use crate::width::{Expressions, Shape};
 
 /// An expression in the arena.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord)]
@@ -41,6 +42,9 @@ pub(crate) const ALL: LanguageId = LanguageId(3);
 /// Nodes of the arena up to which questions are answered; derivatives of large expressions fill it.
 const MAX_NODES: usize = 200_000;
 
+/// Steps of looking at the ways on at each byte.
+const SHAPE_STEPS: usize = 16;
+
 /// The arena. It grows in [`Exprs::intern`] only, which charges the budget; once that is spent, it does not
 /// grow any more, and what it answers means nothing.
 #[derive(Debug)]
@@ -53,6 +57,28 @@ pub(crate) struct Exprs {
     nullable: Vec<bool>,
     ids: HashMap<Node, LanguageId>,
     derivatives: HashMap<(LanguageId, u32), LanguageId>,
+}
+
+impl Expressions for Exprs {
+    type Id = LanguageId;
+
+    /// Charges the budget with what it takes to look at the shape.
+    fn shape(&self, x: LanguageId) -> Shape<LanguageId> {
+        self.charge(SHAPE_STEPS);
+        match &self.nodes[x.index()] {
+            Node::Nothing | Node::Empty => Shape::Nothing,
+            Node::Class(set) => Shape::Bytes(Box::new(set.first_bytes())),
+            Node::Concat(a, b) => Shape::Concat(*a, *b),
+            Node::Or(list) => Shape::Or(list.to_vec()),
+            Node::And(list) => Shape::And(list.to_vec()),
+            Node::Not(x) => Shape::Not(*x),
+            Node::Repeat(inner, min, max) => Shape::Repeat { inner: *inner, exact: Some(*min) == *max },
+        }
+    }
+
+    fn nullable(&self, x: LanguageId) -> bool {
+        Exprs::nullable(self, x)
+    }
 }
 
 impl Exprs {

@@ -20,6 +20,7 @@ pub(crate) use self::expr::{ALL, ANY_CHAR, LanguageId, NOTHING};
 
 use self::expr::{EMPTY, Exprs};
 use crate::budget::Budget;
+use crate::width;
 
 /// Longest pattern that is written for a complement or an intersection, in bytes.
 pub(crate) const MAX_PATTERN: usize = 6000;
@@ -31,6 +32,9 @@ const COUNT_STEPS_PER_RANGE: u64 = 8;
 
 /// Steps that an engine may take for one character of a string.
 const MAX_COUNT_STEPS: u64 = 400_000;
+
+/// Expressions whose width is worked out at most: some milliseconds.
+const MAX_MEASURED: usize = 4000;
 
 /// A parsed pattern: its language over whole strings, and how to write it.
 #[derive(Debug, Clone)]
@@ -265,6 +269,11 @@ impl Languages {
         self.exprs.hold(40);
         self.empty.insert(x, result);
         result
+    }
+
+    /// The width of the intersection of several languages; `None` if they are too large to tell.
+    pub(crate) fn width(&self, parts: &[LanguageId]) -> Option<u64> {
+        width::width(&self.exprs, parts, MAX_MEASURED)
     }
 
     /// Whether an engine that looks for the end of a string from wherever it is finds one soon, beside a count of the

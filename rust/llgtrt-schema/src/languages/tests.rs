@@ -226,3 +226,28 @@ fn intersections_are_put_together_of_small_automata() {
         assert!(langs.matches(written, yes) && !langs.matches(written, no), "{pattern}: {text}");
     }
 }
+
+#[test]
+fn the_width_of_intersections_is_known_beforehand() {
+    let width = |patterns: &[String]| {
+        let mut langs = languages();
+        let parts: Vec<_> = patterns.iter().map(|source| langs.pattern(source).unwrap().language).collect();
+        langs.width(&parts).unwrap()
+    };
+    // Each goes on with itself or with its tail at every letter.
+    for count in 1..10_u32 {
+        let patterns: Vec<String> = (0..count).map(|i| format!("[a-z].{{{i}}}[0-9]")).collect();
+        let found = width(&patterns);
+        assert!((2_u64.pow(count)..=3_u64.pow(count)).contains(&found), "{count}: {found}");
+    }
+    let list = |patterns: &[&str]| -> Vec<String> { patterns.iter().map(ToString::to_string).collect() };
+    assert_eq!(width(&list(&["^[a-z]{3}-[0-9]{4}$", "^.{1,20}$", "^[^_]*$"])), 1);
+    assert_eq!(width(&list(&["^(?:red|green|blue)$", "^(?:grey|green)$"])), 2, "two begin with a g");
+    // However late it is, and however it is said.
+    for late in ["^x{30}(?:.*[a-z].[0-9])$", "^(?:x|y(?:.*[a-z]|.*[b-y]z))$", "^(?:ab?c?b?c?){2,9}$"] {
+        let one = width(&list(&[late]));
+        assert!(one >= 2, "{late}: {one}");
+        assert_eq!(width(&list(&[late, &format!("{late}|^$")])), one * one, "{late}");
+    }
+    assert_eq!(width(&list(&["^(?:é|èa|çb)$", "^[^_]"])), 3, "by their first bytes");
+}
