@@ -65,6 +65,13 @@ def test_a_request_is_rendered_to_the_tokens_of_its_prompt(http: httpx.Client) -
     assert as_tokens == [{"model": "sim-model", "token_ids": [3, 1, 2]}]
 
 
+def test_what_answers_with_a_list_is_documented_so(http: httpx.Client) -> None:
+    paths = ok(http.get("/openapi.json"))["paths"]
+    for path, kind in ((f"{CHAT}/render", "object"), (f"{COMPLETIONS}/render", "array")):
+        content = paths[path]["post"]["responses"]["200"]["content"]
+        assert content["application/json"]["schema"]["type"] == kind
+
+
 @pytest.mark.parametrize(
     ("path", "body", "param"),
     [

@@ -46,7 +46,7 @@ def router_of(api: Api) -> APIRouter:
                 summary=route.summary,
                 openapi_extra=_parameters(route),
                 responses={
-                    **json_object(route.answers),
+                    **json_object(route.answers, is_list=route.lists),
                     **(OF_BODIES if route.request else errors(400, 404)),
                 },
                 response_model=None,

@@ -47,9 +47,10 @@ OF_BODIES = errors(400, 404, 408, 413, 415, 503, 504)
 _OBJECT = {"schema": {"type": "object"}}
 
 
-def json_object(description: str) -> dict[int | str, dict[str, Any]]:
-    """A success with a JSON object."""
-    return {200: {"description": description, "content": {"application/json": _OBJECT}}}
+def json_object(description: str, *, is_list: bool = False) -> dict[int | str, dict[str, Any]]:
+    """A success with a JSON object, or with a list of them."""
+    schema = {"schema": {"type": "array", "items": {"type": "object"}}} if is_list else _OBJECT
+    return {200: {"description": description, "content": {"application/json": schema}}}
 
 
 def generation(description: str) -> dict[int | str, dict[str, Any]]:

@@ -39,7 +39,7 @@ class GenerationRoute:
 
 @dataclass(frozen=True)
 class ObjectRoute:
-    """A route that answers with one JSON object.
+    """A route that answers with one JSON object, or with a list of them.
 
     Attributes:
         method, path: as HTTP has them; the path's names in braces are the arguments' names.
@@ -50,6 +50,7 @@ class ObjectRoute:
         query: names of the arguments in the query.
         other_paths: further paths, which the OpenAPI document does not show.
         slow: it ends when its client leaves, or after the time that a request may take.
+        lists: it answers with a list.
     """
 
     method: Literal["GET", "POST", "DELETE"]
@@ -61,6 +62,7 @@ class ObjectRoute:
     query: tuple[str, ...] = ()
     other_paths: tuple[str, ...] = ()
     slow: bool = False
+    lists: bool = False
 
 
 @dataclass(frozen=True)

@@ -152,6 +152,7 @@ def tokens_api(models: Models) -> Api:
                 "A list with the model and the ids of each prompt.",
                 service.render_completions,
                 CompletionRequest,
+                lists=True,
             ),
             ObjectRoute(
                 "GET",
