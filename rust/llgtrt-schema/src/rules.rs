@@ -87,6 +87,25 @@ pub const RULES: &[Rule] = &[
         example: r#"{"type": "string", "nullable": true}"#,
     },
     Rule {
+        name: "other-draft",
+        keywords: &[
+            "const",
+            "contains",
+            "contentEncoding",
+            "propertyNames",
+            "if",
+            "dependentRequired",
+            "dependentSchemas",
+            "unevaluatedItems",
+            "unevaluatedProperties",
+            "prefixItems",
+            "additionalItems",
+        ],
+        doc: "A keyword that the draft named by `$schema` does not have says nothing, as in validators: the rule \
+              tells where, since whoever wrote it meant something. Without `$schema` all keywords count.",
+        example: r#"{"$schema": "http://json-schema.org/draft-04/schema#", "type": "integer", "const": 3}"#,
+    },
+    Rule {
         name: "pattern-dialect",
         keywords: &["pattern", "patternProperties"],
         doc: "A pattern is read as ECMA-262 and written in the dialect of the grammar engine.",

@@ -137,7 +137,7 @@ def test_references_in_parameters_stay_inside(
     draft: str | None, at_root: bool, identifier: str | None
 ) -> None:
     def parameters(value: str) -> dict[str, Any]:
-        inner = {"type": "object", "properties": {"x": {"const": value}}, "required": ["x"]}
+        inner = {"type": "object", "properties": {"x": {"enum": [value]}}, "required": ["x"]}
         schema: dict[str, Any] = {"definitions": {"inner": inner}}
         if draft is not None:
             schema["$schema"] = draft

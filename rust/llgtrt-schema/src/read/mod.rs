@@ -16,6 +16,7 @@ use serde_json::{Map, Value};
 
 use crate::formula::{FALSE, FormulaId, Lit, TRUE, Type};
 use crate::formula::{Num, Ratio};
+use crate::keyword::{self, Role};
 use crate::languages::formats;
 use crate::normalizer::{Def, Normalizer};
 use crate::read::refs::Place;
@@ -101,6 +102,8 @@ impl<'a> Normalizer<'a> {
                     _ => &Type::ALL,
                 };
                 self.or_unknown(result, types, &mut parts)?;
+            } else if keyword::find(keyword).is_some_and(|found| found.role != Role::Container) {
+                self.rule("other-draft", &place.path);
             }
         }
         self.read_if(place, object, &mut parts)?;
