@@ -13,6 +13,10 @@ mod words;
 
 use std::process::ExitCode;
 
+/// As the server's.
+#[global_allocator]
+static ALLOCATOR: tikv_jemallocator::Jemalloc = tikv_jemallocator::Jemalloc;
+
 fn main() -> ExitCode {
     let options = match truth::Options::from_args(std::env::args().skip(1)) {
         Ok(options) => options,
