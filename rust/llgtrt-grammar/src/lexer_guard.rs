@@ -23,6 +23,12 @@ const MAX_MEASURED: usize = 10_000;
 /// States of one lexeme that are looked at.
 const EXPLORED_STATES: usize = 8;
 
+/// States of a lexeme that are looked at though they are cheap: it may be a word, or a plain pattern.
+const CHEAP_STATES: usize = 3;
+
+/// Fuel that these may take all together.
+const CHEAP_FUEL: u64 = 1000;
+
 /// Lexemes that are looked at.
 const EXPLORED_LEXEMES: usize = 100;
 
@@ -137,12 +143,12 @@ fn check_start(lexer: &LexerSpec, limits: &ParserLimits) -> anyhow::Result<()> {
     let start = regexes.initial_state(&lexer.all_lexemes());
     successors(&mut regexes, start)?;
     // One by one, as far as that is cheap: together they have too many states.
-    let before = regexes.total_fuel_spent();
+    let most = regexes.total_fuel_spent() + EXPLORED_FUEL;
     for index in 0..lexer.lexemes.len().min(EXPLORED_LEXEMES) {
         let mut alone = lexer.alloc_lexeme_set();
         alone.add(LexemeIdx::new(index));
         let start = regexes.initial_state(&alone);
-        explore(&mut regexes, start, before + EXPLORED_FUEL, limits.step_lexer_fuel)?;
+        explore(&mut regexes, start, most, limits.step_lexer_fuel)?;
     }
     Ok(())
 }
@@ -153,8 +159,11 @@ fn check_start(lexer: &LexerSpec, limits: &ParserLimits) -> anyhow::Result<()> {
 fn explore(regexes: &mut RegexVec, start: StateID, most: u64, step_fuel: u64) -> anyhow::Result<()> {
     let mut seen = HashSet::from([start]);
     let mut open = VecDeque::from([start]);
-    while let Some(state) = open.pop_front() {
-        if regexes.total_fuel_spent() > most {
+    let before = regexes.total_fuel_spent();
+    for done in 0.. {
+        let Some(state) = open.pop_front() else { break };
+        let spent = regexes.total_fuel_spent();
+        if spent > most || (done == CHEAP_STATES && spent - before < CHEAP_FUEL) {
             break;
         }
         regexes.set_fuel(step_fuel / MASK_STATES);

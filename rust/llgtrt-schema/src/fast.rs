@@ -180,7 +180,7 @@ impl Scan {
     /// Closes an object that names properties and says nothing of others; false if that is not for this
     /// schema alone to say.
     fn close(&mut self, object: &mut Map<String, Value>) -> bool {
-        let has = |key: &&str| object.contains_key(*key);
+        let has = |key: &&str| has(object, key);
         let applicators = ["allOf", "anyOf", "$ref"].iter().filter(|key| has(key)).count();
         let members =
             ["properties", "required", "additionalProperties", "patternProperties"].iter().any(&has);
@@ -212,7 +212,7 @@ impl Scan {
 
     /// Keywords that llguidance reads together, and whether it gets that right.
     fn combination(&self, object: &Map<String, Value>) -> bool {
-        let has = |key: &str| object.contains_key(key);
+        let has = |key: &str| has(object, key);
         let applies = ["allOf", "anyOf", "enum", "const", "$ref"].iter().any(|key| has(key));
         if HARD.iter().any(|key| has(key)) || (has("$schema") && self.depth > 0) {
             return false;
@@ -417,11 +417,11 @@ fn has_negative_zero(value: &Value) -> bool {
 
 /// Whether an object is about numbers whose digits have no end of their own.
 fn names_numbers(object: &Map<String, Value>) -> bool {
-    let has = |names: [&str; 2]| names.iter().any(|&name| object.contains_key(name));
-    let bounded = has(["minimum", "exclusiveMinimum"]) && has(["maximum", "exclusiveMaximum"]);
+    let has = |names: [&str; 2]| names.iter().any(|name| has(object, name));
+    let bounded = || has(["minimum", "exclusiveMinimum"]) && has(["maximum", "exclusiveMaximum"]);
     let is_endless = |name: &Value| match name.as_str() {
         Some("number") => true,
-        Some("integer") => !bounded,
+        Some("integer") => !bounded(),
         _ => false,
     };
     let named = match object.get("type") {
@@ -429,7 +429,12 @@ fn names_numbers(object: &Map<String, Value>) -> bool {
         Some(name) => is_endless(name),
         None => false,
     };
-    named && !object.contains_key("enum") && !object.contains_key("const")
+    named && !has(["enum", "const"])
+}
+
+/// Whether the schema has the keyword. Schemas have few keys, which are compared faster than hashed.
+fn has(object: &Map<String, Value>, keyword: &str) -> bool {
+    object.keys().any(|key| key == keyword)
 }
 
 fn is_constraint(key: &str) -> bool {

@@ -31,8 +31,28 @@ const ESCAPES: &str = r#"nrbtf\""#;
 
 /// Whether a string or pattern of the schema has a control character that only `\\u` can write.
 fn names_control_characters(schema: &Map<String, Value>) -> bool {
-    let text = serde_json::to_string(schema).unwrap_or_default();
-    ["\\u00", "\\\\x", "\\\\u", "\\\\c", "\\\\0", "\\\\v"].iter().any(|escape| text.contains(escape))
+    let names = |text: &str| {
+        let bytes = text.as_bytes();
+        let raw = bytes.iter().any(|byte| *byte < b' ' && !b"\x08\x09\x0a\x0c\x0d".contains(byte));
+        raw || bytes.windows(2).any(|pair| pair[0] == b'\\' && b"xuc0v".contains(&pair[1]))
+    };
+    let mut open: Vec<&Value> = Vec::new();
+    let mut next = Some(schema);
+    loop {
+        if let Some(members) = next.take() {
+            if members.keys().any(|key| names(key)) {
+                return true;
+            }
+            open.extend(members.values());
+        }
+        match open.pop() {
+            None => return false,
+            Some(Value::String(text)) if names(text) => return true,
+            Some(Value::Array(items)) => open.extend(items),
+            Some(Value::Object(members)) => next = Some(members),
+            Some(_) => {}
+        }
+    }
 }
 
 /// A grammar that passed the checks.
@@ -363,7 +383,22 @@ fn with_server_options(schema: Value, config: &GrammarConfig, at: &str) -> Resul
     let flexible =
         own.get("whitespace_flexible").and_then(Value::as_bool).unwrap_or(config.whitespace_flexible);
     set("whitespace_pattern", config.whitespace_pattern.clone().filter(|_| flexible).map(Value::String));
-    options.extend(own);
+    // Those of the server were checked when it started.
+    if !own.is_empty() {
+        options.extend(own);
+        check_options(&options, config, at)?;
+    }
+    object.insert("x-guidance".to_owned(), Value::Object(options));
+    Ok(Value::Object(object))
+}
+
+/// Checks what the configuration says of the separators of JSON.
+pub(crate) fn check_defaults(config: &GrammarConfig) -> Result<(), Refusal> {
+    let schema = with_server_options(Value::Object(Map::new()), config, "")?;
+    schema["x-guidance"].as_object().map_or(Ok(()), |options| check_options(options, config, ""))
+}
+
+fn check_options(options: &Map<String, Value>, config: &GrammarConfig, at: &str) -> Result<(), Refusal> {
     for key in ["whitespace_pattern", "item_separator", "key_separator"] {
         if let Some(Value::String(pattern)) = options.get(key) {
             regex::check(pattern, config.max_regex_bytes)
@@ -371,12 +406,10 @@ fn with_server_options(schema: Value, config: &GrammarConfig, at: &str) -> Resul
         }
     }
     let checked = serde_json::from_value::<llguidance::JsonCompileOptions>(Value::Object(options.clone()));
-    if let Err(error) = checked {
+    checked.map(drop).map_err(|error| {
         let message = format!("bad `x-guidance`: {}", crate::text::first_line(&error.to_string()));
-        return Err(Refusal::new(message, "").at(llgtrt_schema::path::join(at, "x-guidance")));
-    }
-    object.insert("x-guidance".to_owned(), Value::Object(options));
-    Ok(Value::Object(object))
+        Refusal::new(message, "").at(llgtrt_schema::path::join(at, "x-guidance"))
+    })
 }
 
 fn check_choices(choices: &[String], config: &GrammarConfig) -> Result<(), Refusal> {
@@ -485,6 +518,14 @@ mod tests {
         let config = GrammarConfig::default();
         let own = options(r#"{"x-guidance": {"whitespace_flexible": false}}"#, &config);
         assert!(own.get("whitespace_pattern").is_none());
+    }
+
+    #[test]
+    fn bad_options_of_the_server_are_found_before_any_request() {
+        assert!(check_defaults(&GrammarConfig::default()).is_ok());
+        let bad = GrammarConfig { key_separator: Some("(((".to_owned()), ..GrammarConfig::default() };
+        let error = check_defaults(&bad).unwrap_err();
+        assert_eq!(error.error.param.as_deref(), Some("x-guidance.key_separator"));
     }
 
     #[test]

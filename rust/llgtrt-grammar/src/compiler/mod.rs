@@ -68,6 +68,8 @@ struct State {
     slots: Slots,
     /// The threads at work.
     threads: HashMap<Worker, Thread>,
+    /// When the timer looks again by itself.
+    timer_wakes: Option<Instant>,
     closed: bool,
 }
 
@@ -101,6 +103,7 @@ impl GrammarCompiler {
         let env = TokenEnv::new(tokenizer, vocab_size)?;
         let unusable =
             |error: &dyn std::fmt::Display| Error::configuration(format!("grammar compiler: {error}"));
+        admission::check_defaults(&config).map_err(|refusal| unusable(&refusal.error))?;
         let mut factory = ParserFactory::new(
             &env.tok_env(),
             InferenceCapabilities::default(),
@@ -127,6 +130,7 @@ impl GrammarCompiler {
                 queue: VecDeque::new(),
                 slots,
                 threads: HashMap::new(),
+                timer_wakes: None,
                 closed: false,
             }),
             work: Condvar::new(),
@@ -199,7 +203,7 @@ impl GrammarCompiler {
                 shared.work.notify_one();
             }
         }
-        shared.timer.notify_one();
+        shared.set_timer(&state, deadline);
         Ok(())
     }
 
@@ -307,10 +311,10 @@ impl Shared {
                 // The timer removes grammars that nobody waits for any more.
                 continue;
             }
-            state.slots.begin(worker, Instant::now());
+            let deadline = state.slots.begin(worker, Instant::now());
             state.threads.insert(worker, thread);
+            self.set_timer(&state, deadline);
             drop(state);
-            self.timer.notify_one();
 
             match work {
                 Work::Grammar(key, spec) => {
@@ -409,6 +413,14 @@ impl Shared {
         late(&self.config).into()
     }
 
+    /// Wakes the timer if it would sleep beyond the deadline. Mostly it would not: another thread that wakes up for each
+    /// grammar would take time from those that compile.
+    fn set_timer(&self, state: &State, deadline: Instant) {
+        if state.timer_wakes.is_none_or(|at| deadline < at) {
+            self.timer.notify_one();
+        }
+    }
+
     fn timer_loop(self: &Arc<Self>) {
         loop {
             if self.attend(Instant::now()) {
@@ -419,7 +431,8 @@ impl Shared {
                 return;
             }
             let next = [state.grammars.next_deadline(), state.slots.next_deadline()];
-            match next.into_iter().flatten().min() {
+            state.timer_wakes = next.into_iter().flatten().min();
+            match state.timer_wakes {
                 Some(deadline) => _ = self.timer.wait_until(&mut state, deadline),
                 None => self.timer.wait(&mut state),
             }

@@ -55,9 +55,11 @@ impl Slots {
         self.serving -= 1;
     }
 
-    /// The worker begins a job.
-    pub(super) fn begin(&mut self, worker: Worker, now: Instant) {
-        self.jobs.insert(worker, Job { deadline: now + self.limit, overrun: false });
+    /// The worker begins a job; the answer is when that is overrun.
+    pub(super) fn begin(&mut self, worker: Worker, now: Instant) -> Instant {
+        let deadline = now + self.limit;
+        self.jobs.insert(worker, Job { deadline, overrun: false });
+        deadline
     }
 
     /// The worker has ended its job; false if its thread has to end as well.
