@@ -415,7 +415,7 @@ fn assemble(
     config: &GrammarConfig,
     on_cancellable: &impl Fn(CancellationHandle),
 ) -> Result<CompiledGrammar, Failure> {
-    let (mut parser, symbols) = start(factory, admitted)?;
+    let (mut parser, symbols, hints) = start(factory, admitted)?;
     let verification = admitted.verification(config.residual_attempts)?.map(Arc::new);
     parser.start_without_prompt();
     let warnings = parser.grammar_warnings();
@@ -446,12 +446,13 @@ fn assemble(
     let most = compiled + MAX_LEARNED_BYTES;
     // A mask follows a text that is the only one to its end: what that takes, each sequence builds for itself.
     if lexer_bytes(&parser) > most {
-        (parser, _) = create_parser(factory, admitted.grammar.clone(), false)
+        admitted.restore()?;
+        (parser, _) = create_parser(factory, admitted.take_grammar(), false)
             .map_err(|error| located(factory, admitted, &error))?;
         parser.start_without_prompt();
     }
     let lexer_bytes = lexer_bytes(&parser);
-    let hints = Hints::of(&admitted.grammar, admitted.is_schema).with_factory(factory);
+    let hints = hints.with_factory(factory);
     let bytes = GRAMMAR_BYTES
         + lexer_bytes
         + nodes * NODE_BYTES
@@ -477,9 +478,13 @@ fn assemble(
 
 /// A parser of the grammar, or of what the schema is rewritten into: what looked plain may be beyond llguidance
 /// (patterns that overlap, for instance), and so may be what it would have to intersect.
-fn start(factory: &ParserFactory, admitted: &mut Admitted) -> Result<(TokenParser, usize), Failure> {
-    let create =
-        |admitted: &Admitted| create_parser(factory, admitted.grammar.clone(), admitted.has_expressions());
+fn start(factory: &ParserFactory, admitted: &mut Admitted) -> Result<(TokenParser, usize, Hints), Failure> {
+    let create = |admitted: &mut Admitted| {
+        let hints = Hints::of(&admitted.grammar, admitted.is_schema);
+        let has_expressions = admitted.has_expressions();
+        create_parser(factory, admitted.take_grammar(), has_expressions)
+            .map(|(parser, symbols)| (parser, symbols, hints))
+    };
     let mut result = create(admitted);
     let ways: &[bool] = if admitted.is_direct() { &[true, false] } else { &[false] };
     for &intersects in ways {

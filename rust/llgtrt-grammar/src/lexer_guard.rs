@@ -14,7 +14,7 @@ use llguidance::api::{GrammarInit, ParserLimits, TopLevelGrammar};
 use llguidance::derivre::ExprRef;
 use llguidance::derivre::raw::ExprSet;
 use llguidance::earley::lexerspec::{LexemeIdx, LexerSpec};
-use llguidance::earley::regexvec::{RegexVec, StateID};
+use llguidance::earley::regexvec::{NextByte, RegexVec, StateID};
 use llguidance::{ParserFactory, TokenParser};
 
 /// Expressions whose width is worked out at most: some ten milliseconds.
@@ -140,23 +140,36 @@ impl Expressions for Lexemes<'_> {
 fn check_start(lexer: &LexerSpec, limits: &ParserLimits) -> anyhow::Result<()> {
     let mut regexes = lexer.to_regex_vec(&mut limits.clone())?;
     regexes.set_fuel(limits.initial_lexer_fuel);
+    let bytes = distinct_bytes(&regexes);
     let start = regexes.initial_state(&lexer.all_lexemes());
-    successors(&mut regexes, start)?;
+    successors(&mut regexes, start, &bytes)?;
     // One by one, as far as that is cheap: together they have too many states.
     let most = regexes.total_fuel_spent() + EXPLORED_FUEL;
     for index in 0..lexer.lexemes.len().min(EXPLORED_LEXEMES) {
         let mut alone = lexer.alloc_lexeme_set();
         alone.add(LexemeIdx::new(index));
         let start = regexes.initial_state(&alone);
-        explore(&mut regexes, start, most, limits.step_lexer_fuel)?;
+        explore(&mut regexes, start, &bytes, most, limits.step_lexer_fuel)?;
     }
     Ok(())
+}
+
+/// One byte of each kind that the lexer tells from others, in their order.
+fn distinct_bytes(regexes: &RegexVec) -> Vec<u8> {
+    let mut seen = HashSet::new();
+    (0..=u8::MAX).filter(|&byte| seen.insert(regexes.alpha().map(byte))).collect()
 }
 
 /// Follows some texts of a lexeme: what a state costs that an answer may get to has to fit into one mask. What is
 /// looked for there (an end, beside lengths that are counted) is mostly dearest where an answer begins, while nothing
 /// is known of what follows.
-fn explore(regexes: &mut RegexVec, start: StateID, most: u64, step_fuel: u64) -> anyhow::Result<()> {
+fn explore(
+    regexes: &mut RegexVec,
+    start: StateID,
+    bytes: &[u8],
+    most: u64,
+    step_fuel: u64,
+) -> anyhow::Result<()> {
     let mut seen = HashSet::from([start]);
     let mut open = VecDeque::from([start]);
     let before = regexes.total_fuel_spent();
@@ -167,7 +180,7 @@ fn explore(regexes: &mut RegexVec, start: StateID, most: u64, step_fuel: u64) ->
             break;
         }
         regexes.set_fuel(step_fuel / MASK_STATES);
-        for next in successors(regexes, state)? {
+        for next in successors(regexes, state, bytes)? {
             if seen.len() < EXPLORED_STATES && seen.insert(next) {
                 open.push_back(next);
             }
@@ -177,9 +190,13 @@ fn explore(regexes: &mut RegexVec, start: StateID, most: u64, step_fuel: u64) ->
 }
 
 /// The states behind a state, in the order of the bytes.
-fn successors(regexes: &mut RegexVec, state: StateID) -> anyhow::Result<Vec<StateID>> {
+fn successors(regexes: &mut RegexVec, state: StateID, bytes: &[u8]) -> anyhow::Result<Vec<StateID>> {
+    let forced = match regexes.next_byte(state) {
+        NextByte::ForcedByte(byte) => Some([byte]),
+        _ => None,
+    };
     let mut list = Vec::new();
-    for byte in 0..=u8::MAX {
+    for &byte in forced.as_ref().map_or(bytes, |one| one) {
         let next = regexes.transition(state, byte);
         if regexes.has_error() {
             anyhow::bail!("the regular expressions are too complex to intersect");

@@ -217,6 +217,27 @@ impl Admitted {
         Ok(true)
     }
 
+    /// The grammar for llguidance to consume. A schema that stayed as it was is not copied for that: [`Self::restore`]
+    /// makes it again.
+    pub(crate) fn take_grammar(&mut self) -> TopLevelGrammar {
+        if self.is_direct() && self.plain.is_some() {
+            let none = TopLevelGrammar { grammars: Vec::new(), max_tokens: None };
+            std::mem::replace(&mut self.grammar, none)
+        } else {
+            self.grammar.clone()
+        }
+    }
+
+    /// Makes a grammar again that was taken.
+    pub(crate) fn restore(&mut self) -> Result<(), Refusal> {
+        if let (Some(schema), true) = (&self.plain, self.grammar.grammars.is_empty()) {
+            let normalized = llgtrt_schema::normalize(schema, &self.notes.limits)
+                .map_err(|error| Refusal::of_schema(&error, ""))?;
+            self.grammar = TopLevelGrammar::from_json_schema(normalized.schema);
+        }
+        Ok(())
+    }
+
     /// Joins terminals with the text behind them ([`lark::joined`]); false if there is nothing to join.
     pub(crate) fn join(&mut self, pairs: Pairs) -> bool {
         let text = self.grammar.grammars.first().and_then(|grammar| grammar.lark_grammar.as_deref());

@@ -62,7 +62,10 @@ fn attempt(
     let mut admitted = admission::admit(spec, &shared.config, residual.unwrap_or_else(|| shared.residual()))?;
     let on_cancellable = |mask| stop.watch(mask);
     match build(&shared.factory, &shared.env, spec.kind(), &mut admitted, &shared.config, on_cancellable) {
-        Ok(grammar) => Ok((grammar, admitted)),
+        Ok(grammar) => {
+            admitted.restore()?;
+            Ok((grammar, admitted))
+        }
         Err(Failure::Refused(refusal)) => Err(refusal),
         Err(Failure::Cancelled) => Err(late(&shared.config)),
     }
