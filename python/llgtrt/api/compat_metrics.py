@@ -84,7 +84,9 @@ _MEMORY = "nv_trt_llm_runtime_memory_metrics"
 _BATCHER = "nv_trt_llm_inflight_batcher_metrics"
 _SPECIFIC = "inflight_batcher_specific_metric"
 _ENDED = "llgtrt_request_success_total"
-_STOP, _LENGTH, _ERROR = (f'{{finished_reason="{reason}"}}' for reason in ("stop", "length", "error"))
+_STOP, _LENGTH, _HANDED_OVER, _ERROR = (
+    f'{{finished_reason="{reason}"}}' for reason in ("stop", "length", "handed_over", "error")
+)
 
 
 def _micros(name: str, ours: str) -> Row:
@@ -115,6 +117,7 @@ TRITON = (
     Row("nv_inference_pending_request_count", "gauge", "llgtrt_num_requests_waiting"),
     Row("nv_inference_request_success", "counter", _ENDED, part=_STOP),
     Row("nv_inference_request_success", "counter", _ENDED, part=_LENGTH),
+    Row("nv_inference_request_success", "counter", _ENDED, part=_HANDED_OVER),
     Row("nv_inference_request_failure", "counter", _ENDED, part=_ERROR),
     Row("nv_inference_exec_count", "counter", "llgtrt_forward_passes_total"),
     _micros("nv_inference_request_duration_us", "llgtrt_e2e_request_latency_seconds"),

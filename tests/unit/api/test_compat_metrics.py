@@ -27,6 +27,7 @@ llgtrt_prompt_tokens_total 12345678901
 # TYPE llgtrt_request_success_total counter
 llgtrt_request_success_total{finished_reason="abort"} 1
 llgtrt_request_success_total{finished_reason="error"} 2
+llgtrt_request_success_total{finished_reason="handed_over"} 4
 llgtrt_request_success_total{finished_reason="length"} 10
 llgtrt_request_success_total{finished_reason="stop"} 20
 # TYPE llgtrt_request_prefill_time_seconds histogram
@@ -89,7 +90,13 @@ async def test_vllm(make: Make) -> None:
         assert (sample.labels, sample.value) == (labels, value)
     assert families["vllm:prompt_tokens"].type == "counter"
     ended = families["vllm:request_success"]
-    assert values(ended, "finished_reason") == {"abort": 1, "error": 2, "length": 10, "stop": 20}
+    assert values(ended, "finished_reason") == {
+        "abort": 1,
+        "error": 2,
+        "handed_over": 4,
+        "length": 10,
+        "stop": 20,
+    }
     prefill = families["vllm:request_prefill_time_seconds"]
     assert prefill.type == "histogram"
     suffixes = {sample.name.removeprefix(prefill.name): sample.value for sample in prefill.samples}
@@ -112,7 +119,7 @@ async def test_triton(make: Make) -> None:
     assert general["timestamp"] > 1_700_000_000
     blocks = values(families["nv_trt_llm_kv_cache_block_metrics"], "kv_cache_block_type")
     assert blocks == {"fraction": 0.25}
-    assert [one.value for one in families["nv_inference_request_success"].samples] == [30]
+    assert [one.value for one in families["nv_inference_request_success"].samples] == [34]
     assert [one.value for one in families["nv_inference_request_failure"].samples] == [2]
     assert [one.value for one in families["nv_inference_compute_infer_duration_us"].samples] == [1_750_000]
     lengths = families["nv_llm_input_token_len"]
