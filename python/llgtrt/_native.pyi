@@ -259,6 +259,14 @@ Payload = bytes | Delta
 """SSE bytes for the ``*_sse`` outputs (a :class:`Delta` if the request failed), else a :class:`Delta`."""
 
 @final
+class Unsent:
+    """The end of a chunk that the connection of ``RequestHandle.write_to`` did not take at once."""
+
+    def __new__(cls, data: bytes) -> Unsent: ...
+    @property
+    def data(self) -> bytes: ...
+
+@final
 class RequestHandle:
     """A submitted request. Dropping the last reference cancels it."""
 
@@ -269,6 +277,27 @@ class RequestHandle:
 
         ``None`` asks ``Engine.drain`` to deliver the next.
         """
+    def write_to(self, socket: int, frames: bytes) -> bytes:
+        """Writes server-sent events to a connection, and from then on those that ``Engine.drain`` finds.
+
+        They are chunks of an HTTP/1.1 body. ``drain`` still gives the last payload and errors.
+
+        Args:
+            socket: descriptor of a connection to which nothing else waits to be written. It need not stay
+                open.
+            frames: not empty.
+
+        Returns:
+            The end of the chunk that the connection did not take at once, for the caller to write. If there
+            is any, no more is written; and so it is once ``drain`` has given ``Unsent``.
+
+        Raises:
+            OSError: there is no further file descriptor. Nothing was written.
+        """
+    def stop_writing(self) -> None:
+        """Ends what ``write_to`` began. To be called before anything else is written to the connection."""
+    def written_ago_s(self) -> float | None:
+        """Seconds since something was last written to a connection; ``None`` where nothing would be."""
     def summary(self) -> Summary:
         """What is known of the request so far."""
     def cancel(self) -> None:
@@ -397,9 +426,10 @@ class Engine:
     @property
     def event_fd(self) -> int:
         """Becomes readable when ``drain`` has something; ``drain`` resets it."""
-    def drain(self) -> list[tuple[int, Payload | Embeddings, bool]]:
+    def drain(self) -> list[tuple[int, Payload | Unsent | Embeddings, bool]]:
         """``(request id, payload, last)`` for every request that asked by a ``take`` that gave ``None``, and
-        for every request for vectors or scores that is done."""
+        for every request for vectors or scores that is done. What ``write_to`` asked for is written
+        instead."""
     def reserve(self, sequences: int) -> Permit:
         """Reserves queue space.
 

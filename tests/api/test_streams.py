@@ -23,6 +23,8 @@ from support.api import (
     stream_chunks,
 )
 from support.server import ServerProcess
+from support.sim import StartServer
+from support.wait import wait_until
 
 
 def test_p17_usage_comes_only_when_asked_for(http: httpx.Client) -> None:
@@ -114,3 +116,38 @@ def test_http_1_0_knows_no_chunks(server: ServerProcess, stream: bool) -> None:
         assert joined(chunks_of(text.decode()))
     else:
         assert json.loads(text)["choices"]
+
+
+def test_a_late_reader_misses_nothing(start_server: StartServer) -> None:
+    """The connection takes a part of a chunk, and no more for as long as nobody reads."""
+    tokens = 4000
+    server = start_server(runtime={"max_seq_len": 10_000}, sim={"step_us": 50})
+    body = chat(max_tokens=tokens, ignore_eos=True, logprobs=True, top_logprobs=20)
+    with httpx.Client(base_url=server.base_url, timeout=60) as http:
+        whole = ok(http.post(CHAT, json=body))["choices"][0]
+        content = json.dumps({**body, "stream": True}).encode()
+        head = f"POST {CHAT} HTTP/1.1\r\nHost: x\r\nContent-Type: application/json\r\n"
+        with socket.socket() as late:
+            late.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, 4096)
+            late.connect(("127.0.0.1", server.port))
+            late.sendall(f"{head}Content-Length: {len(content)}\r\n\r\n".encode() + content)
+            # A second request on the connection comes behind all of the first answer.
+            late.sendall(f"{head}Content-Length: 2\r\nConnection: close\r\n\r\n{{}}".encode())
+            wait_until(
+                lambda: server.metric("llgtrt_generation_tokens_total") >= 2 * tokens, "all is there", 60
+            )
+            answer = b"".join(iter(lambda: late.recv(4096), b""))
+    first, second = answer.split(b"\r\n0\r\n\r\n", 1)
+    assert second.startswith(b"HTTP/1.1 4")
+    chunked = first.partition(b"\r\n\r\n")[2]
+    text = b""
+    while chunked:
+        size, _, chunked = chunked.partition(b"\r\n")
+        count = int(size, 16)
+        text, chunked = text + chunked[:count], chunked[count:].removeprefix(b"\r\n")
+    chunks = chunks_of(text.decode())
+    assert joined(chunks) == whole["message"]["content"]
+    streamed = [
+        entry for chunk in chunks for entry in (chunk["choices"][0]["logprobs"] or {}).get("content", ())
+    ]
+    assert streamed == whole["logprobs"]["content"]

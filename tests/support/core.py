@@ -78,7 +78,7 @@ class Core:
         while True:
             self.wait_readable(deadline)
             for request_id, payload, last in self.engine.drain():
-                if request_id == handle.id and not isinstance(payload, _native.Embeddings):
+                if request_id == handle.id and not isinstance(payload, (_native.Embeddings, _native.Unsent)):
                     return payload, last
 
     def wait_readable(self, deadline: float) -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import errno
 import json
 import os
 from collections.abc import Callable
@@ -86,8 +87,29 @@ class FakeHandle:
         self.finished = False
         self.known = FakeSummary(FakeUsage(0, 0, 0))
         self._engine = engine
+        self.written: list[tuple[int, bytes]] = []
+        """What Python wrote to which socket."""
+        self.taken_by_socket = 1 << 30
+        """Bytes of each chunk that a socket takes at once; below 0 there is no descriptor for it."""
+        self.stops = 0
+        self.ago_s: float | None = None
+        """How long ago the core has written something itself."""
+        self.asked_ago = 0
         self._payloads: list[tuple[Any, bool]] = []
         self._asked = False
+
+    def write_to(self, socket: int, frames: bytes) -> bytes:
+        if self.taken_by_socket < 0:
+            raise OSError(errno.EMFILE, "too many open files")
+        self.written.append((socket, frames))
+        return frames[self.taken_by_socket :]
+
+    def stop_writing(self) -> None:
+        self.stops += 1
+
+    def written_ago_s(self) -> float | None:
+        self.asked_ago += 1
+        return self.ago_s
 
     def put(self, payload: Any, last: bool = False) -> None:
         """Makes a payload ready and signals if the request waits."""

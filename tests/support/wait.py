@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import threading
 import time
 from collections.abc import Callable
@@ -19,3 +20,11 @@ def wait_until(condition: Callable[[], T], what: str, timeout_s: float = 20.0, *
             raise AssertionError(f"not within {timeout_s:g} s: {what}")
         pause.wait(pause_s)
     return value
+
+
+async def eventually(condition: Callable[[], bool]) -> None:
+    """Polls a condition that no event announces."""
+    deadline = time.monotonic() + 10
+    while not condition():
+        assert time.monotonic() < deadline
+        await asyncio.sleep(0.001)

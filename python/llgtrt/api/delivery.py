@@ -10,6 +10,7 @@ import asyncio
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
+from typing import Protocol
 
 from starlette.responses import Response
 from starlette.types import Message, Receive, Scope, Send
@@ -17,7 +18,7 @@ from starlette.types import Message, Receive, Scope, Send
 from llgtrt.api.errors import RequestTimeoutError, describe, error_event, error_response
 from llgtrt.api.metrics import HttpMetrics
 from llgtrt.api.record import GENERATION, note, note_summary
-from llgtrt.engine import Delta, Sink, StreamCancelledError
+from llgtrt.engine import Delta, Outlet, StreamCancelledError
 from llgtrt.serving import Generation
 
 PING = b": ping\n\n"
@@ -28,6 +29,13 @@ SSE_HEADERS = [
     # nginx buffers a response unless told not to.
     (b"x-accel-buffering", b"no"),
 ]
+
+
+class TimedOutlet(Outlet, Protocol):
+    """Knows when something was last written to it, as the loop counts time."""
+
+    @property
+    def written_at(self) -> float: ...
 
 
 @dataclass(frozen=True, slots=True)
@@ -53,6 +61,7 @@ class GenerationResponse(Response, ABC):
         self._loop = asyncio.get_running_loop()
         self._task: asyncio.Task[None] | None = None
         self._abort_connection: Callable[[], None] | None = None
+        self._outlet: TimedOutlet | None = None
         self._deadline: float | None = None
         self._sending = False
         self._active_at = 0.0
@@ -97,20 +106,11 @@ class GenerationResponse(Response, ABC):
             await self._write(send, {"type": "http.response.body", "body": piece, "more_body": True})
 
     async def _write(self, send: Send, message: Message) -> None:
+        self._stream.stop_writing()
         self._active_at = self._loop.time()
         self._sending = True
         await send(message)
         self._sending = False
-
-    def _sink(self, write: Sink) -> Sink:
-        """What the server offers for writing without a coroutine, with the time of the last chunk noted."""
-        now = self._loop.time
-
-        def sink(body: bytes) -> bool:
-            self._active_at = now()
-            return write(body)
-
-        return sink
 
     async def _watch(self, receive: Receive) -> None:
         while (await receive())["type"] != "http.disconnect":
@@ -126,6 +126,10 @@ class GenerationResponse(Response, ABC):
         if self._deadline is not None and now >= self._deadline:
             self._deadline = None
             self._stream.fail(RequestTimeoutError())
+        if self._outlet is not None:
+            written_ago_s = self._stream.written_ago_s
+            written_at = self._outlet.written_at if written_ago_s is None else now - written_ago_s
+            self._active_at = max(self._active_at, written_at)
         idle_s = now - self._active_at
         limit_s = self._limits.write_timeout_s
         if self._sending:
@@ -253,9 +257,10 @@ class SseGenerationResponse(GenerationResponse):
                     started = True
                     await self._start_events(send)
                     send = scope.get("llgtrt.send", send)
-                    write = scope.get("extensions", {}).get("llgtrt.write")
-                    if write is not None:
-                        stream.pipe(self._sink(write))
+                    make_outlet = scope.get("extensions", {}).get("llgtrt.outlet")
+                    if make_outlet is not None:
+                        self._outlet = make_outlet()
+                        stream.pipe(self._outlet)
                 await self._write(
                     send, {"type": "http.response.body", "body": body, "more_body": not stream.finished}
                 )

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import asyncio
 import functools
+from collections.abc import Callable
 from typing import Any
 
 from pydantic_core import to_json
@@ -28,12 +29,49 @@ LAST_WORDS_S = 1.0
 """How long a connection that is turned away may take to read why."""
 
 
-def _write_chunk(cycle: RequestResponseCycle, body: bytes) -> bool:
-    """Writes a part of a streamed body without a coroutine; false, and nothing, if it cannot be now."""
-    if not cycle.chunked_encoding or cycle.response_complete or cycle.disconnected or cycle.flow.write_paused:
-        return False
-    cycle.transport.write(b"%x\r\n%b\r\n" % (len(body), body))
-    return True
+class ChunkOutlet:
+    """Writes parts of a streamed body through the transport, and says when its socket may be written to
+    instead: see :class:`llgtrt.engine.Outlet`.
+
+    Attributes:
+        written_at: when something was last written, as the loop counts time; 0 before.
+    """
+
+    __slots__ = ("_cycle", "_now", "_socket", "_transport", "written_at")
+
+    def __init__(self, cycle: RequestResponseCycle, now: Callable[[], float]) -> None:
+        self.written_at = 0.0
+        self._cycle = cycle
+        self._transport = cycle.transport
+        self._now = now
+        plain = self._transport.get_extra_info("sslcontext") is None
+        socket = self._transport.get_extra_info("socket") if plain else None
+        self._socket: int | None = None if socket is None else socket.fileno()
+
+    def write(self, body: bytes) -> bool:
+        """Writes a part as a chunk; false, and nothing, if it cannot be now."""
+        if not self._takes_chunks():
+            return False
+        self.written_at = self._now()
+        self._transport.write(b"%x\r\n%b\r\n" % (len(body), body))
+        return True
+
+    def write_rest(self, data: bytes) -> None:
+        """Writes the end of a chunk that was begun on the socket."""
+        self.written_at = self._now()
+        if not self._transport.is_closing():
+            self._transport.write(data)
+
+    def socket(self) -> int | None:
+        """The connection's descriptor, if chunks may be written to it now."""
+        if self._socket is None or not self._takes_chunks() or self._transport.is_closing():
+            return None
+        return self._socket if self._transport.get_write_buffer_size() == 0 else None
+
+    def _takes_chunks(self) -> bool:
+        cycle = self._cycle
+        ended = cycle.response_complete or cycle.disconnected
+        return bool(cycle.chunked_encoding) and not ended and not cycle.flow.write_paused
 
 
 class _UntilClosed(int):
@@ -137,7 +175,7 @@ class LimitedHttpProtocol(HttpToolsProtocol):
             # Chunks came with HTTP/1.1: before it the end of the connection is the end of the body.
             self.cycle.chunked_encoding = False
             self.cycle.expected_content_length = _UntilClosed()
-        extensions["llgtrt.write"] = functools.partial(_write_chunk, self.cycle)
+        extensions["llgtrt.outlet"] = functools.partial(ChunkOutlet, self.cycle, self.loop.time)
 
     def on_body(self, body: bytes) -> None:
         """A part of the body."""

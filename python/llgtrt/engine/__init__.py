@@ -37,7 +37,7 @@ from llgtrt.engine.errors import (
 )
 from llgtrt.engine.kv_events import KvEventSink
 from llgtrt.engine.request import Handover, Processors, ServerFields, generate_request
-from llgtrt.engine.stream import Payload, Sink, Stream, StreamCancelledError
+from llgtrt.engine.stream import Outlet, Payload, Stream, StreamCancelledError
 from llgtrt.engine.trtllm import plugin_sources, process_rank, work_for_leader
 
 __all__ = [
@@ -69,13 +69,13 @@ __all__ = [
     "LogitsProcessorError",
     "ModelInfo",
     "NotFiniteError",
+    "Outlet",
     "OverloadedError",
     "Payload",
     "Permit",
     "Processors",
     "ServerFields",
     "ShuttingDownError",
-    "Sink",
     "Stream",
     "StreamCancelledError",
     "Summary",

@@ -11,14 +11,24 @@ import time
 from collections.abc import Callable
 from typing import Any, Protocol, TypeAlias
 
-from llgtrt._native import Delta, RequestHandle, Summary
+from llgtrt._native import Delta, RequestHandle, Summary, Unsent
 
 Payload: TypeAlias = "bytes | Delta"
 """Server-sent events, ready to write; or a :class:`Delta` where the request asked for one or failed."""
 
 
-Sink: TypeAlias = Callable[[bytes], bool]
-"""Writes bytes at once, or returns false and writes nothing."""
+class Outlet(Protocol):
+    """Writes parts of a response's body to its connection, without a coroutine."""
+
+    def write(self, body: bytes) -> bool:
+        """Writes a part at once, or returns false and writes nothing."""
+
+    def write_rest(self, data: bytes) -> None:
+        """Writes the end of what was begun on the socket, as it is."""
+
+    def socket(self) -> int | None:
+        """Descriptor of a socket that parts may be written to as chunks of HTTP/1.1; ``None`` where something
+        waits to be written before them, or they would need another form."""
 
 
 class Tap(Protocol):
@@ -49,6 +59,7 @@ class Stream:
         "_forget",
         "_handle",
         "_loop",
+        "_outlet",
         "_piped",
         "_ready",
         "_sink",
@@ -74,6 +85,7 @@ class Stream:
         self._ready: tuple[Payload | None, bool] | None = None
         self._error: Exception | None = None
         self._sink: Callable[[Any], bool] | None = None
+        self._outlet: Outlet | None = None
         self._piped: type[Any] = bytes
         self._tap: Tap | None = None
 
@@ -133,16 +145,27 @@ class Stream:
         """Has all payloads go through a tap; before the first is taken. Not together with :meth:`pipe`."""
         self._tap = tap
 
-    def pipe(self, sink: Sink) -> None:
-        """Hands later bytes straight to ``sink`` while :meth:`next` waits: no task switch per chunk.
+    def pipe(self, outlet: Outlet) -> None:
+        """Hands later bytes straight to ``outlet`` while :meth:`next` waits: no task switch per chunk, and
+        where there is a socket no Python.
 
-        What the sink refuses, the last payload and errors still come from :meth:`next`.
+        What the outlet refuses, the last payload and errors still come from :meth:`next`.
         """
-        self._sink = sink
+        self._sink, self._outlet = self._write, outlet
 
     def pipe_deltas(self, sink: Callable[[Delta], bool]) -> None:
         """As :meth:`pipe`, of a request with ``output="deltas"``."""
         self._sink, self._piped = sink, Delta
+
+    def stop_writing(self) -> None:
+        """To be called before something else is written to the connection of :meth:`pipe`."""
+        if self._outlet is not None and self._handle is not None:
+            self._handle.stop_writing()
+
+    @property
+    def written_ago_s(self) -> float | None:
+        """Seconds since something was written to the socket of :meth:`pipe`, if bytes go there now."""
+        return None if self._outlet is None or self._handle is None else self._handle.written_ago_s()
 
     def wake(self) -> None:
         """Makes a waiting :meth:`next` return ``None``; without a waiter it does nothing."""
@@ -159,9 +182,17 @@ class Stream:
         """Ends the request; the consumer sees ``error``. Without effect on a finished one."""
         self._close(error)
 
-    def deliver(self, payload: Payload, last: bool) -> None:
+    def deliver(self, payload: Payload | Unsent, last: bool) -> None:
         """Hands over what ``drain`` returned for this request."""
         waiter = self._waiter
+        if isinstance(payload, Unsent):
+            if self._outlet is None or self._handle is None:
+                return
+            self._outlet.write_rest(payload.data)
+            item = self._handle.take() if waiter is not None and not waiter.done() else None
+            if item is None:
+                return
+            payload, last = item
         if waiter is not None and not waiter.done():
             sink = self._sink
             if sink is not None:
@@ -174,6 +205,23 @@ class Stream:
             waiter.set_result((payload, last))
         elif self._handle is not None:
             self._ready = (payload, last)
+
+    def _write(self, body: bytes) -> bool:
+        outlet, handle = self._outlet, self._handle
+        if outlet is None or handle is None:
+            return False
+        socket = outlet.socket()
+        if socket is None:
+            return outlet.write(body)
+        try:
+            rest = handle.write_to(socket, body)
+        except OSError:
+            # There are too many open files: the next chunk would find that, too.
+            self._sink = outlet.write
+            return outlet.write(body)
+        if rest:
+            outlet.write_rest(rest)
+        return True
 
     def _finish(self) -> None:
         self.finished = True

@@ -63,7 +63,7 @@ struct Received {
 impl Received {
     fn add(&mut self, (payload, last): (Payload, bool)) {
         match payload {
-            Payload::Embeddings(_) => panic!("nobody asked for vectors"),
+            Payload::Embeddings(_) | Payload::Unsent(_) => panic!("nobody asked for that"),
             Payload::Sse(frames) => self.text.push_str(&contents(&frames)),
             Payload::Delta(delta) => {
                 for choice in &delta.choices {

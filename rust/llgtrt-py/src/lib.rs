@@ -64,6 +64,7 @@ fn _native(module: &Bound<'_, PyModule>) -> PyResult<()> {
     module.add_class::<output::ChoiceDelta>()?;
     module.add_class::<output::Delta>()?;
     module.add_class::<output::RequestHandle>()?;
+    module.add_class::<output::Unsent>()?;
     module.add_class::<embed::EmbedHandle>()?;
     module.add_class::<embed::Embeddings>()?;
     module.add_class::<kv_events::KvEvent>()?;

@@ -1,10 +1,11 @@
 //! What Python gets: SSE bytes, or structured deltas. Runs with the GIL held.
 
+use std::os::fd::{BorrowedFd, RawFd};
 use std::time::Instant;
 
 use llgtrt_runtime as runtime;
 use pyo3::IntoPyObjectExt;
-use pyo3::exceptions::PyRuntimeError;
+use pyo3::exceptions::{PyRuntimeError, PyValueError};
 use pyo3::prelude::*;
 use pyo3::types::PyBytes;
 
@@ -223,8 +224,26 @@ impl Delta {
 pub(crate) fn payload(py: Python<'_>, payload: runtime::Payload) -> PyResult<Bound<'_, PyAny>> {
     match payload {
         runtime::Payload::Sse(bytes) => Ok(PyBytes::new(py, &bytes).into_any()),
+        runtime::Payload::Unsent(bytes) => {
+            Ok(Bound::new(py, Unsent { data: PyBytes::new(py, &bytes).unbind() })?.into_any())
+        }
         runtime::Payload::Delta(delta) => Ok(Bound::new(py, Delta::new(py, delta)?)?.into_any()),
         runtime::Payload::Embeddings(answer) => Ok(Bound::new(py, Embeddings::new(answer))?.into_any()),
+    }
+}
+
+/// The end of a chunk that a connection did not take at once.
+#[pyclass(frozen, module = "llgtrt._native")]
+pub(crate) struct Unsent {
+    #[pyo3(get)]
+    data: Py<PyBytes>,
+}
+
+#[pymethods]
+impl Unsent {
+    #[new]
+    const fn new(data: Py<PyBytes>) -> Self {
+        Self { data }
     }
 }
 
@@ -241,6 +260,26 @@ impl RequestHandle {
 
     fn take<'py>(&self, py: Python<'py>) -> PyResult<Option<(Bound<'py, PyAny>, bool)>> {
         self.0.take().map(|(taken, last)| Ok((payload(py, taken)?, last))).transpose()
+    }
+
+    fn write_to<'py>(&self, py: Python<'py>, socket: RawFd, frames: &[u8]) -> PyResult<Bound<'py, PyBytes>> {
+        if socket < 0 {
+            return Err(PyValueError::new_err("`socket` is no file descriptor"));
+        }
+        // SAFETY: the number is not -1, and it is not closed in between: the caller has the interpreter's lock, and what
+        // is done with a descriptor that is not open is an error.
+        let socket = unsafe { BorrowedFd::borrow_raw(socket) };
+        // It does not block: the lock of the interpreter is kept, which others would not give back at once.
+        let rest = self.0.write_to(socket, frames)?;
+        Ok(PyBytes::new(py, &rest))
+    }
+
+    fn stop_writing(&self) {
+        self.0.stop_writing();
+    }
+
+    fn written_ago_s(&self) -> Option<f64> {
+        self.0.since_written().map(|time| time.as_secs_f64())
     }
 
     fn summary(&self) -> Summary {

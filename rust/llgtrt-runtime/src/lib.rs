@@ -15,6 +15,7 @@ mod live;
 mod logits;
 mod metrics;
 mod outbox;
+mod outlets;
 mod output;
 mod passes;
 mod receipt;

@@ -378,6 +378,8 @@ pub struct Embeddings {
 pub enum Payload {
     /// Complete SSE frames.
     Sse(Vec<u8>),
+    /// The end of a chunk that the connection of `RequestHandle::write_to` did not take at once.
+    Unsent(Vec<u8>),
     /// Structured output, or the error of any request.
     Delta(Delta),
     /// The answer to a request for vectors.

@@ -1,11 +1,12 @@
 //! Starts the threads and hands requests to them: what the Python module drives.
 
+use std::os::fd::BorrowedFd;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Weak};
 use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
 
-use crossbeam_channel::{Sender, bounded, unbounded};
+use crossbeam_channel::{Receiver, Sender, bounded, unbounded};
 use parking_lot::Mutex;
 use prometheus::Registry;
 
@@ -22,6 +23,7 @@ use crate::engine_loop::{Command, EngineLoop};
 use crate::gate::{Gate, Permit};
 use crate::metrics::Metrics;
 use crate::outbox::RequestState;
+use crate::outlets::Outlets;
 use crate::output::{Event, OutputLoop};
 use crate::request::{GenerateRequest, Payload, Summary};
 use crate::seeds::Seeds;
@@ -55,6 +57,7 @@ pub type EngineFactory = Box<dyn FnOnce(Arc<dyn MaskSource>) -> Result<Box<dyn E
 /// The running core.
 pub struct Runtime {
     shared: Arc<Shared>,
+    outlets: Arc<Outlets>,
     gate: Arc<Gate>,
     tokenizer: Arc<dyn Tokenizer>,
     /// Ends with the admission threads, which own it.
@@ -170,24 +173,11 @@ impl Runtime {
         }
 
         let (watchdog_stop, stop) = bounded(0);
-        {
-            let (shared, limit) = (Arc::clone(&shared), config.stall_timeout);
-            let watch = move || {
-                watchdog::run(&progress, limit, &stop, |stalled| {
-                    if stalled {
-                        tracing::error!(?limit, "the engine makes no progress");
-                    } else {
-                        tracing::warn!("the engine makes progress again");
-                    }
-                    shared.set_stalled(stalled);
-                });
-            };
-            let thread = std::thread::Builder::new().name("llgtrt-watchdog".into()).spawn(watch);
-            threads.push(thread.map_err(no_thread)?);
-        }
+        threads.push(spawn_watchdog(Arc::clone(&shared), progress, config.stall_timeout, stop)?);
 
         Ok(Self {
             shared,
+            outlets: Arc::default(),
             gate: Gate::new(capabilities.max_batch_size as usize + config.max_queue_size),
             tokenizer,
             compiler: weak_compiler,
@@ -240,7 +230,11 @@ impl Runtime {
         let id = self.next_request.fetch_add(1, Ordering::Relaxed);
         let state =
             RequestState::new(id, &request, Arc::clone(&self.tokenizer), self.shared.active_counter());
-        let handle = RequestHandle { state: Arc::clone(&state), events: self.events.clone() };
+        let handle = RequestHandle {
+            state: Arc::clone(&state),
+            events: self.events.clone(),
+            outlets: Arc::clone(&self.outlets),
+        };
         let running = self.running.lock();
         let jobs = &running.as_ref().ok_or_else(|| Error::internal("the runtime was shut down"))?.jobs;
         jobs.send(Job { state, request, permit, logits: None })
@@ -286,9 +280,10 @@ impl Runtime {
         self.shared.signal.fd()
     }
 
-    /// `(request id, payload, last)` for every request whose reader waits.
+    /// `(request id, payload, last)` for every request whose reader waits. What goes to a connection without its reader
+    /// is written here.
     pub fn drain(&self) -> Vec<(u64, Payload, bool)> {
-        self.shared.drain()
+        self.outlets.pass(self.shared.drain())
     }
 
     /// Prometheus text.
@@ -343,6 +338,25 @@ fn no_thread(error: std::io::Error) -> Error {
     Error::internal(format!("cannot start a thread: {error}"))
 }
 
+fn spawn_watchdog(
+    shared: Arc<Shared>,
+    progress: Arc<Progress>,
+    limit: Duration,
+    stop: Receiver<()>,
+) -> Result<JoinHandle<()>> {
+    let watch = move || {
+        watchdog::run(&progress, limit, &stop, |stalled| {
+            if stalled {
+                tracing::error!(?limit, "the engine makes no progress");
+            } else {
+                tracing::warn!("the engine makes progress again");
+            }
+            shared.set_stalled(stalled);
+        });
+    };
+    std::thread::Builder::new().name("llgtrt-watchdog".into()).spawn(watch).map_err(no_thread)
+}
+
 /// Joins a thread unless it outlives the deadline.
 fn join_until(thread: JoinHandle<()>, deadline: Instant) {
     while !thread.is_finished() && Instant::now() < deadline {
@@ -366,6 +380,7 @@ impl Drop for Runtime {
 pub struct RequestHandle {
     state: Arc<RequestState>,
     events: Sender<Event>,
+    outlets: Arc<Outlets>,
 }
 
 impl RequestHandle {
@@ -381,11 +396,37 @@ impl RequestHandle {
 
     /// What is ready now, and whether it is the last; `None` asks [`Runtime::drain`] for the next.
     pub fn take(&self) -> Option<(Payload, bool)> {
-        self.state.take()
+        let taken = self.state.take();
+        if matches!(taken, Some((_, true))) {
+            self.stop_writing();
+        }
+        taken
+    }
+
+    /// Writes frames to a connection to which nothing else waits to be written, as a chunk of an HTTP/1.1 body, and from
+    /// then on each that [`Runtime::drain`] finds, but for the last one and errors. Gives the end of the chunk that the
+    /// connection did not take at once, which is for the caller to write; then nothing more is written, and so it is
+    /// after [`Payload::Unsent`].
+    ///
+    /// # Errors
+    /// There are too many open files; nothing was written.
+    pub fn write_to(&self, socket: BorrowedFd<'_>, frames: &[u8]) -> std::io::Result<Vec<u8>> {
+        self.outlets.open(&self.state, socket, frames)
+    }
+
+    /// Leaves what comes to the reader again. To be called before anything else is written to the connection.
+    pub fn stop_writing(&self) {
+        self.outlets.close(self.state.id());
+    }
+
+    /// How long ago something was written to the connection; `None` where the reader writes.
+    pub fn since_written(&self) -> Option<Duration> {
+        self.outlets.since_written(self.state.id())
     }
 
     /// Ends the request; nothing is delivered any more. Idempotent.
     pub fn cancel(&self) {
+        self.stop_writing();
         if !self.state.is_closed() {
             self.state.close();
             // After the engine's end there is nothing left to cancel.

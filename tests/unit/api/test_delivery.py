@@ -24,6 +24,7 @@ from support.fake_engine import (
     FakeUsage,
     settle,
 )
+from support.wait import eventually
 
 CHAT = {"messages": [{"role": "user", "content": "Hello"}]}
 STREAM = {**CHAT, "stream": True}
@@ -37,6 +38,27 @@ async def submitted(native: FakeNativeEngine) -> FakeHandle:
         if native.handles and native.handles[-1].takes:
             return native.handles[-1]
     raise AssertionError("nothing was submitted")
+
+
+class FakeOutlet:
+    """A connection without a socket, which may refuse what it is to write."""
+
+    written_at = 0.0
+
+    def __init__(self) -> None:
+        self.written: list[bytes] = []
+        self.paused = False
+
+    def write(self, body: bytes) -> bool:
+        if not self.paused:
+            self.written.append(body)
+        return not self.paused
+
+    def write_rest(self, data: bytes) -> None:
+        self.written.append(data)
+
+    def socket(self) -> int | None:
+        return None
 
 
 def disconnects(app: Any, reason: str) -> float:
@@ -65,33 +87,56 @@ async def test_chunks_are_written_as_the_core_made_them(
 async def test_chunks_go_straight_to_the_connection_where_the_server_offers_it(
     make_app: AppFactory, native: FakeNativeEngine
 ) -> None:
-    written: list[bytes] = []
-    paused = False
-
-    def write(body: bytes) -> bool:
-        if not paused:
-            written.append(body)
-        return not paused
-
-    async with AsgiCall(make_app(), ROUTE, STREAM, extensions={"llgtrt.write": write}) as call:
+    outlet = FakeOutlet()
+    async with AsgiCall(make_app(), ROUTE, STREAM, extensions={"llgtrt.outlet": lambda: outlet}) as call:
         handle = await submitted(native)
         handle.put(b"1")
         await call.until(2)
         await settle()
         handle.put(b"2")
         await settle()
-        paused = True
+        outlet.paused = True
         handle.put(b"3")
         await call.until(3)
         await settle()
-        paused = False
+        outlet.paused = False
         handle.put(b"4")
         await settle()
         handle.put(b"5", last=True)
         await call.done()
-    assert written == [b"2", b"4"]
+    assert outlet.written == [b"2", b"4"]
     assert call.body == b"135"
     assert call.complete
+
+
+async def test_the_core_stops_writing_before_a_ping(make_app: AppFactory, native: FakeNativeEngine) -> None:
+    app = make_app(ping_interval_s=0.05)
+    async with AsgiCall(app, ROUTE, STREAM, extensions={"llgtrt.outlet": FakeOutlet}) as call:
+        handle = await submitted(native)
+        handle.put(b"data: 1\n\n")
+        await call.until(2)
+        stops = handle.stops
+        await call.until(3)
+        assert handle.stops > stops
+        handle.put(b"data: [DONE]\n\n", last=True)
+        await call.done()
+    assert b": ping\n\n" in call.body
+
+
+async def test_no_ping_where_the_core_has_just_written(
+    make_app: AppFactory, native: FakeNativeEngine
+) -> None:
+    app = make_app(ping_interval_s=0.05)
+    async with AsgiCall(app, ROUTE, STREAM, extensions={"llgtrt.outlet": FakeOutlet}) as call:
+        handle = await submitted(native)
+        handle.put(b"data: 1\n\n")
+        await call.until(2)
+        handle.ago_s = 0.0
+        asked = handle.asked_ago
+        await eventually(lambda: handle.asked_ago >= asked + 4)
+        assert b"ping" not in call.body
+        handle.put(b"data: [DONE]\n\n", last=True)
+        await call.done()
 
 
 async def test_p19_headers_wait_for_the_first_payload(make_app: AppFactory, native: FakeNativeEngine) -> None:

@@ -5,8 +5,7 @@ from __future__ import annotations
 import asyncio
 import json
 import socket
-import time
-from collections.abc import AsyncIterator, Callable
+from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from types import SimpleNamespace
 from typing import Any
@@ -18,6 +17,7 @@ from llgtrt.api.server import EXIT_ENGINE_FAILED, HttpServer
 from llgtrt.config import Config, ConfigError
 from llgtrt.engine import EngineFailedError, new_error
 from support.fake_engine import AppFactory, FakeNativeEngine, fake_engine
+from support.wait import eventually
 
 CHAT = json.dumps({"messages": [{"role": "user", "content": "Hello"}], "stream": True}).encode()
 
@@ -49,14 +49,6 @@ class Running:
 
     async def code(self) -> int:
         return await asyncio.wait_for(self.task, 20)
-
-
-async def eventually(condition: Callable[[], bool]) -> None:
-    """Polls a condition that no event announces."""
-    deadline = time.monotonic() + 10
-    while not condition():
-        assert time.monotonic() < deadline
-        await asyncio.sleep(0.001)
 
 
 @asynccontextmanager

@@ -7,6 +7,7 @@ from collections.abc import AsyncIterator
 
 import pytest
 
+from llgtrt._native import Unsent
 from llgtrt.engine import (
     AsyncEngine,
     EngineFailedError,
@@ -85,60 +86,139 @@ async def test_wake_without_a_waiter_does_nothing(engine: AsyncEngine, native: F
     assert await stream.next() == b"text"
 
 
-async def test_a_sink_gets_bytes_without_waking_the_consumer(
+class FakeOutlet:
+    """A connection that takes so many parts, and has a socket or none."""
+
+    def __init__(self, takes: int = 100, socket: int | None = None) -> None:
+        self.written: list[bytes] = []
+        self.fd = socket
+        self._takes = takes
+
+    def write(self, body: bytes) -> bool:
+        self._takes -= 1
+        if self._takes >= 0:
+            self.written.append(body)
+        return self._takes >= 0
+
+    def write_rest(self, data: bytes) -> None:
+        self.written.append(b"rest " + data)
+
+    def socket(self) -> int | None:
+        return self.fd
+
+
+async def test_an_outlet_gets_bytes_without_waking_the_consumer(
     engine: AsyncEngine, native: FakeNativeEngine
 ) -> None:
     stream, handle = submit(engine, native)
-    written: list[bytes] = []
-
-    def sink(body: bytes) -> bool:
-        written.append(body)
-        return True
-
-    stream.pipe(sink)
+    outlet = FakeOutlet()
+    stream.pipe(outlet)
     wait = asyncio.ensure_future(stream.next())
     await settle()
     handle.put(b"1")
     handle.put(b"2")
     await settle()
-    assert written == [b"1", b"2"]
+    assert outlet.written == [b"1", b"2"]
     assert not wait.done()
     handle.put(b"3")
     await settle()
-    assert written == [b"1", b"2", b"3"]
+    assert outlet.written == [b"1", b"2", b"3"]
     handle.put(b"4", last=True)
     assert await wait == b"4"
     assert stream.finished
+    assert handle.written == []
 
 
-async def test_what_a_sink_refuses_comes_from_next(engine: AsyncEngine, native: FakeNativeEngine) -> None:
+async def test_what_an_outlet_refuses_comes_from_next(engine: AsyncEngine, native: FakeNativeEngine) -> None:
     stream, handle = submit(engine, native)
-    written: list[bytes] = []
-
-    def sink(body: bytes) -> bool:
-        written.append(body)
-        return len(written) == 1
-
-    stream.pipe(sink)
+    outlet = FakeOutlet(takes=1)
+    stream.pipe(outlet)
     wait = asyncio.ensure_future(stream.next())
     await settle()
     handle.put(b"1")
     handle.put(b"2")
     handle.put(b"3")
     assert await wait == b"2"
-    # Nothing goes to the sink while the consumer does not wait.
-    assert written == [b"1", b"2"]
+    # Nothing goes to the outlet while the consumer does not wait.
+    assert outlet.written == [b"1"]
     assert await stream.next() == b"3"
 
 
-async def test_a_sink_does_not_get_deltas(engine: AsyncEngine, native: FakeNativeEngine) -> None:
+async def test_the_core_writes_to_a_socket_at_rest(engine: AsyncEngine, native: FakeNativeEngine) -> None:
     stream, handle = submit(engine, native)
-    stream.pipe(lambda _: pytest.fail("not bytes"))
+    outlet = FakeOutlet(socket=7)
+    stream.pipe(outlet)
+    wait = asyncio.ensure_future(stream.next())
+    await settle()
+    handle.put(b"1")
+    await settle()
+    handle.taken_by_socket = 3
+    handle.put(b"second")
+    await settle()
+    # Something waits in the transport now.
+    outlet.fd = None
+    handle.put(b"3")
+    await settle()
+    assert handle.written == [(7, b"1"), (7, b"second")]
+    assert outlet.written == [b"rest ond", b"3"]
+    stream.stop_writing()
+    assert handle.stops == 1
+    handle.put(b"4", last=True)
+    assert await wait == b"4"
+
+
+async def test_what_the_core_could_not_write_is_written_before_what_follows(
+    engine: AsyncEngine, native: FakeNativeEngine
+) -> None:
+    stream, handle = submit(engine, native)
+    outlet = FakeOutlet()
+    stream.pipe(outlet)
+    wait = asyncio.ensure_future(stream.next())
+    await settle()
+    handle.put(Unsent(b"end"))
+    handle.put(b"2")
+    await settle()
+    assert outlet.written == [b"rest end", b"2"]
+    # Nobody waits: it is the consumer that asks for what follows.
+    stream.wake()
+    handle.put(Unsent(b"more"))
+    assert await wait is None
+    await settle()
+    assert outlet.written == [b"rest end", b"2", b"rest more"]
+    handle.put(b"3", last=True)
+    assert await stream.next() == b"3"
+
+
+async def test_without_descriptors_python_writes(engine: AsyncEngine, native: FakeNativeEngine) -> None:
+    stream, handle = submit(engine, native)
+    outlet = FakeOutlet(socket=7)
+    handle.taken_by_socket = -1
+    stream.pipe(outlet)
+    wait = asyncio.ensure_future(stream.next())
+    await settle()
+    handle.put(b"1")
+    await settle()
+    handle.taken_by_socket = 100
+    handle.put(b"2")
+    await settle()
+    assert outlet.written == [b"1", b"2"]
+    assert handle.written == []
+    stream.cancel()
+    with pytest.raises(StreamCancelledError):
+        await wait
+
+
+async def test_an_outlet_does_not_get_deltas(engine: AsyncEngine, native: FakeNativeEngine) -> None:
+    stream, handle = submit(engine, native)
+    outlet = FakeOutlet()
+    stream.pipe(outlet)
     wait = asyncio.ensure_future(stream.next())
     await settle()
     delta = FakeDelta(error=new_error(GrammarError, "bad"))
     handle.put(delta, last=True)
-    assert await wait is delta  # type: ignore[comparison-overlap]
+    payload: object = await wait
+    assert payload is delta
+    assert outlet.written == []
 
 
 async def test_cancel_ends_the_request_and_its_waiter(engine: AsyncEngine, native: FakeNativeEngine) -> None:
