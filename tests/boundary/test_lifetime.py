@@ -4,12 +4,15 @@ from __future__ import annotations
 
 import gc
 import json
+import resource
+import socket
 import subprocess
 import sys
 import textwrap
 import threading
 import weakref
 from collections.abc import Callable
+from pathlib import Path
 
 import psutil
 import pytest
@@ -71,6 +74,51 @@ def test_python_runs_while_a_grammar_compiles(core: Core) -> None:
     )
     assert answers[-1].error is None
     assert rounds > 1000
+
+
+def open_files() -> int:
+    return sum(1 for _ in Path("/proc/self/fd").iterdir())
+
+
+@pytest.mark.parametrize("end", ["the request ends", "it is cancelled", "writing is stopped"])
+def test_a_connection_s_second_descriptor_is_closed(make_core: Callable[..., Core], end: str) -> None:
+    core = make_core(sim={"step_us": 1000})
+    ours, theirs = socket.socketpair()
+    with ours, theirs:
+        before = open_files()
+        handle = core.submit(output="chat_sse", max_tokens=50, ignore_eos=True)
+        frames, _ = core.next(handle)
+        assert isinstance(frames, bytes)
+        assert handle.write_to(ours.fileno(), frames) == b""
+        assert open_files() == before + 1
+        assert handle.written_ago_s() is not None
+        if end == "the request ends":
+            while not core.next(handle)[1]:
+                pass
+        elif end == "it is cancelled":
+            handle.cancel()
+        else:
+            handle.stop_writing()
+        assert open_files() == before
+        assert handle.written_ago_s() is None
+        assert theirs.recv(1 << 16).startswith(b"%x\r\n%b\r\n" % (len(frames), frames))
+
+
+def test_where_files_are_few_connections_have_no_second_descriptor(core: Core) -> None:
+    handle = core.submit(output="chat_sse", ignore_eos=True)
+    ours, theirs = socket.socketpair()
+    soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
+    with ours, theirs:
+        before = open_files()
+        resource.setrlimit(resource.RLIMIT_NOFILE, (8 * ours.fileno(), hard))
+        try:
+            with pytest.raises(OSError, match="files"):
+                handle.write_to(ours.fileno(), b"data: x\n\n")
+        finally:
+            resource.setrlimit(resource.RLIMIT_NOFILE, (soft, hard))
+        assert open_files() == before
+        with pytest.raises(ValueError, match="socket"):
+            handle.write_to(-1, b"data: x\n\n")
 
 
 def test_dropping_the_handle_cancels(make_core: Callable[..., Core]) -> None:

@@ -17,6 +17,8 @@ logger = logging.getLogger("llgtrt.server")
 
 SPARE_FILES = 32
 """For what else is opened while requests run, and for the last words to connections that are turned away."""
+SHARE_OF_FILES = 8
+"""One of so many files may be a second descriptor of a connection that the core writes to (`outlets.rs`)."""
 LEAST_CONNECTIONS = 8
 """Served whatever the limit says: fewer would be no server."""
 MOST_LAST_WORDS = 16
@@ -81,4 +83,5 @@ def most_connections() -> int | None:
     if soft == resource.RLIM_INFINITY:
         return None
     open_now = sum(1 for _ in Path("/proc/self/fd").iterdir())
-    return max(soft - open_now - SPARE_FILES, LEAST_CONNECTIONS)
+    # Those second descriptors have numbers below that part of the limit, as most files that are open now.
+    return max(soft - max(open_now, soft // SHARE_OF_FILES) - SPARE_FILES, LEAST_CONNECTIONS)

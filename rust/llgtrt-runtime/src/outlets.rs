@@ -17,6 +17,10 @@ use crate::outbox::RequestState;
 use crate::request::Payload;
 use crate::sync::Mutex;
 
+/// One of so many files that may be open may be a second descriptor of a connection: its number is below that part of
+/// the limit. The server takes as many connections as the others are enough for (`api/connections.py`).
+const SHARE_OF_FILES: u64 = 8;
+
 /// A connection at rest: nothing else waits to be written to it.
 struct Outlet {
     state: Arc<RequestState>,
@@ -47,7 +51,7 @@ impl Outlets {
     /// connection did not take, which ends that.
     ///
     /// # Errors
-    /// The connection has no second descriptor; nothing was written.
+    /// There is no second descriptor for the connection; nothing was written.
     pub(crate) fn open(
         &self,
         state: &Arc<RequestState>,
@@ -55,8 +59,7 @@ impl Outlets {
         frames: &[u8],
     ) -> Result<Vec<u8>> {
         let socket = fcntl_dupfd_cloexec(socket, 0)?;
-        // Half of them are left to connections that are still to come.
-        let most = getrlimit(Resource::Nofile).current.unwrap_or(u64::MAX) / 2;
+        let most = getrlimit(Resource::Nofile).current.unwrap_or(u64::MAX) / SHARE_OF_FILES;
         if u64::try_from(socket.as_raw_fd()).is_ok_and(|number| number >= most) {
             return Err(Errno::MFILE.into());
         }
