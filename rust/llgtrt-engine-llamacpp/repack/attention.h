@@ -13,6 +13,17 @@
 namespace llgtrt::repack {
 namespace {
 
+// Asks for `depth` halves of each of ROWS cells. They lie apart, as those of other heads are between them, and a step over
+// many sequences reads all their caches once: they come from memory, and nothing but this asks for them early.
+template <class Isa> inline void prefetch(const char * cells, int64_t stride, int64_t depth) {
+    constexpr int64_t CACHE_LINE = 64;
+    for (int i = 0; i < Isa::ROWS; i++, cells += stride) {
+        for (int64_t at = 0; at < 2 * depth; at += CACHE_LINE) {
+            __builtin_prefetch(cells + at);
+        }
+    }
+}
+
 // The scores of ROWS cells: the products of `depth` halves at `keys` with N queries, before scale and mask.
 template <class Isa, int N>
 inline void scores(
@@ -44,6 +55,54 @@ inline void scores(
     }
 }
 
+// Adds V * ROWS halves of the cells in `seen`, a bit each, times their weights to each row's values from element `d` on.
+template <class Isa, int N, int V>
+inline void add_values(
+    const char * cells, int64_t stride, uint32_t seen, const float (*weights)[Isa::ROWS], const AttentionRow * rows,
+    int64_t d) {
+    typename Isa::Floats result[N][V];
+#pragma GCC unroll 8
+    for (int r = 0; r < N; r++) {
+#pragma GCC unroll 4
+        for (int v = 0; v < V; v++) {
+            result[r][v] = Isa::load_floats(rows[r].partial + PARTIAL_VALUES + d + v * Isa::ROWS);
+        }
+    }
+    for (uint32_t left = seen; left != 0; left &= left - 1) {
+        const int            i = __builtin_ctz(left);
+        typename Isa::Floats value[V];
+#pragma GCC unroll 4
+        for (int v = 0; v < V; v++) {
+            value[v] = Isa::halves(cells + i * stride + v * Isa::ROWS * 2);
+        }
+#pragma GCC unroll 8
+        for (int r = 0; r < N; r++) {
+            const auto weight = Isa::set1(weights[r][i]);
+#pragma GCC unroll 4
+            for (int v = 0; v < V; v++) {
+                result[r][v] = Isa::fma(weight, value[v], result[r][v]);
+            }
+        }
+    }
+#pragma GCC unroll 8
+    for (int r = 0; r < N; r++) {
+#pragma GCC unroll 4
+        for (int v = 0; v < V; v++) {
+            Isa::store(rows[r].partial + PARTIAL_VALUES + d + v * Isa::ROWS, result[r][v]);
+        }
+    }
+}
+
+// Whether any row sees any of the ROWS cells from `cell` on.
+template <class Isa, int N> inline bool is_seen(const AttentionRow * rows, int64_t cell) {
+    uint32_t seen = 0;
+#pragma GCC unroll 8
+    for (int r = 0; r < N; r++) {
+        seen |= rows[r].mask == nullptr ? 1 : Isa::above(Isa::halves(rows[r].mask + cell), -INFINITY);
+    }
+    return seen != 0;
+}
+
 template <class Isa, int N> void attend_rows(const AttentionCells & cells, const AttentionRow * rows) {
     constexpr float      NOTHING = -INFINITY;
     typename Isa::Floats sums[N];
@@ -68,7 +127,12 @@ template <class Isa, int N> void attend_rows(const AttentionCells & cells, const
 
         typename Isa::Floats score[N];
         alignas(64) float    weights[N][Isa::ROWS];
-        const char *         keys = cells.keys + cell * cells.key_stride;
+        const char *         keys   = cells.keys + cell * cells.key_stride;
+        const char *         values = cells.values + cell * cells.value_stride;
+        prefetch<Isa>(values, cells.value_stride, cells.value_depth);
+        if (cell + Isa::ROWS < cells.end && is_seen<Isa, N>(rows, cell + Isa::ROWS)) {
+            prefetch<Isa>(keys + Isa::ROWS * cells.key_stride, cells.key_stride, cells.key_depth);
+        }
         scores<Isa, N>(keys, cells.key_stride, cells.key_depth, rows, score);
         for (int r = 0; r < N; r++) {
             if (sees[r] == 0) {
@@ -82,9 +146,9 @@ template <class Isa, int N> void attend_rows(const AttentionCells & cells, const
             if (now > most[r]) {
                 const auto factor = ggml_v_expf(Isa::set1(most[r] - now));
                 sums[r]           = Isa::mul(sums[r], factor);
-                float * values    = rows[r].partial + PARTIAL_VALUES;
+                float * so_far    = rows[r].partial + PARTIAL_VALUES;
                 for (int64_t d = 0; d < cells.value_depth; d += Isa::ROWS) {
-                    Isa::store(values + d, Isa::mul(Isa::load_floats(values + d), factor));
+                    Isa::store(so_far + d, Isa::mul(Isa::load_floats(so_far + d), factor));
                 }
                 most[r] = now;
             }
@@ -93,25 +157,14 @@ template <class Isa, int N> void attend_rows(const AttentionCells & cells, const
             Isa::store(weights[r], weight);
         }
 
-        const char * values = cells.values + cell * cells.value_stride;
-        for (int64_t d = 0; d < cells.value_depth; d += Isa::ROWS) {
-            typename Isa::Floats result[N];
-#pragma GCC unroll 8
-            for (int r = 0; r < N; r++) {
-                result[r] = Isa::load_floats(rows[r].partial + PARTIAL_VALUES + d);
-            }
-            for (uint32_t left = seen; left != 0; left &= left - 1) {
-                const int  i     = __builtin_ctz(left);
-                const auto value = Isa::halves(values + i * cells.value_stride + d * 2);
-#pragma GCC unroll 8
-                for (int r = 0; r < N; r++) {
-                    result[r] = Isa::fma(Isa::set1(weights[r][i]), value, result[r]);
-                }
-            }
-#pragma GCC unroll 8
-            for (int r = 0; r < N; r++) {
-                Isa::store(rows[r].partial + PARTIAL_VALUES + d, result[r]);
-            }
+        // Vectors of a row at a time: half of the registers are for results.
+        constexpr int AT_ONCE = 2 * N <= Isa::QUERIES ? 4 : 2;
+        int64_t       d       = 0;
+        for (; d + AT_ONCE * Isa::ROWS <= cells.value_depth; d += AT_ONCE * Isa::ROWS) {
+            add_values<Isa, N, AT_ONCE>(values + d * 2, cells.value_stride, seen, weights, rows, d);
+        }
+        for (; d < cells.value_depth; d += Isa::ROWS) {
+            add_values<Isa, N, 1>(values + d * 2, cells.value_stride, seen, weights, rows, d);
         }
     }
     for (int r = 0; r < N; r++) {
