@@ -14,7 +14,7 @@ from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from llgtrt.api.errors import error_response
 from llgtrt.api.metrics import HttpMetrics
-from llgtrt.api.record import RECORD, note
+from llgtrt.api.record import GENERATION, RECORD, note
 from llgtrt.logs import REQUEST_ID
 from llgtrt.serving.caller import CALLER, Caller
 
@@ -128,6 +128,11 @@ class RequestContextMiddleware:
                 logger.info("request", extra={"fields": fields})
             REQUEST_ID.reset(token)
             CALLER.reset(caller)
+            # The connection holds its last scope for as long as it is open, and in these the scope leads back
+            # to the connection: without them what the request held is free at once, and not by Python's next
+            # full collection.
+            for held in (GENERATION, "llgtrt.send", "extensions"):
+                scope.pop(held, None)
 
 
 class UnhandledErrorMiddleware:
