@@ -111,6 +111,9 @@ class Stream:
                 except asyncio.CancelledError:
                     self.cancel()
                     raise
+                finally:
+                    # An exception that it has leads back to this frame.
+                    del waiter
         payload, last = item
         if last:
             self._finish()
@@ -228,6 +231,8 @@ class Stream:
         if self._handle is not None:
             self.summary = self._handle.summary()
         self._handle = None
+        # They lead back here: this and the connection would wait for a garbage collection.
+        self._sink = self._outlet = None
         self._forget(self.id)
 
     def _close(self, error: Exception | None) -> None:

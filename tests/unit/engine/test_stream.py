@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import weakref
 from collections.abc import AsyncIterator
 
 import pytest
@@ -127,6 +128,26 @@ async def test_an_outlet_gets_bytes_without_waking_the_consumer(
     assert await wait == b"4"
     assert stream.finished
     assert handle.written == []
+
+
+@pytest.mark.parametrize("cancelled", [False, True])
+async def test_a_stream_that_ended_lets_its_outlet_go(
+    engine: AsyncEngine, native: FakeNativeEngine, cancelled: bool
+) -> None:
+    stream, handle = submit(engine, native)
+    outlet = FakeOutlet()
+    held = weakref.ref(outlet)
+    stream.pipe(outlet)
+    del outlet
+    wait = asyncio.ensure_future(stream.next())
+    await settle()
+    if cancelled:
+        stream.cancel()
+    else:
+        handle.put(b"1", last=True)
+    await asyncio.gather(wait, return_exceptions=True)
+    assert stream.finished
+    assert held() is None
 
 
 async def test_what_an_outlet_refuses_comes_from_next(engine: AsyncEngine, native: FakeNativeEngine) -> None:
