@@ -154,6 +154,19 @@ def test_cancel_while_queued(make_core: Callable[..., Core]) -> None:
     wait_until(lambda: is_idle(core), "all requests are gone")
 
 
+@pytest.mark.parametrize("text", ["x" * 200, "\u00e9" * 100])
+def test_a_prompt_is_not_copied_and_is_let_go(core: Core, text: str) -> None:
+    before = sys.getrefcount(text)
+    request = native_request(prompts=[text], output="deltas", max_tokens=1)
+    assert sys.getrefcount(text) == before + 1
+    handle = core.engine.submit(request, core.engine.reserve(1))
+    del request
+    while not core.next(handle)[1]:
+        pass
+    # What another thread lets go of is free after the next call.
+    wait_until(lambda: is_idle(core) and sys.getrefcount(text) == before, "the text is free")
+
+
 def one_of_each(core: Core, seed: int) -> None:
     """A finished, a constrained, a refused and a dropped request."""
     core.finish(core.submit(max_tokens=5, seed=seed, ignore_eos=True))

@@ -109,7 +109,7 @@ impl Engine {
         let permit = permit.get().inner.lock().take();
         // Who has lent of it keeps it.
         let permit = permit.and_then(Arc::into_inner).ok_or_else(|| to_py(py, &used_before()))?;
-        self.runtime.submit(request.get().0.clone(), permit).map(RequestHandle).or_raise(py)
+        self.runtime.submit(Arc::clone(&request.get().0), permit).map(RequestHandle).or_raise(py)
     }
 
     #[pyo3(signature = (inputs, *, param="input", dimensions=None, most_tokens=None))]

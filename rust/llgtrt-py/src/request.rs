@@ -13,6 +13,7 @@ use llgtrt_core::{
 use llgtrt_runtime as runtime;
 use pyo3::exceptions::PyValueError;
 use pyo3::prelude::*;
+use pyo3::pybacked::PyBackedStr;
 use pyo3::types::PyBytes;
 use serde::Deserialize;
 use serde_aux::serde_introspection::serde_introspect;
@@ -85,7 +86,7 @@ impl GrammarSpec {
 /// A prompt as Python gives it.
 #[derive(FromPyObject)]
 pub(crate) enum Prompt {
-    Text(String),
+    Text(PyBackedStr),
     Tokens(Vec<u32>),
 }
 
@@ -100,7 +101,7 @@ struct Crossing {
 
 /// One HTTP request's worth of generation.
 #[pyclass(frozen, module = "llgtrt._native")]
-pub(crate) struct GenerateRequest(pub(crate) runtime::GenerateRequest);
+pub(crate) struct GenerateRequest(pub(crate) Arc<runtime::GenerateRequest>);
 
 #[pymethods]
 impl GenerateRequest {
@@ -136,7 +137,7 @@ impl GenerateRequest {
         request.prompts = prompts
             .into_iter()
             .map(|prompt| match prompt {
-                Prompt::Text(text) => runtime::Prompt::Text(text),
+                Prompt::Text(text) => runtime::Prompt::Text(Arc::new(text)),
                 Prompt::Tokens(tokens) => runtime::Prompt::Tokens(tokens),
             })
             .collect();
@@ -155,7 +156,7 @@ impl GenerateRequest {
             _ => return Err(PyValueError::new_err("a handover and its state come together")),
         }
         request.grammar = grammar.map(|grammar| grammar.get().0.clone());
-        Ok(Self(request))
+        Ok(Self(Arc::new(request)))
     }
 }
 

@@ -31,7 +31,7 @@ use crate::shared::Shared;
 /// A request that has a place and waits to be admitted.
 pub(crate) struct Job {
     pub state: Arc<RequestState>,
-    pub request: GenerateRequest,
+    pub request: Arc<GenerateRequest>,
     pub permit: Permit,
     /// For the logits that it asks for.
     pub logits: Option<Arc<LogitsPlace>>,
@@ -77,7 +77,7 @@ impl Admission {
         if job.state.is_closed() {
             return Ok(());
         }
-        self.prepare_options(&mut job.request)?;
+        self.prepare_options(Arc::make_mut(&mut job.request))?;
         let prompts = self.prepare_prompts(&job.request)?;
         let lengths = prompts.iter().map(|prompt| prompt.tokens.len());
         job.logits = reserve(&self.logits, &job.request, lengths, &self.capabilities)?;
@@ -183,6 +183,7 @@ impl Admission {
     fn prepare_prompt(&self, request: &GenerateRequest, prompt: &Prompt) -> Result<PreparedPrompt> {
         match prompt {
             Prompt::Text(text) => {
+                let text: &str = (**text).as_ref();
                 let limit = self.capabilities.max_sequence_tokens as usize;
                 let at_least = text.len() / self.max_token_bytes.max(1);
                 let text = match request.most_prompt_tokens {

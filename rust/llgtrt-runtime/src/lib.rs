@@ -34,7 +34,7 @@ pub use gate::Permit;
 pub use logits::{ChoiceLogits, Logits};
 pub use request::{
     AtLimit, ChoiceDelta, ChoiceFinish, Delta, Embeddings, GenerateRequest, LogprobsForm, OutputFormat,
-    Payload, Prompt, Summary, Usage,
+    Payload, Prompt, Summary, Text, Usage,
 };
 pub use runtime::{EngineFactory, RequestHandle, Runtime, RuntimeConfig};
 pub use shared::Health;

@@ -3,6 +3,7 @@
 //! A request crosses from Python as JSON that is read into [`GenerateRequest`], and its field names are those of the API
 //! where the API has the field: there it is declared once, here once, and nowhere else.
 
+use std::fmt::Debug;
 use std::sync::Arc;
 
 use llgtrt_core::{
@@ -13,12 +14,17 @@ use serde::{Deserialize, Deserializer};
 use crate::logits::ChoiceLogits;
 use crate::times::Times;
 
+/// A text, whoever holds it: a Python string is read where it is.
+pub trait Text: AsRef<str> + Debug + Send + Sync {}
+
+impl<T: AsRef<str> + Debug + Send + Sync> Text for T {}
+
 /// A prompt as text (tokenized on an admission thread) or as tokens.
-#[derive(Debug, Clone, PartialEq)]
+#[derive(Debug, Clone)]
 pub enum Prompt {
     /// Text. The names of control tokens in it are control tokens, unless they carry U+FDD0 guards (see
     /// `llgtrt_text::GuardedEncoder`).
-    Text(String),
+    Text(Arc<dyn Text>),
     /// Token ids.
     Tokens(Vec<TokenId>),
 }

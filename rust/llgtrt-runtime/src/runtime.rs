@@ -215,8 +215,8 @@ impl Runtime {
         self.gate.reserve(sequences).inspect_err(|_| self.shared.metrics.rejected.inc())
     }
 
-    /// Starts a request on the places of `permit`. Returns at once.
-    pub fn submit(&self, request: GenerateRequest, permit: Permit) -> Result<RequestHandle> {
+    /// Starts a request on the places of `permit`. Returns at once: nothing of its size is done here.
+    pub fn submit(&self, request: Arc<GenerateRequest>, permit: Permit) -> Result<RequestHandle> {
         if permit.is_lent() {
             // It is a part of a request that came in before.
             self.shared.check_alive()?;

@@ -7,7 +7,7 @@ use std::sync::Arc;
 use llgtrt_core::{ErrorKind, GrammarSpec, RequestOptions, TokenId};
 use llgtrt_runtime::{AtLimit, ChoiceFinish, Health, LogprobsForm, OutputFormat, Payload, Prompt};
 use support::{
-    collect, error_of, metric, read_all, request, schema, sim, start, submit, wait_readable, wait_until,
+    collect, error_of, metric, read_all, request, schema, sim, start, submit, text, wait_readable, wait_until,
 };
 
 const PERSON: &str = r#"{"type":"object","properties":{"name":{"type":"string","maxLength":8},
@@ -229,10 +229,10 @@ fn prompts_are_checked_against_the_context() {
         request.add_special = false;
         error_of(&runtime, request)
     };
-    assert_eq!(error(Prompt::Text("x".repeat(40)), None).kind, ErrorKind::ContextLength);
-    assert_eq!(error(Prompt::Text("x".repeat(4_000_000)), None).kind, ErrorKind::ContextLength);
-    assert_eq!(error(Prompt::Text("x".repeat(20)), Some(20)).kind, ErrorKind::ContextLength);
-    assert_eq!(error(Prompt::Text(String::new()), None).kind, ErrorKind::InvalidRequest);
+    assert_eq!(error(text("x".repeat(40)), None).kind, ErrorKind::ContextLength);
+    assert_eq!(error(text("x".repeat(4_000_000)), None).kind, ErrorKind::ContextLength);
+    assert_eq!(error(text("x".repeat(20)), Some(20)).kind, ErrorKind::ContextLength);
+    assert_eq!(error(text(""), None).kind, ErrorKind::InvalidRequest);
     assert_eq!(error(Prompt::Tokens(vec![9_999_999]), None).kind, ErrorKind::InvalidRequest);
 }
 
@@ -249,14 +249,14 @@ fn of_a_longer_prompt_only_the_end_is_used() {
         (texts.remove(0), last.usage.expect("usage").prompt_tokens)
     };
     let long = format!("{}→ the end", "x".repeat(4_000_000));
-    assert_eq!(used(Prompt::Text(long.clone()), 8), (" the end".to_owned(), 8));
-    assert_eq!(used(Prompt::Text(long.clone()), 12), ("x→ the end".to_owned(), 12));
+    assert_eq!(used(text(long.clone()), 8), (" the end".to_owned(), 8));
+    assert_eq!(used(text(long.clone()), 12), ("x→ the end".to_owned(), 12));
     // Half of a character is no character.
-    assert_eq!(used(Prompt::Text(long), 9), ("\u{fffd} the end".to_owned(), 9));
+    assert_eq!(used(text(long), 9), ("\u{fffd} the end".to_owned(), 9));
     assert_eq!(used(Prompt::Tokens(b"the end".map(TokenId::from).to_vec()), 3), ("end".to_owned(), 3));
     // What is short enough is as it was, with the token that begins a text.
-    assert_eq!(used(Prompt::Text("a".to_owned()), 2), ("a".to_owned(), 2));
-    assert_eq!(used(Prompt::Text("ab".to_owned()), 2), ("ab".to_owned(), 2));
+    assert_eq!(used(text("a"), 2), ("a".to_owned(), 2));
+    assert_eq!(used(text("ab"), 2), ("ab".to_owned(), 2));
 }
 
 #[test]

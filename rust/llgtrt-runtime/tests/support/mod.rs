@@ -42,10 +42,15 @@ pub fn sim(json: &str) -> SimConfig {
     serde_json::from_str(json).expect("sim configuration")
 }
 
+/// A prompt.
+pub fn text(text: impl Into<String>) -> Prompt {
+    Prompt::Text(Arc::new(text.into()))
+}
+
 /// A request with defaults for everything but the prompt.
 pub fn request(prompt: &str, output: OutputFormat) -> GenerateRequest {
     GenerateRequest {
-        prompts: vec![Prompt::Text(prompt.to_owned())],
+        prompts: vec![text(prompt)],
         max_tokens: Some(64),
         seed: Some(7),
         receipt: Some("json_schema".to_owned()),
@@ -65,7 +70,7 @@ pub fn schema(json: &str) -> GrammarSpec {
 /// Submits.
 pub fn submit(runtime: &Runtime, request: GenerateRequest) -> RequestHandle {
     let permit = runtime.reserve(request.sequences()).expect("room");
-    runtime.submit(request, permit).expect("submitted")
+    runtime.submit(Arc::new(request), permit).expect("submitted")
 }
 
 /// Waits until the runtime has something to drain.
