@@ -32,8 +32,16 @@ class LlamaCppConfig(Section):
     prefill_chunk_tokens: int = Field(
         default=64,
         ge=1,
-        description="Most prompt tokens in a forward pass while other sequences generate.\n"
-        "Small keeps the gaps between their tokens short, large finishes prompts sooner.",
+        description="Prompt tokens in a forward pass while other sequences generate, where prompts take several\n"
+        "passes. Small keeps the gaps between the tokens of others short, large finishes prompts sooner.",
+    )
+    prefill_pass_ms: int = Field(
+        default=150,
+        ge=0,
+        le=60_000,
+        description="Such a pass takes more prompts that it finishes, as many as it can evaluate in this time as\n"
+        "far as the latest passes tell. Many short prompts at once get their first tokens sooner, and share\n"
+        "passes sooner.",
     )
     flash_attention: Literal["auto", "on", "off"] = Field(
         default="auto", description="Fused attention. auto: where the backend has it."

@@ -22,9 +22,11 @@ pub struct LlamaCppConfig {
     pub max_sequence_tokens: Option<u32>,
     /// Most tokens in one forward pass.
     pub max_num_tokens: u32,
-    /// Most prompt tokens in a forward pass while other sequences decode: small keeps the gap between
-    /// their tokens short, large finishes prompts sooner.
+    /// Prompt tokens in a forward pass while other sequences decode, where prompts take several passes: small keeps the
+    /// gap between their tokens short, large finishes prompts sooner.
     pub prefill_chunk_tokens: u32,
+    /// Such a pass takes more prompts that it finishes, as many as it can evaluate in so many milliseconds.
+    pub prefill_pass_ms: u32,
     /// Sequences that may wait in the engine for a slot; beyond it, `submit` answers that it is overloaded.
     pub max_waiting: u32,
     /// Keep the KV cache of finished sequences and reuse it for prompts that start the same way.
@@ -58,6 +60,7 @@ impl Default for LlamaCppConfig {
             max_sequence_tokens: None,
             max_num_tokens: 512,
             prefill_chunk_tokens: 64,
+            prefill_pass_ms: 150,
             max_waiting: 4096,
             reuse_prefix: true,
             threads: None,
@@ -131,6 +134,7 @@ impl LlamaCppConfig {
             "must be at least max_batch_size and at most 65536",
         )?;
         check("prefill_chunk_tokens", self.prefill_chunk_tokens > 0, "must be at least 1")?;
+        check("prefill_pass_ms", self.prefill_pass_ms <= 60_000, "must be at most 60000")?;
         check(
             "max_sequence_tokens",
             self.max_sequence_tokens.is_none_or(|n| (2..=1 << 24).contains(&n)),
@@ -181,6 +185,7 @@ mod tests {
             (LlamaCppConfig { max_batch_size: 257, ..config() }, "max_batch_size"),
             (LlamaCppConfig { max_num_tokens: 7, ..config() }, "max_num_tokens"),
             (LlamaCppConfig { prefill_chunk_tokens: 0, ..config() }, "prefill_chunk_tokens"),
+            (LlamaCppConfig { prefill_pass_ms: 60_001, ..config() }, "prefill_pass_ms"),
             (LlamaCppConfig { max_sequence_tokens: Some(1), ..config() }, "max_sequence_tokens"),
             (LlamaCppConfig { batch_threads: Some(0), ..config() }, "batch_threads"),
         ];

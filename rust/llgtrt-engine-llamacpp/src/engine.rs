@@ -17,6 +17,7 @@ use crate::cells::SlotBlocks;
 use crate::config::Speculation;
 use crate::context::Context;
 use crate::model::LlamaCppModel;
+use crate::pace::PrefillPace;
 use crate::schedule::Demand;
 use crate::slot::Slot;
 use crate::turns::Turns;
@@ -68,6 +69,7 @@ pub struct LlamaCppEngine {
     pub(crate) capabilities: Capabilities,
     pub(crate) reuse_prefix: bool,
     pub(crate) prefill_chunk: usize,
+    pub(crate) prefill_pace: PrefillPace,
     /// Whether idle slots may take part in a pass.
     pub(crate) bridging: bool,
     /// What decides whether guesses at the next tokens take part in a pass; `None` if they never do.
@@ -126,6 +128,7 @@ impl LlamaCppEngine {
             capabilities,
             reuse_prefix: config.reuse_prefix,
             prefill_chunk: config.prefill_chunk_tokens as usize,
+            prefill_pace: PrefillPace::new(Duration::from_millis(config.prefill_pass_ms.into())),
             blocks: None,
             stats: EngineStats::default(),
             dead: false,

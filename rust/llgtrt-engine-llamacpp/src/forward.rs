@@ -22,6 +22,7 @@ impl LlamaCppEngine {
         let limits = Limits {
             tokens: self.cache.context.capacity(),
             prefill_tokens: self.prefill_chunk,
+            finished_tokens: self.prefill_pace.tokens().max(self.prefill_chunk),
             outputs: self.cache.context.max_outputs(),
         };
         plan(&self.demands, limits, &mut self.shares);
@@ -33,9 +34,13 @@ impl LlamaCppEngine {
         let started = Instant::now();
         let result = self.cache.context.decode();
         drop(turn);
+        let (tokens, elapsed) = (self.cache.context.batch_len(), started.elapsed());
         if let Some(cost) = &mut self.pass_cost {
-            cost.observe(self.cache.context.batch_len(), started.elapsed().as_secs_f64());
+            cost.observe(tokens, elapsed.as_secs_f64());
         }
+        let shares = self.demands.iter().zip(&self.shares);
+        let prefill = shares.filter(|(demand, _)| demand.prefill).map(|(_, share)| share).sum();
+        self.prefill_pace.observe(tokens, prefill, elapsed);
         self.take_back_bridges();
         match result {
             Ok(()) => {}

@@ -25,6 +25,7 @@ mod gguf;
 mod log;
 mod memory;
 mod model;
+mod pace;
 mod pieces;
 mod repack;
 mod sampling;

@@ -29,6 +29,8 @@ pub(crate) struct Limits {
     pub(crate) tokens: usize,
     /// Prompt tokens beside decoding slots.
     pub(crate) prefill_tokens: usize,
+    /// The same while each further prompt is finished by the pass; at least `prefill_tokens`.
+    pub(crate) finished_tokens: usize,
     /// Rows of logits; at least one per slot.
     pub(crate) outputs: usize,
 }
@@ -55,18 +57,20 @@ pub(crate) fn plan(demands: &[Demand], limits: Limits, shares: &mut Vec<usize>) 
     let mut outputs = Outputs { spare: limits.outputs.saturating_sub(demands.len()) };
     let decoding = demands.iter().filter(|demand| !demand.prefill).count();
     let mut left = limits.tokens;
+    let mut left_for_parts = limits.tokens;
     if decoding > 0 {
         left -= decode_shares(demands, left, &mut outputs, shares);
-        left = left.min(limits.prefill_tokens);
+        left = left.min(limits.finished_tokens);
+        left_for_parts = left.min(limits.prefill_tokens);
     }
-    // Few slots are in prefill at a time: looking for the next oldest is cheaper than sorting.
-    let mut last_age = None;
-    while left > 0 {
-        let younger = |i: &usize| demands[*i].prefill && last_age.is_none_or(|age| demands[*i].age > age);
-        let Some(index) = (0..demands.len()).filter(younger).min_by_key(|&i| demands[i].age) else { break };
-        last_age = Some(demands[index].age);
-        shares[index] = outputs.grant(&demands[index], 0, demands[index].pending.min(left));
+    let mut prefill: Vec<usize> = (0..demands.len()).filter(|&i| demands[i].prefill).collect();
+    prefill.sort_unstable_by_key(|&i| demands[i].age);
+    for index in prefill {
+        let pending = demands[index].pending;
+        let share = if pending <= left { pending } else { left_for_parts.min(left) };
+        shares[index] = outputs.grant(&demands[index], 0, share);
         left -= shares[index];
+        left_for_parts = left_for_parts.saturating_sub(shares[index]);
     }
 }
 
@@ -153,7 +157,7 @@ fn largest_group(demands: &[Demand], rest: &[(usize, usize)]) -> Option<(usize, 
 mod tests {
     use super::*;
 
-    const LIMITS: Limits = Limits { tokens: 64, prefill_tokens: 16, outputs: 32 };
+    const LIMITS: Limits = Limits { tokens: 64, prefill_tokens: 16, finished_tokens: 16, outputs: 32 };
 
     fn decode(slot: usize, pending: usize) -> Demand {
         Demand { slot, pending, prefill: false, every_output: false, age: slot as u64 }
@@ -213,6 +217,18 @@ mod tests {
     }
 
     #[test]
+    fn prompts_that_a_pass_finishes_are_not_cut() {
+        let limits = Limits { finished_tokens: 40, ..LIMITS };
+        let short =
+            [decode(0, 1), prefill(1, 10, 1), prefill(2, 10, 2), prefill(3, 10, 3), prefill(4, 11, 4)];
+        assert_eq!(shares(&short, limits), [1, 10, 10, 10, 0]);
+        // A long one has its part, and those behind it that fit go along.
+        assert_eq!(shares(&[decode(0, 1), prefill(1, 90, 1), prefill(2, 20, 2)], limits), [1, 16, 20]);
+        assert_eq!(shares(&[decode(0, 1), prefill(1, 20, 1), prefill(2, 90, 2)], limits), [1, 20, 0]);
+        assert_eq!(shares(&[decode(0, 1), prefill(1, 10, 1), prefill(2, 90, 2)], limits), [1, 10, 6]);
+    }
+
+    #[test]
     fn rows_of_logits_are_bounded() {
         let every = |demand| Demand { every_output: true, ..demand };
         assert_eq!(shares(&[every(prefill(0, 60, 1)), prefill(1, 4, 2)], LIMITS), [31, 4]);
@@ -241,13 +257,21 @@ mod tests {
                     age: random(1000) * 12 + slot as u64,
                 })
                 .collect();
-            let shares = shares(&demands, LIMITS);
+            let finished_tokens = 16 + random(60) as usize;
+            let shares = shares(&demands, Limits { finished_tokens, ..LIMITS });
             let used: usize = shares.iter().sum();
             let rows = |(demand, &share): (&Demand, &usize)| {
                 if demand.every_output { share } else { share.min(1) }
             };
             assert!(used <= LIMITS.tokens);
             assert!(used > 0 || demands.is_empty());
+            let prompts = demands.iter().zip(&shares).filter(|(demand, _)| demand.prefill);
+            let all: usize = prompts.clone().map(|(_, share)| share).sum();
+            let part = |(demand, share): &(&Demand, &usize)| **share < demand.pending && !demand.every_output;
+            let parts: usize = prompts.filter(part).map(|(_, share)| share).sum();
+            if demands.iter().any(|demand| !demand.prefill) {
+                assert!(all <= finished_tokens && parts <= LIMITS.prefill_tokens);
+            }
             assert!(demands.iter().zip(&shares).map(rows).sum::<usize>() <= LIMITS.outputs);
             for (demand, &share) in demands.iter().zip(&shares) {
                 assert!(share <= demand.pending && (demand.prefill || share > 0));

@@ -111,7 +111,11 @@ fn more_sequences_than_slots_take_turns() {
 
 #[test]
 fn a_long_prompt_is_evaluated_in_chunks_and_decoding_goes_on() {
-    let Some(model) = model_with(|config| config.prefill_chunk_tokens = 32) else { return };
+    // How many prompts a pass finishes would depend on how long passes take.
+    let change = |config: &mut llgtrt_engine_llamacpp::LlamaCppConfig| {
+        (config.prefill_chunk_tokens, config.prefill_pass_ms) = (32, 0);
+    };
+    let Some(model) = model_with(change) else { return };
     let long = encode(&model, &"The quick brown fox jumps over the lazy dog. ".repeat(30));
     let short = encode(&model, PROMPTS[0]);
     assert!(long.len() > 250);
@@ -136,7 +140,8 @@ fn a_long_prompt_is_evaluated_in_chunks_and_decoding_goes_on() {
 #[test]
 fn a_waiting_a_prefilling_and_a_decoding_sequence_can_be_cancelled() {
     let change = |config: &mut llgtrt_engine_llamacpp::LlamaCppConfig| {
-        (config.max_batch_size, config.max_num_tokens, config.prefill_chunk_tokens) = (2, 32, 16);
+        (config.max_batch_size, config.max_num_tokens) = (2, 32);
+        (config.prefill_chunk_tokens, config.prefill_pass_ms) = (16, 0);
     };
     let Some(model) = model_with(change) else { return };
     let long = encode(&model, &"One two three four five. ".repeat(40));
