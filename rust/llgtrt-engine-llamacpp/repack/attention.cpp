@@ -16,25 +16,28 @@ namespace {
 constexpr int64_t CHUNK = 256;
 // Bytes of partial results at most: beyond it a thread takes all cells of its rows.
 constexpr int64_t PARTIALS = 32 << 20;
-constexpr int64_t WIDEST   = 256;  // elements of a head
-constexpr int64_t AT_ONCE  = 8;    // rows of the largest tile of any kernel
+// Tiles that each thread gets at least, as far as there are rows: what they cost differs.
+constexpr int64_t TILES = 4;
 
 // The shape of one operation, and how its rows are cut into tiles.
 struct Plan {
-    Plan(const ggml_tensor * op, int64_t queries) :
+    Plan(const ggml_tensor * op, int64_t queries, int threads) :
         q(op->src[0]), k(op->src[1]), v(op->src[2]), mask(op->src[3]), out(op),
         shared(q->ne[2] / k->ne[2]),
         rows(q->ne[1] * shared),
-        tiles_per_head((rows + queries - 1) / queries),
+        tiles_per_head((rows + tile_rows(queries, threads) - 1) / tile_rows(queries, threads)),
         tiles(tiles_per_head * k->ne[2] * k->ne[3]),
         chunks((k->ne[1] + CHUNK - 1) / CHUNK),
         partial(PARTIAL_VALUES + v->ne[0]) {}
 
     // Whether chunks are shared out as well, because there are fewer tiles than would keep the threads busy. Changes no
     // result.
-    bool    splits(int threads) const { return tiles < 4 * threads && chunks > 1 && partials() <= PARTIALS; }
+    bool    splits(int threads) const { return tiles < TILES * threads && chunks > 1 && partials() <= PARTIALS; }
     int64_t partials() const { return all_rows() * chunks * partial * static_cast<int64_t>(sizeof(float)); }
     int64_t all_rows() const { return rows * k->ne[2] * k->ne[3]; }
+    int64_t tile_rows(int64_t queries, int threads) const {
+        return std::clamp<int64_t>(all_rows() / (TILES * threads) / queries * queries, queries, ROWS_AT_ONCE);
+    }
 
     const ggml_tensor *q, *k, *v, *mask, *out;
     int64_t shared;          // heads of queries for one of the cache
@@ -66,7 +69,7 @@ struct Tile {
 
     // One chunk; the result of row i goes to `partials + i * stride`.
     void attend(const Kernels & kernels, int64_t chunk, float * partials, int64_t stride) const {
-        AttentionRow rows[AT_ONCE];
+        AttentionRow rows[ROWS_AT_ONCE];
         for (int64_t i = 0; i < count; i++) {
             const auto * mask = plan.mask == nullptr
                                     ? nullptr
@@ -126,7 +129,7 @@ bool Attention::takes(const ggml_tensor * op) const {
     float bias, softcap;
     std::memcpy(&bias, op->op_params + 1, sizeof bias);
     std::memcpy(&softcap, op->op_params + 2, sizeof softcap);
-    const auto whole = [this](int64_t n) { return n % kernels_.rows == 0 && n <= WIDEST; };
+    const auto whole = [this](int64_t n) { return n % kernels_.rows == 0 && n <= WIDEST_HEAD; };
     const auto plain = [](const ggml_tensor * tensor, ggml_type type) {
         return tensor->type == type && tensor->nb[0] == ggml_type_size(type);
     };
@@ -137,13 +140,13 @@ bool Attention::takes(const ggml_tensor * op) const {
 }
 
 bool Attention::work_size(int threads, const ggml_tensor * op, size_t & size) {
-    const Plan plan(op, kernels_.queries);
+    const Plan plan(op, kernels_.queries, threads);
     size = plan.splits(threads) ? plan.partials() : 0;
     return true;
 }
 
 bool Attention::compute_forward(ggml_compute_params * params, ggml_tensor * op) {
-    const Plan    plan(op, kernels_.queries);
+    const Plan    plan(op, kernels_.queries, params->nth);
     const bool    splits = plan.splits(params->nth) && static_cast<int64_t>(params->wsize) >= plan.partials();
     const int64_t values = plan.v->ne[0];
     auto * const  all    = static_cast<float *>(params->wdata);
@@ -157,11 +160,11 @@ bool Attention::compute_forward(ggml_compute_params * params, ggml_tensor * op) 
     if (!splits) {
         for (int64_t i = params->ith; i < plan.tiles; i = next()) {
             const Tile tile(plan, i);
-            float      sums[AT_ONCE][PARTIAL_VALUES + WIDEST];
-            float      some[AT_ONCE][PARTIAL_VALUES + WIDEST];
-            tile.attend(kernels_, 0, sums[0], PARTIAL_VALUES + WIDEST);
+            float      sums[ROWS_AT_ONCE][PARTIAL_VALUES + WIDEST_HEAD];
+            float      some[ROWS_AT_ONCE][PARTIAL_VALUES + WIDEST_HEAD];
+            tile.attend(kernels_, 0, sums[0], PARTIAL_VALUES + WIDEST_HEAD);
             for (int64_t chunk = 1; chunk < plan.chunks; chunk++) {
-                tile.attend(kernels_, chunk, some[0], PARTIAL_VALUES + WIDEST);
+                tile.attend(kernels_, chunk, some[0], PARTIAL_VALUES + WIDEST_HEAD);
                 for (int64_t row = 0; row < tile.count; row++) {
                     add(sums[row], some[row], values);
                 }

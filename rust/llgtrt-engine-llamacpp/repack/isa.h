@@ -87,6 +87,7 @@ struct Isa {
         return _mm512_mask_add_epi8(q, mask, q, _mm512_set1_epi8(16));
     }
 
+    static Floats larger(Floats a, Floats b) { return _mm512_max_ps(a, b); }
     static Floats larger_absolute(Floats a, Floats b) { return _mm512_max_ps(_mm512_abs_ps(b), a); }
     static float  largest(Floats a) { return _mm512_reduce_max_ps(a); }
 
@@ -243,6 +244,7 @@ struct Isa {
         return _mm256_add_epi8(q, _mm256_and_si256(set, _mm256_set1_epi8(16)));
     }
 
+    static Floats larger(Floats a, Floats b) { return _mm256_max_ps(a, b); }
     static Floats larger_absolute(Floats a, Floats b) {
         return _mm256_max_ps(_mm256_andnot_ps(_mm256_set1_ps(-0.0F), b), a);
     }

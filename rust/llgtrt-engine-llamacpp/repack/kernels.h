@@ -39,6 +39,9 @@ struct AttentionRow {
     float *          partial;
 };
 
+constexpr int ROWS_AT_ONCE = 64;   // of an attention, at most
+constexpr int WIDEST_HEAD  = 256;  // elements
+
 // Cells `begin` to `end` of one head of a KV cache, halves; the strides are bytes from one cell to the next. Depths are
 // elements, divisible by the rows of Kernels, as are the cells.
 struct AttentionCells {
@@ -54,7 +57,7 @@ struct Kernels {
     const char *   name;
     int            rows;     // of a group
     int            columns;  // of the widest tile
-    int            queries;  // that attend() takes at a time
+    int            queries;  // that attend() computes at a time; it unpacks the cells once for more
     int            count;
     const Kernel * kernels;
     void (*attend)(const AttentionCells & cells, const AttentionRow * rows, int64_t count);
