@@ -32,16 +32,17 @@ class LlamaCppConfig(Section):
     prefill_chunk_tokens: int = Field(
         default=64,
         ge=1,
-        description="Prompt tokens in a forward pass while other sequences generate, where prompts take several\n"
-        "passes. Small keeps the gaps between the tokens of others short, large finishes prompts sooner.",
+        description="Prompt tokens in a forward pass while other sequences generate, where prompts take\n"
+        "several passes. Small keeps the gaps between the tokens of others short, large finishes prompts\n"
+        "sooner.",
     )
     prefill_pass_ms: int = Field(
         default=150,
         ge=0,
         le=60_000,
-        description="Such a pass takes more prompts that it finishes, as many as it can evaluate in this time as\n"
-        "far as the latest passes tell. Many short prompts at once get their first tokens sooner, and share\n"
-        "passes sooner.",
+        description="Such a pass takes more prompts that it finishes, as many as it can evaluate in this\n"
+        "time as far as the latest passes tell. Many short prompts at once get their first tokens sooner,\n"
+        "and share passes sooner.",
     )
     flash_attention: Literal["auto", "on", "off"] = Field(
         default="auto", description="Fused attention. auto: where the backend has it."
