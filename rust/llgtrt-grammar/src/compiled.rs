@@ -291,7 +291,7 @@ impl CompiledGrammar {
     pub fn way_out(&self) -> Option<&[TokenId]> {
         match &self.shortest().found {
             Found::Way(run) => Some(run),
-            Found::Dead | Found::Unknown => None,
+            Found::TooLong | Found::Dead | Found::Unknown => None,
         }
     }
 

@@ -75,6 +75,8 @@ pub(crate) fn completes(matcher: &mut Matcher, env: &TokenEnv, run: &[TokenId]) 
 pub(crate) enum Found {
     /// A run that completes the answer.
     Way(Vec<TokenId>),
+    /// Those that were found are longer than what is left.
+    TooLong,
     /// None, as far as whole terminals and what else is tried at a position can tell.
     Dead,
     /// None within the bounds.
@@ -90,7 +92,7 @@ impl Found {
     pub(crate) fn way(self) -> Option<Vec<TokenId>> {
         match self {
             Self::Way(run) => Some(run),
-            Self::Dead | Self::Unknown => None,
+            Self::TooLong | Self::Dead | Self::Unknown => None,
         }
     }
 }
@@ -154,6 +156,8 @@ struct Search<'a, 'c> {
     turns: Vec<(usize, u64, Vec<TokenId>)>,
     /// A bound kept this run from looking at some way.
     is_cut: bool,
+    /// It was the bound on its length.
+    is_too_long: bool,
 }
 
 impl<'a> Search<'a, '_> {
@@ -174,6 +178,7 @@ impl<'a> Search<'a, '_> {
         self.returns.clear();
         self.last_way.clear();
         self.is_cut = false;
+        self.is_too_long = false;
         let mut filling = 0;
         let mut branches: Vec<Branch> = Vec::new();
         loop {
@@ -224,6 +229,7 @@ impl<'a> Search<'a, '_> {
                 branches.push(Branch { len: self.path.len(), quoting, allowed, ways });
             } else {
                 self.is_cut = true;
+                self.is_too_long |= !self.is_wrong;
             }
             let Some(way) = self.next_way(&mut branches, &mut quoting) else { return false };
             self.push(&way, &mut quoting);

@@ -14,7 +14,7 @@ use crate::CompiledGrammar;
 use crate::compiled::mask_error;
 use crate::text::grammar_error;
 use crate::verify::Trial;
-use crate::way_out::{self, Checked, Query, Quoting, Strings, Style};
+use crate::way_out::{self, Checked, Found, Query, Quoting, Strings, Style};
 
 /// Tokens to spare from which on every token is compared with the way out.
 const NEAR: usize = 512;
@@ -139,7 +139,7 @@ impl Slot {
             // What the last token forces is more than is left.
             State::Complete { .. } if len > limit.bound.tokens => {
                 let before = limit.way_out.take();
-                return self.without_way_out(limit, before, len, 0);
+                return self.without_way_out(limit, before, len, 0, true);
             }
             _ => {
                 self.closed |= limit.following;
@@ -158,12 +158,15 @@ impl Slot {
         }
         let Some(left) = limit.bound.tokens.checked_sub(len) else {
             let before = limit.way_out.take();
-            return self.without_way_out(limit, before, len, 0);
+            return self.without_way_out(limit, before, len, 0, true);
         };
         let new: Vec<TokenId> = tokens.iter().chain(&self.forced).skip(limit.at).copied().collect();
         let before = limit.way_out.take();
-        let found = self.way_out_behind(tokens, before.as_deref(), &new, left, limit);
-        let Some((run, is_right)) = found else { return self.without_way_out(limit, before, len, left) };
+        let (found, is_right) = self.way_out_behind(tokens, before.as_deref(), &new, left, limit);
+        let is_too_long = matches!(found, Found::TooLong);
+        let Some(run) = found.way() else {
+            return self.without_way_out(limit, before, len, left, is_too_long);
+        };
         let spare = left - run.len();
         limit.retry_after = RETRY_AFTER;
         limit.at = len;
@@ -184,7 +187,7 @@ impl Slot {
         new: &[TokenId],
         left: usize,
         limit: &mut Limit,
-    ) -> Option<(Vec<TokenId>, Option<bool>)> {
+    ) -> (Found, Option<bool>) {
         limit.cost = 0;
         let rest = before.and_then(|run| run.strip_prefix(new));
         let known = match (rest, before) {
@@ -198,18 +201,20 @@ impl Slot {
         if let Some(run) = known
             && (rest.is_some() || self.verifier.is_none())
         {
-            return Some((run.to_vec(), None));
+            return (Found::Way(run.to_vec()), None);
         }
         let verifier = self.verifier.as_deref();
         let mut trial = verifier.map(|verifier| Trial::new(verifier, self.allowance.search()));
-        let mut found = None;
+        let mut found = Found::Unknown;
         if let (Some(run), Some(trial)) = (known, &mut trial) {
-            found = (trial.take(run) && trial.ends()).then(|| run.to_vec());
+            if trial.take(run) && trial.ends() {
+                found = Found::Way(run.to_vec());
+            }
             trial.back_to(&[]);
         }
         let mut quoting = Quoting::default();
         let mut checked = trial.map(|trial| Checked { trial, strings: Strings::default() });
-        if found.is_none() {
+        if !matches!(found, Found::Way(_)) {
             for &token in tokens.iter().chain(&self.forced) {
                 let text = self.env.bytes(token);
                 quoting.push(text);
@@ -229,14 +234,14 @@ impl Slot {
             let answer = query.find();
             limit.style = answer.style;
             limit.cost = answer.cost;
-            found = answer.found.way();
+            found = answer.found;
         }
         let is_right = checked.is_none_or(|checked| {
             let (allowance, is_right) = checked.trial.into_rest();
             self.allowance.add(&allowance);
             is_right
         });
-        found.map(|run| (run, Some(is_right)))
+        (found, Some(is_right))
     }
 
     /// Whether the run completes the answer within what is left.
@@ -246,16 +251,17 @@ impl Slot {
             && way_out::completes(&mut self.matcher, &self.env, run)
     }
 
-    /// Nothing was found behind the new tokens; `before` is the way out that was known before them.
+    /// Nothing that fits was found behind the new tokens; `before` is the way out that was known before them.
     fn without_way_out(
         &mut self,
         limit: &mut Limit,
         before: Option<Vec<TokenId>>,
         len: usize,
         left: usize,
+        is_too_long: bool,
     ) -> Result<(), Error> {
         let at = limit.at;
-        let enough = before.as_ref().is_none_or(|run| left > run.len() + ENOUGH);
+        let enough = !is_too_long && before.as_ref().is_none_or(|run| left > run.len() + ENOUGH);
         // Without a way out from before there is nothing to go back for: the engine cuts the answer at its limit.
         let lost = before.is_none() && self.verifier.is_none();
         if lost || (enough && left > 0) || !limit.bound.retract || at >= len || at < self.told {

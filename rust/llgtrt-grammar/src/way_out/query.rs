@@ -30,6 +30,9 @@ impl Effort {
         Self { most: 200, direct: 100, cost: Self::STEP.cost / parts::MAX_PARTS as u64 };
 }
 
+/// Tokens beyond those of a run up to which it is known that there is one, though it is too long.
+const BEYOND: usize = 4096;
+
 /// Length of the first runs among which the search goes back; it doubles.
 const FIRST_DEPTH: usize = 16;
 
@@ -87,6 +90,7 @@ impl Query<'_, '_> {
             last_way: Vec::new(),
             turns: Vec::new(),
             is_cut: false,
+            is_too_long: false,
         };
         let (found, style) = search.find(quoting, most, effort, first);
         Answer { found, style, cost: effort.cost - search.cost_left }
@@ -109,6 +113,7 @@ impl Search<'_, '_> {
         }
         let mut direct = [Style::Plain, Style::Novel, Style::InTurns];
         direct.sort_by_key(|&style| style != first);
+        let mut too_long = Vec::new();
         for style in direct {
             if style == Style::InTurns {
                 self.masks_left += effort.direct;
@@ -116,7 +121,14 @@ impl Search<'_, '_> {
             if self.run(quoting, most, effort.direct, style) {
                 return (Found::Way(std::mem::take(&mut self.path)), style);
             }
+            if self.is_too_long {
+                too_long.push(style);
+            }
         }
+        // Before the search that may spend all that is left.
+        self.masks_left += effort.direct;
+        let is_too_long =
+            too_long.into_iter().any(|style| self.run(quoting, most + BEYOND, effort.direct, style));
         let mut depth = FIRST_DEPTH.min(most);
         while depth > 0 && self.masks_left > 0 {
             let masks = (self.masks_left / 4).max(1);
@@ -131,6 +143,11 @@ impl Search<'_, '_> {
             }
             depth = (2 * depth).min(most);
         }
-        (if is_dead { Found::Dead } else { Found::Unknown }, first)
+        let found = match (is_dead, is_too_long) {
+            (true, _) => Found::Dead,
+            (false, true) => Found::TooLong,
+            (false, false) => Found::Unknown,
+        };
+        (found, first)
     }
 }

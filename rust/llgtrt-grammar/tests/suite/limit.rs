@@ -102,6 +102,13 @@ fn endless_answers_end_valid_at_every_limit_from_the_shortest_up() {
         json!({"type": "object", "properties": {"id": {"type": "string", "format": "uuid"},
             "at": {"type": "string", "format": "date-time"}}, "required": ["id", "at"],
             "additionalProperties": false}),
+        // What need not be begun takes more tokens than there may be.
+        json!({"type": "object", "properties": {"deployment": {"type": "object", "properties": {
+            "processors": {"type": "number", "minimum": 1}, "group": {"type": "string"},
+            "instances": {"type": "integer"}, "maximum-over-capacity": {"type": "number", "minimum": 0},
+            "megabytes-of-memory": {"type": "number", "minimum": 256}, "name": {"type": "string"}},
+            "required": ["processors", "megabytes-of-memory", "maximum-over-capacity", "instances", "name"],
+            "additionalProperties": false}}, "additionalProperties": false}),
     ];
     for bench in [Bench::bytes(), Bench::words()] {
         for value in &schemas {
@@ -109,7 +116,8 @@ fn endless_answers_end_valid_at_every_limit_from_the_shortest_up() {
             let shortest = grammar.way_out().unwrap_or_else(|| panic!("no way out: {value}")).len();
             let validator = jsonschema::draft202012::new(value).unwrap();
             for engine in [EMBEDDED, STEPPED] {
-                for most in (shortest..shortest + 24).chain([200, 700, 1500]) {
+                let more = [45, 80, 120, 200, 700, 1500].map(|more| shortest + more);
+                for most in (shortest..shortest + 24).chain(more) {
                     let (tokens, _) = generate(&bench, &grammar, engine, most, endless(&bench, most));
                     let instance = json_of(&bench, &tokens);
                     assert!(validator.is_valid(&instance), "{instance} for {value}");
