@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import asyncio
+import gc
 import json
 import socket
+import weakref
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from types import SimpleNamespace
@@ -13,6 +15,7 @@ from typing import Any
 import pytest
 
 from llgtrt.api import http_protocol
+from llgtrt.api import server as server_module
 from llgtrt.api.server import EXIT_ENGINE_FAILED, HttpServer
 from llgtrt.config import Config, ConfigError
 from llgtrt.engine import EngineFailedError, new_error
@@ -260,6 +263,31 @@ async def test_a_port_in_use_is_a_configuration_error(make_app: AppFactory, nati
         http = HttpServer(app, Config().server, [second])
         with pytest.raises(ConfigError):
             await http.run(app.state.services.models, SimpleNamespace(stop=asyncio.Event()))  # type: ignore[arg-type]
+
+
+async def test_what_requests_leave_in_cycles_is_freed_when_nothing_runs(
+    native: FakeNativeEngine, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    class Left:
+        myself: Left
+
+    left: list[weakref.ref[Left]] = []
+
+    async def app(scope: Any, receive: Any, send: Any) -> None:
+        one = Left()
+        one.myself = one
+        left.append(weakref.ref(one))
+        await send({"type": "http.response.start", "status": 200, "headers": [(b"content-length", b"0")]})
+        await send({"type": "http.response.body"})
+
+    monkeypatch.setattr(server_module, "TIDY_S", 0.01)
+    gc.disable()
+    try:
+        async with running(app, native) as server:
+            await server.exchange(b"GET / HTTP/1.1\r\nhost: x\r\nconnection: close\r\n\r\n")
+            await eventually(lambda: left[0]() is None)
+    finally:
+        gc.enable()
 
 
 async def test_a_stalled_engine_ends_the_server_if_it_may(

@@ -293,7 +293,8 @@ impl Slot {
     /// Takes the way out, or as much of it as is forced at once.
     fn follow_way_out(&mut self, limit: &mut Limit) -> Result<(), Error> {
         let Some(run) = limit.way_out.take() else { return Ok(()) };
-        if !self.fast_forward && !run.is_empty() {
+        // An engine that is told to withdraw tokens is not told of others, nor of the end.
+        if self.retract.is_some() || (!self.fast_forward && !run.is_empty()) {
             limit.way_out = Some(run);
             self.allow_only_way_out(limit);
             return Ok(());
