@@ -264,10 +264,18 @@ impl Slot {
         let enough = !is_too_long && before.as_ref().is_none_or(|run| left > run.len() + ENOUGH);
         // Without a way out from before there is nothing to go back for: the engine cuts the answer at its limit.
         let lost = before.is_none() && self.verifier.is_none();
-        if lost || (enough && left > 0) || !limit.bound.retract || at >= len || at < self.told {
-            limit.at = len;
+        // What a check may still take back nobody has seen, though the engine has it for long.
+        let is_shown = at < self.certain().unwrap_or(self.told);
+        if lost || (enough && left > 0) || !limit.bound.retract || at >= len || is_shown {
             limit.next = len + limit.in_turn(limit.retry_after);
             limit.retry_after *= 2;
+            if self.verifier.is_some() && before.is_some() && !is_shown {
+                // To go back to when no more than enough is left.
+                limit.next = limit.next.min(limit.bound.tokens.saturating_sub(ENOUGH)).max(len + 1);
+                limit.way_out = before;
+            } else {
+                limit.at = len;
+            }
             return Ok(());
         }
         if let Some(verifier) = &mut self.verifier {

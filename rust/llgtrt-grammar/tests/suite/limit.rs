@@ -209,6 +209,74 @@ fn ends_are_right_by_the_check_beside_the_grammar() {
     }
 }
 
+/// What is wrong may show many tokens later, near the limit; then there is no way out but from before it.
+#[test]
+fn messages_of_many_kinds_end_right_at_any_limit() {
+    let (empty, text) =
+        (json!({"type": "string", "maxLength": 0}), json!({"type": "string", "minLength": 1}));
+    let (id, whole) =
+        (json!({"type": "integer", "minimum": 1}), json!({"type": "number", "multipleOf": 1, "minimum": 1}));
+    let message = |kind: &str, argument: &Value, more: Value, required: Value| {
+        let mut properties = json!({"msg": {"enum": [kind]}, "argument": argument});
+        properties.as_object_mut().unwrap().append(&mut more.as_object().unwrap().clone());
+        json!({"properties": properties, "required": required})
+    };
+    let none = || json!([]);
+    let data = json!({"type": "object", "patternProperties": {".": {"type": "number", "multipleOf": 1}}});
+    let digits = json!({"minLength": 1, "pattern": "^[0-9]+$"});
+    let (flag, time) = (json!({"type": "boolean"}), json!({"type": "string", "pattern": "^[0-9]*$"}));
+    let kinds = [
+        message("open", &empty, json!({"space": id, "host": text, "user": text}), json!(["space", "host"])),
+        message("close", &empty, json!({}), none()),
+        message("saveEnvironment", &empty, json!({}), none()),
+        message(
+            "execScript",
+            &text,
+            json!({"queryId": whole, "watch": flag, "at": time}),
+            json!(["queryId"]),
+        ),
+        message(
+            "execAndReturn",
+            &text,
+            json!({"queryId": whole, "contextId": id, "at": time}),
+            json!(["queryId"]),
+        ),
+        message("execFile", &digits, json!({"queryId": whole, "at": time, "data": data}), json!(["queryId"])),
+        message("help", &text, json!({}), none()),
+        message("listVariables", &empty, json!({"delta": flag, "contextId": id}), json!(["delta"])),
+        message("getVariable", &text, json!({"data": data, "contextId": id}), none()),
+        message("clearEnvironment", &empty, json!({"contextId": id}), none()),
+        message("createEnvironment", &text, json!({}), none()),
+    ];
+    let names: Vec<&Value> = kinds.iter().map(|kind| &kind["properties"]["msg"]["enum"][0]).collect();
+    let value = json!({"type": "object", "minProperties": 2, "required": ["msg", "argument"], "oneOf": kinds,
+        "properties": {"msg": {"type": "string", "enum": names}, "argument": {"type": "string"}}});
+    let validator = jsonschema::draft202012::new(&value).unwrap();
+    let bench = Bench::bytes();
+    let grammar = bench.compile(&schema(&value.to_string()));
+    assert!(grammar.is_verified());
+    for most in [50, 60, 72, 78, 90, 120] {
+        for seed in 0..40_u64 {
+            let mut state = seed.wrapping_mul(0x9e37_79b9_7f4a_7c15) + most as u64;
+            let any = |allowed: &[TokenId]| {
+                state = state.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1_442_695_040_888_963_407);
+                // No exponents: the judge reads numbers as doubles.
+                let is_exponent = |token: &&TokenId| b"eE".contains(&bench.decode(&[**token])[0]);
+                let plain: Vec<TokenId> = allowed
+                    .iter()
+                    .filter(|token| **token == bench.eos() || !is_exponent(token))
+                    .copied()
+                    .collect();
+                let from = if plain.is_empty() { allowed } else { &plain };
+                from[(state >> 33) as usize % from.len()]
+            };
+            let (tokens, _) = generate(&bench, &grammar, HOLDING, most, any);
+            let instance = json_of(&bench, &tokens);
+            assert!(validator.is_valid(&instance), "{instance}");
+        }
+    }
+}
+
 #[test]
 fn addresses_are_completed_shortly() {
     let value = json!({"type": "object", "properties": {"mail": {"type": "string", "format": "email"},
