@@ -265,7 +265,7 @@ impl Slot {
         // Without a way out from before there is nothing to go back for: the engine cuts the answer at its limit.
         let lost = before.is_none() && self.verifier.is_none();
         // What a check may still take back nobody has seen, though the engine has it for long.
-        let is_shown = at < self.certain().unwrap_or(self.told);
+        let is_shown = at < self.certain().map_or(self.told, |certain| certain.min(self.told));
         if lost || (enough && left > 0) || !limit.bound.retract || at >= len || is_shown {
             limit.next = len + limit.in_turn(limit.retry_after);
             limit.retry_after *= 2;

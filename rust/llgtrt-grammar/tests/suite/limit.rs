@@ -194,6 +194,8 @@ fn ends_are_right_by_the_check_beside_the_grammar() {
         json!({"type": "array", "items": {"type": "object", "properties": {"k": {"enum": ["a", "b", "c"]}, "v": {"type": "integer"}},
             "required": ["k", "v"], "additionalProperties": false}, "contains": {"properties": {"k": {"const": "c"}}},
             "minContains": 2, "minItems": 3, "uniqueItems": true}),
+        json!({"type": "object", "properties": {"system-root-source": {"type": "string"}, "parts": {"type": "array",
+            "items": {"type": "string"}, "uniqueItems": true}}, "required": ["parts"], "additionalProperties": false}),
     ];
     for bench in [Bench::bytes(), Bench::words()] {
         for value in &schemas {
