@@ -138,7 +138,8 @@ pub const RULES: &[Rule] = &[
         name: "one-of",
         keywords: &["oneOf"],
         doc: "`oneOf` becomes `anyOf` where no two branches have a value in common: by type, by constants, \
-              by a key that one requires and the other forbids, by ranges, lengths or patterns.",
+              by a key that one requires and the other forbids, by ranges, lengths or patterns; and by what \
+              the schema around them asks for, such as the key that tells them apart.",
         example: r#"{"oneOf": [{"type": "string"}, {"type": "integer"}]}"#,
     },
     Rule {
@@ -226,7 +227,8 @@ pub const RULES: &[Rule] = &[
         keywords: &["oneOf", "not", "if"],
         doc: "One of several ways not to satisfy a schema that no grammar can hold (some item of a long list \
               is wrong, some key without a name is) is left out, if there are others; so are the numbers next \
-              to a bound of very many digits where a schema has to do. Every answer is still valid; a few \
+              to a bound of very many digits where a schema has to do, and, in one of very many branches of \
+              `oneOf`, the keys that another branch requires. Every answer is still valid; a few \
               exotic valid ones are not offered.",
         example: r#"{"type": "array", "not": {"uniqueItems": true, "maxItems": 2}}"#,
     },

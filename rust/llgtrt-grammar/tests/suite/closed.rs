@@ -145,6 +145,43 @@ fn alternatives_that_exclude_each_other_do_not_need_contrived_keys() {
     );
 }
 
+/// So many that no list holds what each leaves of the others: none has the key that another one needs.
+#[test]
+fn each_of_many_alternatives_leaves_out_the_keys_of_the_others() {
+    let alternatives = |properties: Value| {
+        let alternative = |i: usize| {
+            let key = format!("k{i}");
+            json!({"properties": {&key: {"enum": [i]}, "note": {"type": "string"}}, "required": [key]})
+        };
+        json!({"type": "object", "properties": properties, "oneOf": (0..12).map(alternative).collect::<Vec<_>>()})
+    };
+    let (closed, _) = benches();
+    // Where the keys are named beside the alternatives, two of them may be there by the letter, if one is wrong.
+    for properties in [json!({}), json!({"k1": true, "k2": {}})] {
+        let schema = alternatives(properties);
+        let grammar = closed.compile(&GrammarSpec::JsonSchema(schema.to_string()));
+        assert!(!grammar.is_verified(), "{schema}");
+        let validator = jsonschema::draft202012::new(&schema).unwrap();
+        for (instance, valid, accepted) in [
+            (json!({"k0": 0}), true, true),
+            (json!({"k11": 11, "note": "n"}), true, true),
+            (json!({"k1": 1, "k2": 0}), true, false),
+            (json!({"k1": 1, "k2": 2}), false, false),
+            (json!({"k1": 0}), false, false),
+            (json!({"note": "n"}), false, false),
+        ] {
+            assert_eq!(validator.is_valid(&instance), valid, "{schema}: {instance}");
+            let judged = grammar.judge(Instance::Value(&instance));
+            assert_eq!(judged.accepted, accepted, "{schema}: {instance}");
+        }
+    }
+    // What lists values says for each of them whether it is exactly one.
+    let mut listed = alternatives(json!({}));
+    listed["enum"] = json!([{"k0": 0}, {"k1": 1, "k2": 0}, {"k1": 1, "k2": 2}]);
+    check(&listed, &[json!({"k0": 0}), json!({"k1": 1, "k2": 0})], &[]);
+    assert!(!accepts(closed, &listed, &json!({"k1": 1, "k2": 2})));
+}
+
 #[test]
 fn a_schema_and_strict_win_over_the_server() {
     let schema = |options: Value| json!({"properties": {"a": {}}, "x-guidance": options});

@@ -167,3 +167,49 @@ fn what_can_be_held_beside_it_is_held() {
     }
     assert!(!judge(matcher.deep_clone(), Instance::Value(&json!(1.5))).accepted);
 }
+
+/// Alternatives as of messages: the schema around them requires the key that tells them apart. Each has optional keys
+/// besides, so that taking each other's apart one by one would take more alternatives than there may be.
+fn messages(required: &[&str]) -> Value {
+    let message = |i: usize| {
+        let keys = ["a", "b", "c", "d"].map(|key| (format!("{key}{i}"), json!({"type": "integer"})));
+        let mut properties: serde_json::Map<String, Value> = keys.into_iter().collect();
+        properties.insert("kind".to_owned(), json!({"enum": [format!("k{i}")]}));
+        json!({ "properties": properties })
+    };
+    json!({
+        "type": "object",
+        "properties": {"kind": {"type": "string"}},
+        "required": required,
+        "oneOf": (0..6).map(message).collect::<Vec<_>>(),
+    })
+}
+
+#[test]
+fn alternatives_are_told_apart_by_the_schema_around_them() {
+    let schema = messages(&["kind"]);
+    let found = verify(&schema);
+    assert_eq!(found.residual, [], "{schema}");
+    let matcher = crate::support::plain_matcher(&found.schema).unwrap();
+    for (value, valid) in [
+        (json!({"kind": "k0", "a0": 1}), true),
+        (json!({"kind": "k5", "a5": 1, "b5": 2}), true),
+        (json!({"kind": "k1", "a1": "x"}), false),
+        (json!({"kind": "x"}), false),
+        (json!({}), false),
+    ] {
+        assert_eq!(judge(matcher.deep_clone(), Instance::Value(&value)).accepted, valid, "{value}");
+        assert_eq!(jsonschema::validator_for(&schema).unwrap().is_valid(&value), valid, "{value}");
+    }
+}
+
+/// What is valid under none of the alternatives is out all the same.
+#[test]
+fn alternatives_that_nothing_tells_apart_are_still_alternatives() {
+    let schema = messages(&[]);
+    check(&schema, "", "oneOf", Some(&[vec![]]), &[json!({"kind": "k0", "a0": 1}), json!({"kind": "k4"})]);
+    let matcher = crate::support::plain_matcher(&verify(&schema).schema).unwrap();
+    for value in [json!({"kind": "x"}), json!({"kind": "k0", "a0": "x"})] {
+        assert!(!judge(matcher.deep_clone(), Instance::Value(&value)).accepted, "{value}");
+    }
+}

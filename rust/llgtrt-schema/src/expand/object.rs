@@ -45,6 +45,9 @@ pub(crate) struct Object {
     pub(crate) somewhere: Vec<(Keys, FormulaId)>,
     /// The schema says something of keys that it does not name.
     pub(crate) open: bool,
+    /// Keys that are left out where this is written: with one of them it may be more than one alternative of a
+    /// `oneOf`. Otherwise the object counts as if it might have them.
+    pub(crate) avoided: BTreeSet<Rc<str>>,
     /// Where one of the harder constraints was first asked for.
     pub(crate) path: Option<Rc<str>>,
 }
@@ -61,6 +64,7 @@ impl PartialEq for Object {
             && self.names == other.names
             && self.somewhere == other.somewhere
             && self.open == other.open
+            && self.avoided == other.avoided
     }
 }
 
@@ -73,6 +77,7 @@ impl Object {
             + self.rest.len()
             + self.names.len()
             + self.somewhere.len()
+            + self.avoided.len()
     }
 
     /// The same for objects that are equal: the order of the keys does not count.
@@ -113,6 +118,19 @@ impl Object {
         let mut closed = self.clone();
         closed.rest.push((Others { names: names.into(), languages: Rc::new([]) }, FALSE));
         closed
+    }
+
+    /// The same without the keys to avoid; `None` if one of them has to be there.
+    pub(crate) fn without_avoided(&self) -> Option<Self> {
+        if self.required.iter().any(|key| self.avoided.contains(key)) {
+            return None;
+        }
+        let mut object = self.clone();
+        for key in std::mem::take(&mut object.avoided) {
+            let named = Named { f: FALSE, placed: false, complement: false };
+            object.named.entry(key).or_insert_with(|| named.clone()).f = FALSE;
+        }
+        Some(object)
     }
 
     /// Whether a key has to be there only because another schema must not be satisfied.
@@ -233,6 +251,7 @@ impl Normalizer<'_> {
             (x, y) => x.or(y),
         };
         a.open |= b.open;
+        a.avoided.extend(b.avoided.iter().cloned());
         a.path = a.path.take().or_else(|| b.path.clone());
         let impossible = a.max.is_some_and(|max| a.min > max || a.required.len() as u64 > max);
         (!impossible).then_some(a)
@@ -374,6 +393,10 @@ impl Normalizer<'_> {
             if !found {
                 return Ok(false);
             }
+        }
+        if object.avoided.iter().any(|key| members.contains_key(&**key)) {
+            // It may be one of several alternatives: an instance is not to be offered, and not to be ruled out.
+            return Err(self.too_large(TRUE));
         }
         Ok(true)
     }

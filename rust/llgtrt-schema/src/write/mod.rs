@@ -175,7 +175,8 @@ impl Normalizer<'_> {
         let mut all = Alternatives::default();
         for t in Type::ALL {
             let shapes = self.shapes(f, false, t)?;
-            let shapes = self.absorb(&shapes)?;
+            let shapes = self.avoid(f, &shapes)?;
+            let shapes = self.absorb(shapes)?;
             let shapes = if self.limits.closes() { self.close(f, shapes)? } else { shapes };
             if shapes.iter().any(is_any) {
                 all.types.push(t);
@@ -341,6 +342,29 @@ impl Normalizer<'_> {
         Ok(if out.is_empty() { contrived } else { out })
     }
 
+    /// The shapes without the keys that they avoid.
+    fn avoid(&mut self, f: FormulaId, shapes: &[Shape]) -> Result<Vec<Shape>, SchemaError> {
+        let mut out = Vec::with_capacity(shapes.len());
+        for shape in shapes {
+            match shape {
+                Shape::Object(object) if !object.avoided.is_empty() => match object.without_avoided() {
+                    Some(without) => {
+                        self.rule_path("narrowed", self.forms.path(f).cloned().as_ref());
+                        out.push(Shape::Object(Box::new(without)));
+                    }
+                    None if self.limits.residual == ResidualMode::Verify => {
+                        let error = self.too_large(f);
+                        self.left.note(f, &error);
+                        out.push(shape.clone());
+                    }
+                    None => return Err(self.too_large(f)),
+                },
+                shape => out.push(shape.clone()),
+            }
+        }
+        Ok(out)
+    }
+
     fn absorbing_loses_keys(&self, larger: &Shape, part: &Shape) -> bool {
         match (larger, part) {
             (Shape::Object(larger), Shape::Object(part)) => {
@@ -351,8 +375,7 @@ impl Normalizer<'_> {
     }
 
     /// Drops shapes that are part of another one.
-    fn absorb(&mut self, shapes: &Rc<Vec<Shape>>) -> Result<Vec<Shape>, SchemaError> {
-        let mut kept: Vec<Shape> = (**shapes).clone();
+    fn absorb(&mut self, mut kept: Vec<Shape>) -> Result<Vec<Shape>, SchemaError> {
         if kept.len() > 64 || kept.len() < 2 || matches!(kept[0], Shape::Fixed(_) | Shape::Boolean { .. }) {
             return Ok(kept);
         }

@@ -314,17 +314,30 @@ impl Maker<'_> {
                 }
             }
             _ => {
-                // A union that is told apart by a key, as tools make them.
-                let branches: Value = (0..=self.random.below(3))
+                // A union that is told apart by a key, as tools make them: by its value, or, where they are many, by
+                // which one there is.
+                let many = self.random.chance(15);
+                let outside = self.random.chance(30);
+                let count = if many { 9 + self.random.below(4) } else { 1 + self.random.below(3) };
+                let branches: Value = (0..count)
                     .map(|index| {
                         let mut branch = Map::new();
-                        self.objects(&mut branch, depth);
+                        self.objects(&mut branch, if many { 0 } else { depth });
                         let properties = branch.entry("properties").or_insert_with(|| json!({}));
-                        properties["kind"] = json!({"enum": [format!("k{index}")]});
-                        branch.insert("required".to_owned(), json!(["kind"]));
+                        let key = if many { format!("k{index}") } else { "kind".to_owned() };
+                        properties[&key] = json!({"enum": [format!("k{index}")]});
+                        if many || !outside {
+                            branch.insert("required".to_owned(), json!([key]));
+                        }
                         Value::Object(branch)
                     })
                     .collect();
+                if outside && !many {
+                    let required = schema.entry("required").or_insert_with(|| json!([]));
+                    if let Some(required) = required.as_array_mut() {
+                        required.push(json!("kind"));
+                    }
+                }
                 let name = if self.random.chance(60) { "oneOf" } else { "anyOf" };
                 schema.insert(name.to_owned(), branches);
             }
