@@ -33,6 +33,8 @@ HEALTH_POLL_S = 0.25
 """How often to look whether the engine has failed."""
 TIDY_S = 1.0
 """How often to look whether nothing runs, so that garbage can be looked for."""
+TIDY_SHARE = 0.005
+"""Of all time, that this may take."""
 LAST_WORDS_S = 2
 """How long clients may take to receive the last bytes before their connections are closed."""
 
@@ -169,16 +171,18 @@ class HttpServer:
         """Frees what requests left in cycles, while no request runs.
 
         The interpreter's own search among what is old begins when as many objects were kept as a quarter of
-        those at the last one, which was at the start and counted all modules: after hours. Until then such a
-        rest here and there keeps whole pages. What there was at the start is exempt, so that a search takes
-        about a millisecond."""
-        seen = 0
+        those at the last one, which was at the start and counted all modules. Until then such a rest here and
+        there keeps whole pages. What there was at the start is exempt, so that a search takes about a
+        millisecond; where code of the operator's keeps more, it is made the less often."""
+        clock = asyncio.get_running_loop().time
+        seen, pause = 0, TIDY_S
         while True:
-            await asyncio.sleep(TIDY_S)
+            await asyncio.sleep(pause)
             requests = self._uvicorn.server_state.total_requests
             if requests != seen and not self._uvicorn.busy:
-                seen = requests
+                seen, began = requests, clock()
                 gc.collect()
+                pause = max(TIDY_S, (clock() - began) / TIDY_SHARE)
 
     async def _drain(self, engine: Working, failed: asyncio.Future[str]) -> None:
         """Refuses what is new, lets what runs finish, and cancels what takes too long."""

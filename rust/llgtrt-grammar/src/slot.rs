@@ -12,7 +12,7 @@ use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::Arc;
 use std::time::Duration;
 
-use llgtrt_core::{AdvanceState, Error, MaskVerdict, TokenId};
+use llgtrt_core::{AdvanceState, Error, ErrorKind, MaskVerdict, TokenId};
 use llguidance::{Matcher, TokenParser};
 use toktrie::SimpleVob;
 
@@ -149,7 +149,11 @@ impl Slot {
             self.stay_completable(tokens)
         });
         if let Err(error) = advanced {
-            self.fail(error);
+            // Only a check fails like this.
+            let is_lost = error.kind != ErrorKind::Constraint || self.verifier.is_none();
+            if is_lost || !guard(|| self.escapes()).unwrap_or(false) {
+                self.fail(error);
+            }
         }
         *allowance = std::mem::take(&mut self.allowance);
     }

@@ -312,6 +312,8 @@ impl<'a> Search<'a, '_> {
             }
             self.path.extend_from_slice(tokens);
             self.is_wrong = self.trial.as_mut().is_some_and(|trial| !trial.take(tokens));
+            let cost = self.trial.as_ref().map_or(0, |trial| trial.cost());
+            self.spend(cost);
         }
     }
 

@@ -6,6 +6,8 @@
 //! of it, and the way out that was known before is followed instead; where the engine cannot take tokens
 //! back, the way out is followed earlier. Called by [`Slot::advance`], under the slot's lock.
 
+use std::hash::{DefaultHasher, Hash, Hasher};
+
 use llgtrt_core::{Error, TokenId};
 use toktrie::SimpleVob;
 
@@ -31,8 +33,16 @@ const ENOUGH: usize = 64;
 /// What searches may cost for each token of the answer where there are tokens to spare: about 1 ms.
 const COST_PER_TOKEN: u64 = 5_000;
 
+/// What the searches of an answer may cost besides: about 0.4 s, the end of an answer whose check beside the grammar makes
+/// each of them long. After that the way out that is known is taken, or the answer ends as it does without one.
+const COST_PER_ANSWER: u64 = 2_000_000;
+
 /// A search that cannot be made at every token.
 const DEAR: u64 = 5 * COST_PER_TOKEN;
+
+/// Ways out that are kept to go back to, and tokens between them.
+const MAX_KEPT: usize = 8;
+const KEPT_APART: usize = 16;
 
 /// The limit of one sequence.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -50,6 +60,15 @@ impl TokenLimit {
     pub const SHORT: usize = 1024;
 }
 
+/// A way out that a check beside the grammar found right. When nothing else is found any more it is followed, as long as
+/// nobody has seen what came behind it.
+struct Kept {
+    at: usize,
+    /// Digest of the tokens before it.
+    before: u64,
+    run: Vec<TokenId>,
+}
+
 /// What a slot knows of its way out.
 pub(super) struct Limit {
     bound: TokenLimit,
@@ -58,12 +77,16 @@ pub(super) struct Limit {
     at: usize,
     /// The check beside the grammar has found the way out right, or there is none.
     is_right: bool,
+    /// The first of those that are right, and the last ones.
+    kept: Vec<Kept>,
     /// Tokens until another search, if the next one finds nothing.
     retry_after: usize,
     /// How it was found.
     style: Style,
     /// What the last search spent, by [`Answer::cost`](way_out::Answer); 0 where none was needed.
     cost: u64,
+    /// What all searches spent.
+    spent: u64,
     /// Tokens from which on it has to be looked at again.
     next: usize,
     /// Nothing else may come any more.
@@ -77,13 +100,17 @@ impl Limit {
         let way_out = if is_short { grammar.way_out().map(<[_]>::to_vec) } else { None };
         let (style, is_right) = if is_short { grammar.way_out_traits() } else { (Style::default(), true) };
         let is_known = way_out.is_some();
+        let first = way_out.iter().filter(|_| is_right);
+        let kept = first.map(|run| Kept { at: 0, before: digest(&[]), run: run.clone() }).collect();
         let mut own = Self {
             bound: limit,
             way_out,
             at: 0,
             is_right,
+            kept,
             style,
             cost: 0,
+            spent: 0,
             retry_after: RETRY_AFTER,
             next: 0,
             following: false,
@@ -101,6 +128,24 @@ impl Limit {
             ENOUGH.. => self.in_turn((spare / 8).min((self.cost / COST_PER_TOKEN) as usize)),
             _ => 0,
         }
+    }
+
+    /// Keeps the way out behind the first `at` of the tokens, if it is right.
+    fn keep(&mut self, taken: &[TokenId], run: &[TokenId]) {
+        let (at, before) = (taken.len(), digest(taken));
+        self.kept.retain(|kept| kept.at <= at);
+        if !self.is_right || self.kept.last().is_some_and(|last| at < last.at + KEPT_APART) {
+            return;
+        }
+        if self.kept.len() == MAX_KEPT {
+            self.kept.remove(1);
+        }
+        self.kept.push(Kept { at, before, run: run.to_vec() });
+    }
+
+    /// Whether no more searches are made, in an answer of `len` tokens so far.
+    fn has_spent_all(&self, len: usize) -> bool {
+        self.spent > COST_PER_ANSWER + COST_PER_TOKEN * len as u64
     }
 
     /// This many tokens or up to half as many more, so that the equal answers of one request do not search at one time.
@@ -173,6 +218,9 @@ impl Slot {
         limit.is_right = is_right.unwrap_or(limit.is_right);
         limit.next = len + limit.pause(run.len(), spare);
         limit.following |= spare <= limit.margin(run.len());
+        if self.verifier.is_some() && !limit.following {
+            limit.keep(&self.taken, &run);
+        }
         limit.way_out = Some(run);
         if limit.following { self.follow_way_out(limit) } else { Ok(()) }
     }
@@ -202,6 +250,9 @@ impl Slot {
             && (rest.is_some() || self.verifier.is_none())
         {
             return (Found::Way(run.to_vec()), None);
+        }
+        if limit.has_spent_all(self.taken.len()) {
+            return (Found::Unknown, None);
         }
         let verifier = self.verifier.as_deref();
         let mut trial = verifier.map(|verifier| Trial::new(verifier, self.allowance.search()));
@@ -234,6 +285,7 @@ impl Slot {
             let answer = query.find();
             limit.style = answer.style;
             limit.cost = answer.cost;
+            limit.spent += answer.cost;
             found = answer.found;
         }
         let is_right = checked.is_none_or(|checked| {
@@ -263,12 +315,18 @@ impl Slot {
         let at = limit.at;
         let enough = !is_too_long && before.as_ref().is_none_or(|run| left > run.len() + ENOUGH);
         // Without a way out from before there is nothing to go back for: the engine cuts the answer at its limit.
-        let lost = before.is_none() && self.verifier.is_none();
-        // What a check may still take back nobody has seen, though the engine has it for long.
-        let is_shown = at < self.certain().map_or(self.told, |certain| certain.min(self.told));
+        let lost = before.is_none() && (self.verifier.is_none() || limit.has_spent_all(len));
+        let is_shown = at < self.shown();
         if lost || (enough && left > 0) || !limit.bound.retract || at >= len || is_shown {
             limit.next = len + limit.in_turn(limit.retry_after);
             limit.retry_after *= 2;
+            if left == 0 && limit.bound.retract && self.go_back_to_kept(limit)? {
+                return Ok(());
+            }
+            if left > 0 {
+                // Once more where nothing is left.
+                limit.next = limit.next.min(limit.bound.tokens);
+            }
             if self.verifier.is_some() && before.is_some() && !is_shown {
                 // To go back to when no more than enough is left.
                 limit.next = limit.next.min(limit.bound.tokens.saturating_sub(ENOUGH)).max(len + 1);
@@ -278,10 +336,50 @@ impl Slot {
             }
             return Ok(());
         }
-        if let Some(verifier) = &mut self.verifier {
-            if before.is_none() || !limit.is_right {
+        let way_out = match before {
+            Some(way_out) if limit.is_right || self.verifier.is_none() => way_out,
+            // Token by token, as long as that is cheap.
+            _ => {
+                if limit.spent > COST_PER_ANSWER / 8 && self.go_back_to_kept(limit)? {
+                    return Ok(());
+                }
                 return self.step_back();
             }
+        };
+        self.go_back(limit, at, way_out)
+    }
+
+    /// Whether another way was left when the check beside the grammar found none from here on: one that was found
+    /// right before.
+    pub(super) fn escapes(&mut self) -> Result<bool, Error> {
+        let Some(mut limit) = self.limit.take() else { return Ok(false) };
+        let escapes = if limit.bound.retract { self.go_back_to_kept(&mut limit) } else { Ok(false) };
+        self.limit = Some(limit);
+        escapes
+    }
+
+    /// Goes back to the last way out that is right and that nobody was shown anything behind.
+    fn go_back_to_kept(&mut self, limit: &mut Limit) -> Result<bool, Error> {
+        let shown = self.shown();
+        while let Some(kept) = limit.kept.pop() {
+            let is_before = |taken: &[TokenId]| kept.before == digest(taken);
+            if (shown..self.seen).contains(&kept.at) && self.taken.get(..kept.at).is_some_and(is_before) {
+                self.go_back(limit, kept.at, kept.run)?;
+                return Ok(true);
+            }
+        }
+        Ok(false)
+    }
+
+    /// Tokens that cannot be taken back any more. What a check may still take back nobody has seen, though the engine
+    /// has it for long.
+    fn shown(&self) -> usize {
+        self.certain().map_or(self.told, |certain| certain.min(self.told))
+    }
+
+    /// Goes back to the first `at` tokens, and follows the way out from there.
+    fn go_back(&mut self, limit: &mut Limit, at: usize, way_out: Vec<TokenId>) -> Result<(), Error> {
+        if let Some(verifier) = &mut self.verifier {
             verifier.back_to(at);
         }
         self.matcher
@@ -292,8 +390,8 @@ impl Slot {
         self.forced.clear();
         self.retract = Some(at);
         self.state = State::Open;
-        limit.way_out = before;
-        limit.following = true;
+        (limit.way_out, limit.at) = (Some(way_out), at);
+        (limit.following, limit.next) = (true, 0);
         self.allow_only_way_out(limit);
         Ok(())
     }
@@ -342,4 +440,10 @@ impl Slot {
             self.tried_force = true;
         }
     }
+}
+
+fn digest(tokens: &[TokenId]) -> u64 {
+    let mut hasher = DefaultHasher::new();
+    tokens.hash(&mut hasher);
+    hasher.finish()
 }

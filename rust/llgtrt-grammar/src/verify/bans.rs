@@ -1,56 +1,112 @@
 //! Texts that no answer may begin with, and the tokens that each of them excludes.
 //!
 //! A check found that everything that begins with such a text is wrong. Banning texts, not tokens, excludes
-//! at once every token that leads to the same text. Plain data, used under the lock of its sequence.
+//! at once every token that leads to the same text. The search is chronological: what a ban says concerns the text before it
+//! as long as that stays, so that no more is kept of it than what follows there. Plain data, used under the lock of its
+//! sequence.
+
+use std::collections::VecDeque;
+use std::sync::Arc;
 
 use llgtrt_core::TokenId;
 
 use crate::TokenEnv;
 
+/// The most that are kept; more than are made while the text gets no further. One that is dropped, the oldest, is found
+/// wrong again.
+const MAX_BANS: usize = 4096;
+
 /// A beginning that is wrong.
-#[derive(Debug, Clone, PartialEq, Eq)]
+#[derive(Debug, Clone)]
 struct Ban {
-    text: Vec<u8>,
+    /// Bytes of the text before it.
+    from: usize,
+    /// What follows there.
+    tail: Box<[u8]>,
     /// Wrong only if the text ends there.
     at_end: bool,
 }
 
-/// The bans of one sequence.
+impl Ban {
+    /// What is wrong behind `text`, if that is a part of it.
+    fn behind<'a>(&'a self, text: &[u8]) -> Option<&'a [u8]> {
+        self.tail.strip_prefix(text.get(self.from..)?)
+    }
+}
+
+/// The bans of one sequence. A copy shares them, and keeps what it adds apart.
 #[derive(Debug, Clone, Default)]
 pub(super) struct Bans {
-    list: Vec<Ban>,
+    shared: Arc<VecDeque<Ban>>,
+    own: Vec<Ban>,
 }
 
 impl Bans {
-    /// Everything that begins with `text` is wrong.
-    pub(super) fn beginning(&mut self, text: &[u8]) {
-        self.list.retain(|ban| !ban.text.starts_with(text));
-        self.list.push(Ban { text: text.to_vec(), at_end: false });
+    fn all(&self) -> impl Iterator<Item = &Ban> {
+        self.shared.iter().chain(&self.own)
     }
 
-    /// `text` as a whole is wrong.
-    pub(super) fn whole(&mut self, text: &[u8]) {
-        self.list.push(Ban { text: text.to_vec(), at_end: true });
+    pub(super) fn len(&self) -> usize {
+        self.shared.len() + self.own.len()
+    }
+
+    /// Everything that begins with `text` is wrong, of which the first `from` bytes may stay.
+    pub(super) fn beginning(&mut self, text: &[u8], from: usize) {
+        self.retain(|ban| ban.from <= text.len() && ban.behind(text).is_none());
+        self.add(text, from, false);
+    }
+
+    /// `text` as a whole is wrong, of which the first `from` bytes may stay.
+    pub(super) fn whole(&mut self, text: &[u8], from: usize) {
+        self.add(text, from, true);
+    }
+
+    /// No more than `len` bytes of the text are left.
+    pub(super) fn back_to(&mut self, len: usize) {
+        self.retain(|ban| ban.from <= len);
+    }
+
+    fn add(&mut self, text: &[u8], from: usize, at_end: bool) {
+        let from = from.min(text.len());
+        let ban = Ban { from, tail: text[from..].into(), at_end };
+        match Arc::get_mut(&mut self.shared) {
+            Some(bans) => {
+                if bans.len() == MAX_BANS {
+                    bans.pop_front();
+                }
+                bans.push_back(ban);
+            }
+            None => self.own.push(ban),
+        }
+    }
+
+    fn retain(&mut self, keeps: impl Fn(&Ban) -> bool) {
+        self.own.retain(&keeps);
+        if let Some(bans) = Arc::get_mut(&mut self.shared) {
+            bans.retain(&keeps);
+        }
     }
 
     /// Whether a ban concerns what follows `text`.
     pub(super) fn concern(&self, text: &[u8]) -> bool {
-        self.list.iter().any(|ban| ban.text.starts_with(text))
+        self.all().any(|ban| ban.behind(text).is_some())
     }
 
     /// Whether `text`, as a whole or as a beginning, is wrong.
     pub(super) fn has(&self, text: &[u8], as_a_whole: bool) -> bool {
-        self.list
-            .iter()
-            .any(|ban| if ban.at_end { as_a_whole && ban.text == text } else { text.starts_with(&ban.text) })
+        self.all().any(|ban| {
+            text.get(ban.from..).is_some_and(|rest| {
+                if ban.at_end { as_a_whole && *ban.tail == *rest } else { rest.starts_with(&ban.tail) }
+            })
+        })
     }
 
     /// Clears the bits of the tokens that must not follow `text`; false if none is left.
     pub(super) fn apply(&self, text: &[u8], mask: &mut toktrie::SimpleVob, env: &TokenEnv) -> bool {
         let mut rests: Vec<&[u8]> = Vec::new();
         let mut no_end = false;
-        for ban in &self.list {
-            match ban.text.strip_prefix(text) {
+        for ban in self.all() {
+            match ban.behind(text) {
                 Some([]) if ban.at_end => no_end = true,
                 Some(rest) if !ban.at_end => rests.push(rest),
                 _ => {}
@@ -72,5 +128,50 @@ impl Bans {
             }
         }
         left > 0
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_ban_says_what_may_not_follow() {
+        let mut bans = Bans::default();
+        bans.beginning(b"[1,22", 3);
+        bans.whole(b"[1,3", 3);
+        assert!(bans.concern(b"[1,") && bans.concern(b"[1,2") && !bans.concern(b"[1,4"));
+        assert!(bans.has(b"[1,22", false) && bans.has(b"[1,223", false) && !bans.has(b"[1,2", false));
+        assert!(bans.has(b"[1,3", true) && !bans.has(b"[1,3", false) && !bans.has(b"[1,33", true));
+        // Everything behind it is wrong: what was known of that is not needed any more.
+        bans.beginning(b"[1,", 1);
+        assert_eq!(bans.len(), 1);
+        assert!(bans.has(b"[1,22", false) && bans.concern(b"[") && !bans.concern(b"[2"));
+    }
+
+    #[test]
+    fn what_is_behind_the_text_that_is_left_is_forgotten() {
+        let mut bans = Bans::default();
+        bans.beginning(b"[1,2", 3);
+        bans.beginning(b"[2", 1);
+        bans.back_to(2);
+        assert_eq!(bans.len(), 1);
+        assert!(bans.has(b"[2", false) && !bans.has(b"[1,2", false));
+    }
+
+    #[test]
+    fn a_copy_adds_apart_and_their_number_is_bounded() {
+        let mut bans = Bans::default();
+        for i in 0..2 * MAX_BANS {
+            bans.beginning(format!("x{i:06}").as_bytes(), 1);
+        }
+        assert_eq!(bans.len(), MAX_BANS);
+        assert!(
+            bans.has(format!("x{:06}", 2 * MAX_BANS - 1).as_bytes(), false) && !bans.has(b"x000000", false)
+        );
+        let mut copy = bans.clone();
+        copy.beginning(b"y", 0);
+        assert!(copy.has(b"y", false) && !bans.has(b"y", false));
+        assert!(Arc::ptr_eq(&bans.shared, &copy.shared));
     }
 }

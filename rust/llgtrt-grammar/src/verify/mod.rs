@@ -130,7 +130,7 @@ impl Verifier {
         match wrong {
             None => {}
             Some(Wrong::Here) => {
-                self.bans.whole(&self.text);
+                self.bans.whole(&self.text, self.last());
                 self.ban_delimiters();
                 return Err(Wrong::Here);
             }
@@ -154,10 +154,10 @@ impl Verifier {
                 match &error {
                     Wrong::Here if late => {
                         self.text.pop();
-                        self.bans.whole(&self.text);
+                        self.bans.whole(&self.text, self.last());
                         self.ban_delimiters();
                     }
-                    Wrong::Here => self.bans.beginning(&self.text),
+                    Wrong::Here => self.bans.beginning(&self.text, self.last()),
                     Wrong::PutOff | Wrong::Failed(_) => {}
                 }
                 wrong = Some(error);
@@ -172,7 +172,7 @@ impl Verifier {
     fn ban_delimiters(&mut self) {
         for delimiter in DELIMITERS {
             self.text.push(delimiter);
-            self.bans.beginning(&self.text);
+            self.bans.beginning(&self.text, self.last());
             self.text.pop();
         }
     }
@@ -286,7 +286,7 @@ impl Verifier {
             if self.bans.apply(&self.text, &mut mask, &self.env) {
                 return Ok(mask);
             }
-            self.bans.beginning(&self.text);
+            self.bans.beginning(&self.text, self.last());
         }
     }
 
@@ -303,7 +303,17 @@ impl Verifier {
 
     /// Nothing may follow the tokens taken: everything that begins like this is wrong.
     pub(crate) fn give_up_here(&mut self) {
-        self.bans.beginning(&self.text);
+        self.bans.beginning(&self.text, self.last());
+    }
+
+    /// Where the text of the last token begins: what is found wrong with it, the text before may go on otherwise.
+    fn last(&self) -> usize {
+        self.tokens.last().map_or(0, |&(_, start)| start)
+    }
+
+    /// Bans that a question after them goes through.
+    fn bans(&self) -> usize {
+        self.bans.len()
     }
 
     /// Whether the mask of this position has to be changed, and forced tokens cannot be trusted.
@@ -340,6 +350,7 @@ impl Verifier {
         for (token, _) in kept {
             self.follow(token);
         }
+        self.bans.back_to(self.text.len());
     }
 
     /// Takes a token that was found right before.

@@ -126,7 +126,9 @@ impl Search<'_, '_> {
             }
         }
         // Before the search that may spend all that is left.
-        self.masks_left += effort.direct;
+        if !too_long.is_empty() {
+            self.masks_left += effort.direct;
+        }
         let is_too_long =
             too_long.into_iter().any(|style| self.run(quoting, most + BEYOND, effort.direct, style));
         let mut depth = FIRST_DEPTH.min(most);

@@ -218,10 +218,13 @@ fn messages_of_many_kinds_end_right_at_any_limit() {
         (json!({"type": "string", "maxLength": 0}), json!({"type": "string", "minLength": 1}));
     let (id, whole) =
         (json!({"type": "integer", "minimum": 1}), json!({"type": "number", "multipleOf": 1, "minimum": 1}));
+    // Some key of many is missing: always so, but more ways to be one of the messages than are written out, so that
+    // which one it has to be is left open.
+    let lacks_one: Vec<Value> = (0..40).map(|i| json!({"properties": {format!("x{i}"): false}})).collect();
     let message = |kind: &str, argument: &Value, more: Value, required: Value| {
         let mut properties = json!({"msg": {"enum": [kind]}, "argument": argument});
         properties.as_object_mut().unwrap().append(&mut more.as_object().unwrap().clone());
-        json!({"properties": properties, "required": required})
+        json!({"properties": properties, "required": required, "anyOf": lacks_one})
     };
     let none = || json!([]);
     let data = json!({"type": "object", "patternProperties": {".": {"type": "number", "multipleOf": 1}}});
@@ -258,7 +261,7 @@ fn messages_of_many_kinds_end_right_at_any_limit() {
     let grammar = bench.compile(&schema(&value.to_string()));
     assert!(grammar.is_verified());
     for most in [50, 60, 72, 78, 90, 120] {
-        for seed in 0..40_u64 {
+        for seed in 0..12_u64 {
             let mut state = seed.wrapping_mul(0x9e37_79b9_7f4a_7c15) + most as u64;
             let any = |allowed: &[TokenId]| {
                 state = state.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1_442_695_040_888_963_407);
