@@ -37,6 +37,9 @@ const COST_PER_TOKEN: u64 = 5_000;
 /// each of them long. After that the way out that is known is taken, or the answer ends as it does without one.
 const COST_PER_ANSWER: u64 = 2_000_000;
 
+/// Steps of a check that take as long as a unit of what a search costs.
+const STEPS_PER_COST: u64 = 4;
+
 /// A search that cannot be made at every token.
 const DEAR: u64 = 5 * COST_PER_TOKEN;
 
@@ -85,7 +88,7 @@ pub(super) struct Limit {
     style: Style,
     /// What the last search spent, by [`Answer::cost`](way_out::Answer); 0 where none was needed.
     cost: u64,
-    /// What all searches spent.
+    /// What all searches spent, and the checks that followed them.
     spent: u64,
     /// Tokens from which on it has to be looked at again.
     next: usize,
@@ -255,6 +258,7 @@ impl Slot {
             return (Found::Unknown, None);
         }
         let verifier = self.verifier.as_deref();
+        let before_search = self.allowance.left();
         let mut trial = verifier.map(|verifier| Trial::new(verifier, self.allowance.search()));
         let mut found = Found::Unknown;
         if let (Some(run), Some(trial)) = (known, &mut trial) {
@@ -293,6 +297,7 @@ impl Slot {
             self.allowance.add(&allowance);
             is_right
         });
+        limit.spent += (before_search - self.allowance.left()) / STEPS_PER_COST;
         (found, Some(is_right))
     }
 

@@ -68,6 +68,11 @@ impl Allowance {
         Self { left }
     }
 
+    /// Steps, of about 50 ns.
+    pub(crate) fn left(&self) -> u64 {
+        self.left
+    }
+
     /// Adds what another one has left.
     pub(crate) fn add(&mut self, rest: &Self) {
         self.left += rest.left;
