@@ -135,7 +135,7 @@ impl Limit {
 
     /// Keeps the way out behind the first `at` of the tokens, if it is right.
     fn keep(&mut self, taken: &[TokenId], run: &[TokenId]) {
-        let (at, before) = (taken.len(), digest(taken));
+        let at = taken.len();
         self.kept.retain(|kept| kept.at <= at);
         if !self.is_right || self.kept.last().is_some_and(|last| at < last.at + KEPT_APART) {
             return;
@@ -143,7 +143,7 @@ impl Limit {
         if self.kept.len() == MAX_KEPT {
             self.kept.remove(1);
         }
-        self.kept.push(Kept { at, before, run: run.to_vec() });
+        self.kept.push(Kept { at, before: digest(taken), run: run.to_vec() });
     }
 
     /// Whether no more searches are made, in an answer of `len` tokens so far.
@@ -377,9 +377,9 @@ impl Slot {
     }
 
     /// Tokens that cannot be taken back any more. What a check may still take back nobody has seen, though the engine
-    /// has it for long.
+    /// has it for long, if it was generated here.
     fn shown(&self) -> usize {
-        self.certain().map_or(self.told, |certain| certain.min(self.told))
+        self.certain().map_or(self.told, |certain| certain.min(self.told)).max(self.before.len())
     }
 
     /// Goes back to the first `at` tokens, and follows the way out from there.

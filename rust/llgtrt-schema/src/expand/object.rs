@@ -120,6 +120,12 @@ impl Object {
         closed
     }
 
+    /// Whether it would take some of the keys to avoid, closed by default.
+    pub(crate) fn may_have_avoided(&self) -> bool {
+        let has = |key| self.named.get(key).is_some_and(|named: &Named| named.f != FALSE);
+        !self.is_closed_by_default() || self.avoided.iter().any(has)
+    }
+
     /// The same without the keys to avoid; `None` if one of them has to be there.
     pub(crate) fn without_avoided(&self) -> Option<Self> {
         if self.required.iter().any(|key| self.avoided.contains(key)) {

@@ -349,7 +349,9 @@ impl Normalizer<'_> {
             match shape {
                 Shape::Object(object) if !object.avoided.is_empty() => match object.without_avoided() {
                     Some(without) => {
-                        self.rule_path("narrowed", self.forms.path(f).cloned().as_ref());
+                        if object.may_have_avoided() {
+                            self.rule_path("narrowed", self.forms.path(f).cloned().as_ref());
+                        }
                         out.push(Shape::Object(Box::new(without)));
                     }
                     None if self.limits.residual == ResidualMode::Verify => {
