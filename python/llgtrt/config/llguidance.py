@@ -11,7 +11,7 @@ class LimitsConfig(Section):
     """Limits of the grammar parser."""
 
     max_items_in_row: int = Field(
-        default=50_000,
+        default=8_000,
         ge=1,
         description='The "branching factor" of a grammar: Earley items per byte of the answer.\n'
         "An object with many optional properties needs some for each of them.",

@@ -11,7 +11,7 @@ use std::time::Duration;
 
 use llgtrt_core::{Result, TokenId};
 use llgtrt_schema::{Rule, path};
-use llguidance::{CancellationHandle, Matcher, ParserFactory, TokenParser};
+use llguidance::{CancellationHandle, ParserFactory, TokenParser};
 use parking_lot::Mutex;
 use serde_json::Value;
 use toktrie::SimpleVob;
@@ -23,6 +23,7 @@ use crate::TokenEnv;
 use crate::admission::{Admitted, Notes, Pairs, Refusal, hint};
 use crate::cache::Account;
 use crate::lexer_guard::create_parser;
+use crate::matcher::Matcher;
 use crate::text::first_line;
 use crate::verify::{Allowance, Plan, Trial, Verifier};
 use crate::way_out::{Answer, Checked, Found, Hints, Query, Quoting, Strings, Style};
@@ -257,7 +258,7 @@ impl CompiledGrammar {
         // `clone()` alone would share the lexer, and its lock, with every other sequence.
         let (parser, lexer_bytes) = (start.parser.deep_clone(), start.lexer_bytes);
         drop(start);
-        Copy { matcher: Matcher::new(Ok(parser.clone())), start: parser, lexer_bytes }
+        Copy { matcher: Matcher::new(parser.clone()), start: parser, lexer_bytes }
     }
 
     /// Keeps what a sequence learned; `start` is its [`Copy::start`].
@@ -424,7 +425,7 @@ fn assemble(
     // Limits of the lexer and the parser show at the first mask, not before. It is computed on a
     // copy that can be cancelled, because a matcher with a handle checks it at every mask. The copy
     // shares its lexer, so that what this mask builds is kept.
-    let mut probe = Matcher::new(Ok(parser.clone())).into_cancellable();
+    let mut probe = llguidance::Matcher::new(Ok(parser.clone())).into_cancellable();
     if let Some(handle) = probe.cancellation_handle() {
         on_cancellable(handle);
     }

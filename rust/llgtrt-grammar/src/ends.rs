@@ -4,9 +4,9 @@
 
 use std::sync::Arc;
 
-use llguidance::Matcher;
 use toktrie::TokenizerEnv;
 
+use crate::matcher::Matcher;
 use crate::{CompiledGrammar, TokenEnv};
 
 /// Follows a text through a grammar.

@@ -13,10 +13,11 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use llgtrt_core::{AdvanceState, Error, ErrorKind, MaskVerdict, TokenId};
-use llguidance::{Matcher, TokenParser};
+use llguidance::TokenParser;
 use toktrie::SimpleVob;
 
 use crate::compiled::mask_error;
+use crate::matcher::Matcher;
 use crate::text::{first_line, grammar_error};
 use crate::verify::{Allowance, Verifier};
 use crate::{CompiledGrammar, TokenEnv};
@@ -24,6 +25,7 @@ use crate::{CompiledGrammar, TokenEnv};
 pub(crate) use self::digits::{DigitTokens, MAX_WHOLE_DIGITS};
 
 use self::digits::Digits;
+use self::lexer::REPAIRS_PER_ANSWER;
 use self::limit::Limit;
 pub use self::limit::TokenLimit;
 
@@ -67,6 +69,8 @@ pub(crate) struct Slot {
     closed: bool,
     /// Lines of the log belong to the request that registered it.
     span: tracing::Span,
+    /// Work that may still be done for masks that were beyond the limits.
+    repairs_left: u64,
     /// Time spent on masks within an advance, since it was asked for.
     mask_time: Duration,
     /// How long the numbers are, if that is bounded.
@@ -118,6 +122,7 @@ impl Slot {
             limit: limit.map(|limit| Box::new(Limit::new(limit, grammar))),
             closed: false,
             span: tracing::Span::current(),
+            repairs_left: REPAIRS_PER_ANSWER,
             mask_time: Duration::ZERO,
             digits: grammar.most_digits().map(Digits::new),
             before: Box::default(),
@@ -229,7 +234,7 @@ impl Slot {
     fn force(&mut self) -> Result<(), Error> {
         let mut run = self.matcher.compute_ff_tokens();
         if let Some(error) = self.matcher.get_error() {
-            return Err(grammar_error(mask_error(&error)));
+            return Err(grammar_error(mask_error(error)));
         }
         // An end-of-sequence token is never forced: the engine has to see it sampled.
         let end = run.iter().position(|&token| self.env.is_eos(token)).unwrap_or(run.len());
@@ -272,18 +277,7 @@ impl Slot {
 
     /// Computes the mask of the current position.
     pub(crate) fn compute(&mut self) {
-        let mask = guard(|| {
-            // A lexer that has reached one of its limits is of no further use; what filled it was perhaps the way
-            // here, not what comes next.
-            if let Ok(mask) = self.matcher.compute_mask() {
-                return Ok(mask);
-            }
-            match self.renew_lexer() {
-                Ok(()) => self.matcher.compute_mask().map_err(refused),
-                Err(error) => Err(error),
-            }
-            .or_else(|error| self.narrow_mask(error))
-        });
+        let mask = guard(|| self.matcher.compute_mask().or_else(|error| self.repair_mask(refused(error))));
         match mask {
             Ok(mask) => self.mask = Mask::Ready(self.bound_digits(mask)),
             Err(error) => self.fail(error),

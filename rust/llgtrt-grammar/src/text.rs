@@ -18,6 +18,11 @@ pub(crate) fn first_line(message: &str) -> String {
         tracing::warn!(reason = message, "llguidance panicked");
         return "the grammar cannot be handled (internal error of the grammar engine)".to_owned();
     }
+    if message.contains("Current row has") {
+        // llguidance speaks of its rows, and of recursion.
+        return "too many ways to go on at one place, such as optional properties of an object and of its alternatives"
+            .to_owned();
+    }
     truncate(message.lines().next().unwrap_or("unknown error"), MAX_CHARS)
 }
 

@@ -18,7 +18,6 @@ use std::hash::{DefaultHasher, Hash, Hasher};
 use std::sync::Arc;
 
 use llgtrt_core::TokenId;
-use llguidance::Matcher;
 use toktrie::SimpleVob;
 
 pub(crate) use self::closers::Closers;
@@ -28,12 +27,12 @@ use self::quoting::Behind;
 pub(crate) use self::quoting::{Quoting, Strings};
 
 use crate::TokenEnv;
+use crate::matcher::Matcher;
 use crate::verify::Trial;
 
-/// What work costs, in units of about 0.2 us: a mask besides what llguidance counts for it, a node of the token trie (32
-/// for one unit), a run of tokens that is held against the grammar, a token that is taken.
+/// What work costs besides what the matcher counts ([`Matcher::work`]), in the same units of about 0.2 us: a mask, a run of
+/// tokens that is held against the grammar, a token that is taken.
 const MASK_COST: u64 = 20;
-const NODES_PER_COST: u64 = 32;
 const HINT_COST: u64 = 5;
 const TOKEN_COST: u64 = 5;
 
@@ -146,6 +145,8 @@ struct Search<'a, 'c> {
     /// What the search, and the present run of it, may still spend.
     cost_left: u64,
     run_left: u64,
+    /// Of the matcher's work, what has been counted.
+    counted: u64,
     positions_ahead: usize,
     /// Pairs of masks that this run has come by, or looked at: of one position, and of the next.
     seen: HashSet<(u64, u64)>,
@@ -301,6 +302,7 @@ impl<'a> Search<'a, '_> {
             let cost = trial.back_to(&self.path);
             self.spend(cost);
         }
+        self.spend_work();
         self.is_wrong = false;
     }
 
@@ -315,6 +317,7 @@ impl<'a> Search<'a, '_> {
             let cost = self.trial.as_ref().map_or(0, |trial| trial.cost());
             self.spend(cost);
         }
+        self.spend_work();
     }
 
     /// The strings up to here, if new ones have to differ from them.
@@ -328,6 +331,7 @@ impl<'a> Search<'a, '_> {
     /// What the grammar forces, as far as it fits.
     fn forced(&mut self, depth: usize) -> Vec<TokenId> {
         let mut run = self.matcher.compute_ff_tokens();
+        self.spend_work();
         let end = run.iter().position(|&token| self.env.is_eos(token)).unwrap_or(run.len());
         run.truncate(end.min(depth - self.path.len()));
         run
@@ -356,8 +360,10 @@ impl<'a> Search<'a, '_> {
             self.is_cut = true;
             return false;
         }
+        let valid = self.matcher.validate_tokens(run);
         self.spend(HINT_COST);
-        self.matcher.validate_tokens(run).is_ok_and(|valid| valid == run.len())
+        self.spend_work();
+        valid.is_ok_and(|valid| valid == run.len())
     }
 
     /// Whole terminals that may follow; if the answer may end behind one of them, that one alone.
@@ -387,13 +393,18 @@ impl<'a> Search<'a, '_> {
         self.run_left = self.run_left.saturating_sub(cost);
     }
 
-    /// Counts the last mask: bytes that the lexer had to build states for, items of the parser, nodes of the trie.
+    /// Counts what the matcher did since the last call.
+    fn spend_work(&mut self) {
+        let work = self.matcher.work();
+        self.spend(work - self.counted);
+        self.counted = work;
+    }
+
+    /// Counts a mask.
     fn spend_mask(&mut self) {
         self.masks_left -= 1;
-        let counted = self.matcher.last_step_stats().map_or(0, |stats| {
-            stats.lexer_cost + stats.all_items as u64 + stats.trie_nodes_walked as u64 / NODES_PER_COST
-        });
-        self.spend(MASK_COST + counted);
+        self.spend(MASK_COST);
+        self.spend_work();
     }
 
     /// The ways to try here, the best one last, and a digest of the tokens that are allowed.

@@ -11,12 +11,12 @@ use llgtrt_core::{
     TokenId, Tokenizer,
 };
 use llgtrt_grammar::{
-    CompiledGrammar, GrammarCompiler, GrammarConfig, Instance, Judgement, MaskPool, Residual, judge,
+    CompiledGrammar, GrammarCompiler, GrammarConfig, Instance, Judgement, MaskPool, Matcher, Residual, judge,
 };
 use llgtrt_schema::{NormalizeLimits, normalize};
+use llguidance::ParserFactory;
 use llguidance::api::TopLevelGrammar;
 use llguidance::earley::SlicedBiasComputer;
-use llguidance::{Matcher, ParserFactory};
 use serde_json::{Value, json};
 use toktrie::{ApproximateTokEnv, InferenceCapabilities, TokRxInfo, TokTrie};
 
@@ -190,7 +190,7 @@ fn plain_matcher(factory: &ParserFactory, schema: &str) -> Result<(Matcher, Dura
         factory.create_parser(TopLevelGrammar::from_json_schema(schema))
     }));
     let parser = parser.map_err(|_| "panic".to_owned())?.map_err(|error| line(&error))?;
-    let mut matcher = Matcher::new(Ok(parser));
+    let mut matcher = Matcher::new(parser);
     matcher.compute_mask().map_err(|error| line(&error))?;
     Ok((matcher, started.elapsed()))
 }

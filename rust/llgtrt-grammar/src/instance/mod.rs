@@ -10,11 +10,11 @@ mod writer;
 
 use std::panic::{AssertUnwindSafe, catch_unwind};
 
-use llguidance::Matcher;
 use serde_json::Value;
 
 use self::writer::Writer;
 use crate::CompiledGrammar;
+use crate::matcher::Matcher;
 
 /// What is judged.
 #[derive(Debug, Clone, Copy)]

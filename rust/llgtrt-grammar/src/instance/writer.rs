@@ -3,17 +3,24 @@
 use std::rc::Rc;
 
 use anyhow::Result;
-use llguidance::Matcher;
 use serde_json::{Map, Value};
 use toktrie::TokEnv;
 
 use super::{Judgement, place};
+use crate::matcher::Matcher;
 
-/// Tokens that putting keys in order may take, about a microsecond each.
-const ORDER_TOKENS: usize = 200_000;
+/// Work for the value in the order given, in units of [`Matcher::work`]: seconds, which only a long value in a grammar of
+/// many alternatives needs.
+const GIVEN_WORK: u64 = 10_000_000;
 
-/// Tokens that trying all orders may take after that.
-const SEARCH_TOKENS: usize = 20_000;
+/// Work for putting keys in order.
+const ORDER_WORK: u64 = 1_000_000;
+
+/// Work for trying all orders after that.
+const SEARCH_WORK: u64 = 100_000;
+
+/// Work for a token, besides what its matcher counts.
+const TOKEN_WORK: u64 = 5;
 
 /// Separators between items and after keys, tried in this order.
 const STYLES: [(&str, &str); 2] = [(",", ":"), (", ", ": ")];
@@ -30,8 +37,8 @@ pub(super) struct Writer {
     text: String,
     /// Tokens consumed for `text`.
     tokens: usize,
-    /// Tokens that may still be consumed.
-    budget: usize,
+    /// Work that may still be done.
+    budget: u64,
     style: (&'static str, &'static str),
     failure: Option<Failure>,
     /// Whether failures are noted.
@@ -84,7 +91,7 @@ impl Writer {
             env,
             text: String::new(),
             tokens: 0,
-            budget: usize::MAX,
+            budget: GIVEN_WORK,
             style: STYLES[0],
             failure: None,
             noting: true,
@@ -100,7 +107,8 @@ impl Writer {
     pub(super) fn judge_text(mut self, text: &str) -> Result<Judgement> {
         let tokens = self.env.tokenize_bytes(text.as_bytes());
         let accepted = self.put_tokens(text, &tokens)? && self.ends()?;
-        Ok(self.answer(accepted, true))
+        let exhaustive = self.budget > 0;
+        Ok(self.answer(accepted, exhaustive))
     }
 
     pub(super) fn judge_value(mut self, value: &Value) -> Result<Judgement> {
@@ -112,19 +120,19 @@ impl Writer {
                 return Ok(self.answer(true, true));
             }
         }
-        if !has_orders(value) {
-            return Ok(self.answer(false, true));
+        let mut exhaustive = self.budget > 0;
+        if !exhaustive || !has_orders(value) {
+            return Ok(self.answer(false, exhaustive));
         }
-        let mut exhaustive = true;
         for style in STYLES {
             self.style = style;
             self.noting = style == STYLES[0];
-            self.budget = ORDER_TOKENS;
+            self.budget = ORDER_WORK;
             if self.fresh()? && self.ordered(value)? && self.ends()? {
                 return Ok(self.answer(true, true));
             }
             self.noting = false;
-            self.budget = SEARCH_TOKENS;
+            self.budget = SEARCH_WORK;
             if self.fresh()? && self.search(value, true)? {
                 return Ok(self.answer(true, true));
             }
@@ -139,6 +147,11 @@ impl Writer {
             return Judgement { accepted, text: self.text, rejected_at: None, reason, exhaustive };
         }
         let known = self.failure.take();
+        if known.is_none() && !exhaustive {
+            let at = self.text.len();
+            let reason = "to follow the value takes more work than a check may take".to_owned();
+            return Judgement { accepted, text: self.text, rejected_at: Some(at), reason, exhaustive };
+        }
         let failure =
             known.unwrap_or_else(|| Failure { at: self.text.len(), text: std::mem::take(&mut self.text) });
         let mut reason = place::reason(&failure.text, failure.at);
@@ -151,7 +164,6 @@ impl Writer {
     /// What alone may follow where it went wrong.
     fn forced(&mut self, failure: &Failure) -> Option<String> {
         self.fresh().ok()?;
-        self.budget = usize::MAX;
         let tokens = self.env.tok_trie().greedy_tokenize(failure.text.get(..failure.at)?.as_bytes());
         if self.matcher.try_consume_tokens(&tokens).ok()? < tokens.len() {
             return None;
@@ -194,14 +206,24 @@ impl Writer {
     fn put_tokens(&mut self, piece: &str, tokens: &[u32]) -> Result<bool> {
         let trie = self.env.tok_trie();
         let bytes: usize = tokens.iter().map(|&token| trie.token_len(token)).sum();
-        if bytes != piece.len() || tokens.len() > self.budget {
+        if self.budget == 0 {
+            return Ok(false);
+        }
+        if bytes != piece.len() {
             // A byte without a token cannot be written at all.
-            self.budget = if bytes == piece.len() { 0 } else { self.budget };
             self.note(piece, 0);
             return Ok(false);
         }
-        self.budget -= tokens.len();
-        let taken = self.matcher.try_consume_tokens(tokens)?;
+        let mut before = self.matcher.work();
+        let mut taken = 0;
+        while taken < tokens.len()
+            && self.budget > 0
+            && self.matcher.try_consume_tokens(&tokens[taken..=taken])? > 0
+        {
+            taken += 1;
+            self.budget = self.budget.saturating_sub(TOKEN_WORK + self.matcher.work() - before);
+            before = self.matcher.work();
+        }
         if taken == tokens.len() {
             self.tokens += taken;
             self.text.push_str(piece);
@@ -216,7 +238,9 @@ impl Writer {
             at += self.matcher.validate_tokens(&single)?;
         }
         self.matcher.rollback(taken)?;
-        self.note(piece, at);
+        if self.budget > 0 {
+            self.note(piece, at);
+        }
         Ok(false)
     }
 

@@ -240,15 +240,18 @@ impl Slot {
         limit: &mut Limit,
     ) -> (Found, Option<bool>) {
         limit.cost = 0;
+        let before_search = self.matcher.work();
         let rest = before.and_then(|run| run.strip_prefix(new));
         let known = match (rest, before) {
             (Some(rest), _) => self.fits(rest, left).then_some(rest),
             // Often the new tokens are what the way out began with, in other tokens or with a space.
-            (None, Some(run)) => {
+            (None, Some(run)) if !limit.has_spent_all(self.taken.len()) => {
                 (0..=run.len().min(MAX_SKIPPED)).map(|skip| &run[skip..]).find(|run| self.fits(run, left))
             }
-            (None, None) => None,
+            (None, _) => None,
         };
+        limit.cost = self.matcher.work() - before_search;
+        limit.spent += limit.cost;
         if let Some(run) = known
             && (rest.is_some() || self.verifier.is_none())
         {
@@ -258,7 +261,7 @@ impl Slot {
             return (Found::Unknown, None);
         }
         let verifier = self.verifier.as_deref();
-        let before_search = self.allowance.left();
+        let allowed = self.allowance.left();
         let mut trial = verifier.map(|verifier| Trial::new(verifier, self.allowance.search()));
         let mut found = Found::Unknown;
         if let (Some(run), Some(trial)) = (known, &mut trial) {
@@ -288,7 +291,7 @@ impl Slot {
             };
             let answer = query.find();
             limit.style = answer.style;
-            limit.cost = answer.cost;
+            limit.cost += answer.cost;
             limit.spent += answer.cost;
             found = answer.found;
         }
@@ -297,7 +300,7 @@ impl Slot {
             self.allowance.add(&allowance);
             is_right
         });
-        limit.spent += (before_search - self.allowance.left()) / STEPS_PER_COST;
+        limit.spent += (allowed - self.allowance.left()) / STEPS_PER_COST;
         (found, Some(is_right))
     }
 

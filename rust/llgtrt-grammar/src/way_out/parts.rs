@@ -4,8 +4,8 @@
 use std::sync::{Arc, OnceLock};
 
 use llgtrt_core::TokenId;
+use llguidance::ParserFactory;
 use llguidance::api::TopLevelGrammar;
-use llguidance::{Matcher, ParserFactory};
 use serde_json::Value;
 use toktrie::TokenizerEnv;
 
@@ -13,6 +13,7 @@ use super::query::Effort;
 use super::{Hints, Query, Quoting, Style};
 use crate::TokenEnv;
 use crate::lexer_guard::create_parser;
+use crate::matcher::Matcher;
 
 /// Schemas that are read of one grammar, and their bytes together.
 pub(super) const MAX_PARTS: usize = 16;
@@ -63,7 +64,7 @@ fn value(schema: &Value, factory: &ParserFactory, env: &Arc<TokenEnv>) -> Option
     let grammar = TopLevelGrammar::from_json_schema(schema.clone());
     let hints = Hints::of(&grammar, true);
     let (parser, _) = create_parser(factory, grammar, true).ok()?;
-    let matcher = Matcher::new(Ok(parser));
+    let matcher = Matcher::new(parser);
     let query = Query {
         matcher: &matcher,
         env,

@@ -3,11 +3,10 @@
 use std::collections::{HashMap, HashSet};
 use std::sync::Arc;
 
-use llguidance::Matcher;
-
 use super::quoting::Quoting;
 use super::{Checked, Found, Hints, MAX_POSITIONS_AHEAD, Search, Style, parts};
 use crate::TokenEnv;
+use crate::matcher::Matcher;
 
 /// What a search may spend.
 #[derive(Clone, Copy)]
@@ -84,6 +83,7 @@ impl Query<'_, '_> {
             masks_left: effort.most,
             cost_left: effort.cost,
             run_left: effort.cost,
+            counted: matcher.work(),
             positions_ahead: MAX_POSITIONS_AHEAD,
             seen: HashSet::new(),
             returns: HashMap::new(),

@@ -11,6 +11,9 @@ use crate::expand::{Shape, Shapes};
 use crate::formula::{FALSE, FormulaId, Lit, Node, TRUE, Type};
 use crate::{Normalizer, ResidualMode, SchemaError};
 
+/// Keys of alternatives that overlap, all together. A grammar that may go on with each of them is slow at every token.
+const MAX_KEYS: usize = 1024;
+
 impl Normalizer<'_> {
     /// What holds beside `part`, where all of the parts do.
     pub(super) fn beside(&mut self, part: FormulaId, parts: &[(FormulaId, bool)]) -> FormulaId {
@@ -69,7 +72,8 @@ impl Normalizer<'_> {
     }
 
     /// Each of the alternatives without the keys that only others need: a part of exactly one of them that takes no
-    /// more shapes than they have. What overlaps is left open, or `error`, where some other needs no such key.
+    /// more shapes than they have. What overlaps is left open, or `error`, where some other needs no such key. `error` as
+    /// well where all together have too many keys.
     fn exactly_one_by_keys(
         &mut self,
         f: FormulaId,
@@ -77,6 +81,10 @@ impl Normalizer<'_> {
         options: &[Rc<Shapes>],
         error: &SchemaError,
     ) -> Result<Shapes, SchemaError> {
+        let objects = each.iter().flat_map(|(own, _)| own.iter()).filter_map(Shape::object);
+        if objects.map(|object| object.named.len()).sum::<usize>() > MAX_KEYS {
+            return Err(error.clone());
+        }
         let mut out = Vec::new();
         for (own, rivals) in each {
             let mut exact = (**own).clone();

@@ -8,7 +8,7 @@ use llgtrt_core::{
     AdvanceBatch, AdvanceState, EncodeOptions, Error, GrammarSpec, MaskBatch, MaskSlot, MaskSource,
     MaskVerdict, Result, SequenceId, TokenId, Tokenizer, Vocabulary, VocabularyBuilder,
 };
-use llgtrt_grammar::{CompiledGrammar, GrammarCompiler, GrammarConfig, MaskPool, Residual};
+use llgtrt_grammar::{CompiledGrammar, GrammarCompiler, GrammarConfig, MaskPool, Matcher, Residual};
 use prometheus::Registry;
 
 /// A tokenizer that takes the longest token at every position. With single bytes only, that is the
@@ -236,13 +236,13 @@ pub fn schema(text: &str) -> GrammarSpec {
     GrammarSpec::JsonSchema(text.to_owned())
 }
 
-/// llguidance's own matcher for a schema in its subset, over single bytes.
-pub fn plain_matcher(schema: &serde_json::Value) -> anyhow::Result<llguidance::Matcher> {
+/// A matcher of what llguidance makes of a schema in its subset, over single bytes.
+pub fn plain_matcher(schema: &serde_json::Value) -> anyhow::Result<Matcher> {
     let env = toktrie::ApproximateTokEnv::single_byte_env();
     let slices = llguidance::earley::SlicedBiasComputer::general_slices();
     let mut factory =
         llguidance::ParserFactory::new(&env, toktrie::InferenceCapabilities::default(), &slices)?;
     factory.quiet();
     let grammar = llguidance::api::TopLevelGrammar::from_json_schema(schema.clone());
-    Ok(llguidance::Matcher::new(Ok(factory.create_parser(grammar)?)))
+    Ok(Matcher::new(factory.create_parser(grammar)?))
 }
