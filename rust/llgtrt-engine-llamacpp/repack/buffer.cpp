@@ -10,6 +10,7 @@
 #include <atomic>
 #include <memory>
 #include <string>
+#include <string_view>
 #include <system_error>
 #include <thread>
 #include <vector>
@@ -300,8 +301,7 @@ extern "C" ggml_backend_buffer_type_t llgtrt_repack_buffer_type(int set) {
     const auto type = types[set].type();
     auto &     all  = ggml_backend_cpu_get_extra_buffer_types();
     if (std::find(all.begin(), all.end(), type) == all.end()) {
-        // What is first in the list is tried first: ggml's own kernels for AMX stay there, its rearranged types come
-        // after ours.
+        // What is first in the list is tried first: ggml's rearranged types come after ours.
         all.insert(std::find(all.begin(), all.end(), ggml_backend_cpu_repack_buffer_type()), type);
     }
     return type;
@@ -318,9 +318,18 @@ extern "C" void llgtrt_repack_attention(int set) {
 // Whether products or attention have been left to ggml since the last call, by any model of the process. What is done
 // here comes to the same bits alone, in any batch, and with any number of tokens at once; ggml's does not.
 extern "C" bool llgtrt_repack_left_to_ggml() {
-    using namespace llgtrt::repack;
-    // Buffer types before ours, those of AMX, are asked first.
-    const auto & all   = ggml_backend_cpu_get_extra_buffer_types();
-    const bool   first = !all.empty() && std::string(ggml_backend_buft_name(all.front())).rfind(NAME, 0) == 0;
-    return left_to_ggml.exchange(false) || !first;
+    return llgtrt::repack::left_to_ggml.exchange(false);
+}
+
+// Takes ggml's buffer type for AMX from those of the CPU backend. Its kernels end the process where they were compiled by
+// GCC before 11.5, 12.4, 13.3 or 14: `_tile_loadconfig` there reads 8 of 64 bytes as far as the compiler knows, so that
+// the others are not written (GCC's bug 114098). Nor do they come to the same bits alone and in a batch. As
+// llgtrt_repack_buffer_type: before the first load of a model.
+extern "C" void llgtrt_repack_without_amx() {
+    auto & all = ggml_backend_cpu_get_extra_buffer_types();
+    all.erase(std::remove_if(all.begin(), all.end(),
+                             [](ggml_backend_buffer_type_t type) {
+                                 return std::string_view(ggml_backend_buft_name(type)) == "AMX";
+                             }),
+              all.end());
 }

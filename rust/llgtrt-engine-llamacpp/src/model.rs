@@ -66,6 +66,7 @@ impl LlamaCppModel {
         gguf::check(&path)?;
 
         memory::clear_lazily();
+        repack::without_amx();
         if config.repack {
             repack::enable();
         }

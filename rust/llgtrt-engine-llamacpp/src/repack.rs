@@ -2,6 +2,19 @@
 
 #![expect(unsafe_code, reason = "registers with ggml")]
 
+/// Keeps ggml's kernels for AMX from models that are loaded from now on, for the rest of the process: some compilers
+/// make code of them that ends the process.
+pub(crate) fn without_amx() {
+    // A compiler too old for `repack/` knows no AMX.
+    #[cfg(repack)]
+    {
+        use std::sync::Once;
+        static ONCE: Once = Once::new();
+        // SAFETY: once, and before the first load of a model that would read the list meanwhile.
+        ONCE.call_once(|| unsafe { remove_amx() });
+    }
+}
+
 /// Lets models that are loaded from now on hold their weights so, for the rest of the process, and computes the attention
 /// of all models.
 pub(crate) fn enable() {
@@ -54,6 +67,10 @@ unsafe extern "C" {
     /// computation.
     #[link_name = "llgtrt_repack_attention"]
     fn attention(set: i32);
+
+    /// Takes ggml's buffer type for AMX from those of the CPU backend. Not beside another call or the load of a model.
+    #[link_name = "llgtrt_repack_without_amx"]
+    fn remove_amx();
 
     /// Whether products or attention have been left to ggml since the last call, in the whole process.
     #[link_name = "llgtrt_repack_left_to_ggml"]

@@ -3,11 +3,12 @@
 mod attention;
 mod products;
 
+use std::ffi::CStr;
 use std::sync::OnceLock;
 
 use llama_cpp_sys_2 as sys;
 
-use super::{SETS, buffer_type};
+use super::{SETS, buffer_type, without_amx};
 
 /// A buffer type of this machine and the types of weights that it takes.
 struct Kind {
@@ -49,6 +50,34 @@ fn kinds() -> &'static [Kind] {
             })
             .collect()
     })
+}
+
+/// ggml's buffer types beside the plain one, as a model that is loaded sees them.
+fn offered() -> Vec<String> {
+    type List = unsafe extern "C" fn(sys::ggml_backend_dev_t) -> *mut sys::ggml_backend_buffer_type_t;
+    // SAFETY: the name is that of a function of this type, whose answer ends with a null pointer.
+    unsafe {
+        let registry = sys::ggml_backend_cpu_reg();
+        let name = c"ggml_backend_dev_get_extra_bufts".as_ptr();
+        let list = sys::ggml_backend_reg_get_proc_address(registry, name);
+        let list: List = std::mem::transmute::<*mut std::ffi::c_void, List>(list);
+        let mut list = list(sys::ggml_backend_reg_dev_get(registry, 0));
+        let mut names = Vec::new();
+        while !(*list).is_null() {
+            names.push(CStr::from_ptr(sys::ggml_backend_buft_name(*list)).to_string_lossy().into_owned());
+            list = list.add(1);
+        }
+        names
+    }
+}
+
+#[test]
+fn models_are_not_offered_ggml_s_kernels_for_amx() {
+    kinds();
+    without_amx();
+    let offered = offered();
+    assert!(offered.iter().any(|name| name == "CPU_REPACK"), "{offered:?}");
+    assert!(offered.iter().all(|name| name != "AMX"), "{offered:?}");
 }
 
 /// Numbers in -1..1 that look random and are the same every time.
