@@ -34,6 +34,7 @@ fn main() {
         ("AVX2", &["-march=x86-64-v3"][..]),
         ("AVX_VNNI", &["-march=x86-64-v3", "-mavxvnni"]),
         ("AVX512", &["-march=x86-64-v4", "-mavx512vnni"]),
+        ("AMX", &["-march=x86-64-v4", "-mavx512vnni", "-mamx-tile", "-mamx-int8"]),
     ] {
         let table = format!("-DLLGTRT_KERNELS=KERNELS_{kernels}");
         let flags = [flags, &[&table]].concat();

@@ -55,7 +55,7 @@ mod bench {
 
         // SAFETY: nothing else runs, and the answers are static objects.
         let mut kernels = unsafe {
-            let ours = (0..3).map(|set| llgtrt_repack_buffer_type(set)).filter(|kind| !kind.is_null());
+            let ours = (0..4).map(|set| llgtrt_repack_buffer_type(set)).filter(|kind| !kind.is_null());
             let mut kernels: Vec<_> = ours.collect();
             kernels.push(sys::ggml_backend_cpu_buffer_type());
             kernels

@@ -6,6 +6,13 @@
 // ggml::cpu::extra_buffer_type is llama.cpp's own extension point for this, but no public interface: this file is
 // compiled against the headers of the llama.cpp that the lock file pins, and an update that changes them fails here.
 
+#include <cpuid.h>
+
+#if defined(__linux__)
+#    include <sys/syscall.h>
+#    include <unistd.h>
+#endif
+
 #include <algorithm>
 #include <atomic>
 #include <memory>
@@ -26,7 +33,7 @@ namespace {
 
 constexpr const char * NAME = "CPU_LLGTRT";
 
-constexpr size_t ALIGNMENT = 64;  // of a tensor: a cache line
+constexpr size_t ALIGNMENT = 64;  // of tensors and tiles: a cache line
 // Bytes of weights that are multiplied with one tile after the other: they stay in the second level cache.
 constexpr int64_t ROWS_BYTES = 256 << 10;
 // Threads that rearrange a tensor, each at least so many bytes.
@@ -37,9 +44,9 @@ constexpr int64_t  PACKED_BYTES = 1 << 20;
 // tile holds must not cost another pass over the weights alone.
 class Tiles {
   public:
-    // `column` is the bytes of one.
+    // `column` is the bytes of one; there is room for ALIGNMENT bytes more.
     Tiles(void * memory, int64_t column, int64_t columns, int64_t widest) :
-        memory_(static_cast<uint8_t *>(memory)),
+        memory_(reinterpret_cast<uint8_t *>(GGML_PAD(reinterpret_cast<uintptr_t>(memory), ALIGNMENT))),
         column_(column),
         columns_(columns),
         count_((columns + widest - 1) / widest) {}
@@ -68,7 +75,7 @@ const float * column(const ggml_tensor * tensor, int64_t index) {
 // What is done with weights of one type on this machine.
 class Weights : public ggml::cpu::tensor_traits {
   public:
-    Weights(const Kernels & kernels, const Kernel & kernel) : rows_(kernels.rows), columns_(kernels.columns), kernel_(kernel) {}
+    Weights(const Kernels & kernels, const Kernel & kernel) : rows_(kernels.rows), kernel_(kernel) {}
 
     bool fits(const ggml_tensor * tensor) const {
         return tensor->type == kernel_.type && ggml_n_dims(tensor) == 2 && tensor->ne[0] % kernel_.elements == 0 &&
@@ -115,7 +122,7 @@ class Weights : public ggml::cpu::tensor_traits {
         if (op->op != GGML_OP_MUL_MAT) {
             return false;
         }
-        size = op->src[0]->ne[0] / kernel_.elements * kernel_.tile * ggml_nrows(op->src[1]);
+        size = op->src[0]->ne[0] / kernel_.elements * kernel_.tile * ggml_nrows(op->src[1]) + ALIGNMENT;
         return true;
     }
 
@@ -124,7 +131,7 @@ class Weights : public ggml::cpu::tensor_traits {
             return false;
         }
         const int64_t blocks = op->src[0]->ne[0] / kernel_.elements;
-        const Tiles   tiles(params->wdata, blocks * kernel_.tile, ggml_nrows(op->src[1]), columns_);
+        const Tiles   tiles(params->wdata, blocks * kernel_.tile, ggml_nrows(op->src[1]), kernel_.columns);
         quantize(*params, op->src[1], blocks, tiles);
         if (params->ith == 0) {
             ggml_threadpool_chunk_set(params->threadpool, params->nth);
@@ -178,7 +185,6 @@ class Weights : public ggml::cpu::tensor_traits {
     }
 
     int    rows_;
-    int    columns_;
     Kernel kernel_;
 };
 
@@ -270,17 +276,34 @@ class BufferType : public ggml::cpu::extra_buffer_type {
 };
 
 // The sets of instructions that there are kernels for, the fastest one first.
-constexpr int SETS = 3;
+constexpr int SETS = 4;
+
+// Whether this process may use AMX, from now on.
+bool has_amx() {
+#if defined(__linux__)
+    unsigned a, b, c, d;
+    constexpr unsigned TILE = 1U << 24, INT8 = 1U << 25;
+    if (__get_cpuid_count(7, 0, &a, &b, &c, &d) == 0 || (d & TILE) == 0 || (d & INT8) == 0) {
+        return false;
+    }
+    // Linux lets processes that ask use the registers, for the room that they take wherever a thread's are saved.
+    constexpr int REQUEST_PERMISSION = 0x1023, TILE_DATA = 18;
+    return syscall(SYS_arch_prctl, REQUEST_PERMISSION, TILE_DATA) == 0;
+#else
+    return false;
+#endif
+}
 
 bool has(int set) {
+    const bool avx512 = __builtin_cpu_supports("avx512bw") && __builtin_cpu_supports("avx512dq") &&
+                        __builtin_cpu_supports("avx512vl") && __builtin_cpu_supports("avx512cd") &&
+                        __builtin_cpu_supports("avx512vnni");
     const bool avx2 = __builtin_cpu_supports("avx2") && __builtin_cpu_supports("fma") &&
                       __builtin_cpu_supports("f16c") && __builtin_cpu_supports("bmi2");
     switch (set) {
-        case 0:
-            return avx2 && __builtin_cpu_supports("avx512bw") && __builtin_cpu_supports("avx512dq") &&
-                   __builtin_cpu_supports("avx512vl") && __builtin_cpu_supports("avx512cd") &&
-                   __builtin_cpu_supports("avx512vnni");
-        case 1: return avx2 && __builtin_cpu_supports("avxvnni");
+        case 0: return avx2 && avx512 && has_amx();
+        case 1: return avx2 && avx512;
+        case 2: return avx2 && __builtin_cpu_supports("avxvnni");
         default: return avx2;
     }
 }
@@ -297,7 +320,7 @@ extern "C" ggml_backend_buffer_type_t llgtrt_repack_buffer_type(int set) {
         return nullptr;
     }
     static BufferType types[SETS] = {
-        BufferType(KERNELS_AVX512), BufferType(KERNELS_AVX_VNNI), BufferType(KERNELS_AVX2)};
+        BufferType(KERNELS_AMX), BufferType(KERNELS_AVX512), BufferType(KERNELS_AVX_VNNI), BufferType(KERNELS_AVX2)};
     const auto type = types[set].type();
     auto &     all  = ggml_backend_cpu_get_extra_buffer_types();
     if (std::find(all.begin(), all.end(), type) == all.end()) {
@@ -311,7 +334,8 @@ extern "C" ggml_backend_buffer_type_t llgtrt_repack_buffer_type(int set) {
 // every model of the process; by ggml if `set` is negative. Not while a graph is computed.
 extern "C" void llgtrt_repack_attention(int set) {
     using namespace llgtrt::repack;
-    static Attention all[SETS] = {Attention(KERNELS_AVX512), Attention(KERNELS_AVX_VNNI), Attention(KERNELS_AVX2)};
+    static Attention all[SETS] = {
+        Attention(KERNELS_AMX), Attention(KERNELS_AVX512), Attention(KERNELS_AVX_VNNI), Attention(KERNELS_AVX2)};
     chosen_attention           = set < 0 ? nullptr : &all[set];
 }
 

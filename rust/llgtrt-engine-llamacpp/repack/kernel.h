@@ -89,6 +89,24 @@ inline void read_scales(const uint8_t * packed, typename Isa::Floats * scales, t
     }
 }
 
+// The products of a superblock with column `c` of `n`, less those of its minima.
+template <class Format, class Isa>
+inline typename Isa::Floats less_minima(
+    typename Isa::Floats products, const uint8_t * weights, const typename Isa::Ints * minima, const uint8_t * tile,
+    int64_t n, int64_t c) {
+    if constexpr (!Format::MINIMUM) {
+        return products;
+    } else {
+        auto sum = Isa::set1(0);
+#pragma GCC unroll 4
+        for (int i = 0; i < Tile<Format>::SUMS; i++) {
+            sum = Isa::dot_pairs(sum, minima[i], four_bytes(tile + Tile<Format>::sum(n, i) + 4 * c));
+        }
+        const auto m = Isa::halves(weights + Layout<Format, Isa>::MINIMA);
+        return Isa::minus_product(Isa::to_float(sum), m, products);
+    }
+}
+
 // The same for superblocks.
 template <class Format, class Isa, int N>
 void multiply_superblocks(const uint8_t * weights, int64_t blocks, const uint8_t * tile, typename Isa::Floats * sums) {
@@ -121,17 +139,9 @@ void multiply_superblocks(const uint8_t * weights, int64_t blocks, const uint8_t
                 }
             }
         }
-        if constexpr (Format::MINIMUM) {
-            const auto m = Isa::halves(weights + At::MINIMA);
 #pragma GCC unroll 16
-            for (int c = 0; c < N; c++) {
-                auto sum = Isa::set1(0);
-#pragma GCC unroll 4
-                for (int i = 0; i < Tile<Format>::SUMS; i++) {
-                    sum = Isa::dot_pairs(sum, minima[i], four_bytes(tile + Tile<Format>::sum(N, i) + 4 * c));
-                }
-                result[c] = Isa::minus_product(Isa::to_float(sum), m, result[c]);
-            }
+        for (int c = 0; c < N; c++) {
+            result[c] = less_minima<Format, Isa>(result[c], weights, minima, tile, N, c);
         }
 #pragma GCC unroll 16
         for (int c = 0; c < N; c++) {

@@ -6,6 +6,10 @@
 #include "attention.h"
 #include "kernel.h"
 
+#if defined(__AMX_INT8__)
+#    include "amx.h"
+#endif
+
 namespace llgtrt::repack {
 namespace {
 
@@ -14,17 +18,32 @@ template <class Format> void pack_rows(const void * rows, int64_t stride, uint8_
 }
 
 template <class Format> constexpr Kernel kernel(ggml_type type) {
-    return {
+    Kernel kernel = {
         type,
         ELEMENTS<Format>,
         Layout<Format, Isa>::SIZE,
         Tile<Format>::COLUMN,
         QUANTIZED_AT_ONCE<Format>,
+        Isa::COLUMNS,
         pack_rows<Format>,
         quantize<Format, Isa>,
         multiply<Format, Isa>,
     };
+#if defined(__AMX_INT8__)
+    // Parts of 16 elements (Q6_K) fill half of what an instruction multiplies, and take more time with it.
+    if constexpr (!SUPER<Format> || Format::PARTS == AT_ONCE) {
+        kernel.columns  = AMX_COLUMNS;
+        kernel.multiply = multiply_amx<Format>;
+    }
+#endif
+    return kernel;
 }
+
+#if defined(__AMX_INT8__)
+constexpr const char * NAME = "AMX";
+#else
+constexpr const char * NAME = Isa::NAME;
+#endif
 
 constexpr Kernel ALL[] = {
     kernel<Q4_0>(GGML_TYPE_Q4_0),
@@ -45,6 +64,6 @@ constexpr Kernel ALL[] = {
 }  // namespace
 
 const Kernels LLGTRT_KERNELS = {
-    Isa::NAME, Isa::ROWS, Isa::COLUMNS, Isa::QUERIES, sizeof ALL / sizeof *ALL, ALL, attend<Isa>};
+    NAME, Isa::ROWS, Isa::QUERIES, sizeof ALL / sizeof *ALL, ALL, attend<Isa>};
 
 }  // namespace llgtrt::repack

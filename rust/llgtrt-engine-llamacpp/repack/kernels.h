@@ -14,6 +14,7 @@ struct Kernel {
     int64_t   packed;   // bytes of a packed block
     int64_t   tile;     // bytes of a block of one column of a tile
     int64_t   at_once;  // blocks of a column to quantize at a time
+    int64_t   columns;  // of the widest tile
 
     // Rearranges the block at the same place of a group of rows; `rows` are the first one's, `stride` blocks apart.
     void (*pack)(const void * rows, int64_t stride, uint8_t * to);
@@ -56,7 +57,6 @@ struct AttentionCells {
 struct Kernels {
     const char *   name;
     int            rows;     // of a group
-    int            columns;  // of the widest tile
     int            queries;  // that attend() computes at a time; it unpacks the cells once for more
     int            count;
     const Kernel * kernels;
@@ -66,5 +66,6 @@ struct Kernels {
 extern const Kernels KERNELS_AVX2;
 extern const Kernels KERNELS_AVX_VNNI;
 extern const Kernels KERNELS_AVX512;
+extern const Kernels KERNELS_AMX;
 
 }  // namespace llgtrt::repack

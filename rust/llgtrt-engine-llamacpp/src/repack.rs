@@ -52,9 +52,9 @@ pub(crate) fn covers(pass: impl FnOnce()) -> bool {
     }
 }
 
-/// Sets of instructions that there are kernels for: AVX-512 VNNI, AVX-VNNI, AVX2.
+/// Sets of instructions that there are kernels for: AMX, AVX-512 VNNI, AVX-VNNI, AVX2.
 #[cfg(repack)]
-const SETS: i32 = 3;
+const SETS: i32 = 4;
 
 #[cfg(repack)]
 unsafe extern "C" {

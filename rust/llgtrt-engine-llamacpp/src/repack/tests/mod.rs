@@ -23,7 +23,7 @@ impl Kind {
     }
 }
 
-const AVX2: i32 = 2;
+const AVX2: i32 = 3;
 
 fn kinds() -> &'static [Kind] {
     static KINDS: OnceLock<Vec<Kind>> = OnceLock::new();
