@@ -55,8 +55,8 @@ class LlamaCppConfig(Section):
     repack: bool = Field(
         default=True,
         description="Rearrange weights of the types Q4_0, Q4_1, Q5_0, Q5_1, Q8_0, Q4_K, Q5_K, Q6_K,\n"
-        "IQ4_NL and IQ4_XS, on x86 with AVX2 (IQ4: AVX-VNNI), AVX-512 VNNI or AMX. They are copied then, not\n"
-        "mapped. Attention has kernels of its own then, too. All are chosen by the CPU that runs the\n"
+        "IQ4_NL and IQ4_XS, on x86 with AVX2 (IQ4: AVX-VNNI), AVX-512 VNNI or AMX. They are copied then,\n"
+        "not mapped. Attention has kernels of its own then, too. All are chosen by the CPU that runs the\n"
         "server, not by the one that compiled it.",
     )
     speculation: Literal["auto", "on", "off"] = Field(

@@ -183,7 +183,11 @@ fn short_texts_are_filled_readably() {
 /// What a check beside the grammar asks for, the end keeps to.
 #[test]
 fn ends_are_right_by_the_check_beside_the_grammar() {
+    let many: serde_json::Map<_, _> =
+        (0..200).map(|i| (format!("k{i}"), json!({"type": "integer"}))).collect();
     let schemas = [
+        json!({"type": "object", "properties": many, "minProperties": 1}),
+        json!({"type": "object", "properties": many, "minProperties": 3, "maxProperties": 4}),
         json!({"type": "object", "minProperties": 4, "additionalProperties": {"type": "string", "minLength": 2}}),
         json!({"type": "array", "items": {"type": "string"}, "uniqueItems": true, "minItems": 4}),
         json!({"type": "object", "properties": {"tags": {"type": "array", "items": {"type": "string", "minLength": 3},

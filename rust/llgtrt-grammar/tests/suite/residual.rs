@@ -109,6 +109,19 @@ fn each_keyword_that_no_grammar_holds_has_its_residual() {
 }
 
 #[test]
+fn only_the_count_of_many_optional_keys_stays_open() {
+    let many: serde_json::Map<_, _> =
+        (0..200).map(|i| (format!("k{i}"), json!({"type": "integer"}))).collect();
+    for (keyword, count) in [("minProperties", 1), ("minProperties", 3), ("maxProperties", 2)] {
+        let mut value = json!({"type": "object", "properties": many, "additionalProperties": false});
+        value[keyword] = json!(count);
+        let normalized = verify(&value);
+        assert_eq!(normalized.residual.len(), 1, "{keyword}: {:?}", normalized.residual);
+        assert!(normalized.schema.to_string().contains("\"k199\""), "{keyword}");
+    }
+}
+
+#[test]
 fn unknown_parts_stay_open_under_not_as_well() {
     let schema = json!({"type": "string", "not": {"pattern": r"^(.)\1$"}, "maxLength": 3});
     check(&schema, "not", "pattern", Some(&[vec![]]), &[json!("xy"), json!("")]);

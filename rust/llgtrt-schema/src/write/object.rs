@@ -12,8 +12,12 @@ use crate::write::rows::{Class, Members};
 use crate::write::tree::{ObjectTree, Property, Tree};
 use crate::{Normalizer, SchemaError};
 
-/// Optional keys whose presence is written out, where a count or an unnamed key needs it.
+/// Optional keys whose presence is written out, by us or by llguidance, where a count or an unnamed key needs it.
 const MAX_SPLIT: usize = 64;
+
+const TOO_MANY: &str = "a count over many optional keys needs too many alternatives";
+
+const TOO_MANY_HINT: &str = "require the keys, or list the combinations with `anyOf`";
 
 const TWICE: &str = "two or more keys without names cannot be kept from being the same key";
 
@@ -267,29 +271,31 @@ impl Normalizer<'_> {
             flat.unnamed = (need.max(flat.unnamed.0), limit);
             return self.counted(path.as_ref(), flat, out);
         }
-        if !open && ((need == 1 && limit.is_none()) || (need <= 1 && limit == Some(1))) {
+        let few = optional.len() <= MAX_SPLIT;
+        if !open && few && ((need == 1 && limit.is_none()) || (need <= 1 && limit == Some(1))) {
             let mut flat = flat;
             flat.native = (object.min, object.max);
             out.push(flat);
             return Ok(());
         }
         // Which optional keys are there.
-        let too_many = || {
-            refuse(
-                path.as_ref(),
-                if object.max.is_some() { "maxProperties" } else { "minProperties" },
-                "a count over many optional keys needs too many alternatives",
-                "require the keys, or list the combinations with `anyOf`",
-            )
+        let is_minimum = limit.is_none() && flat.unnamed.0 == 0;
+        let most = limit.map_or(n, |limit| limit.min(n)) as usize;
+        let size = if is_minimum { need as usize } else { most };
+        let Some(choices) =
+            few.then(|| subsets(optional.len(), size, self.limits.max_alternatives)).flatten()
+        else {
+            let keyword = if object.max.is_some() { "maxProperties" } else { "minProperties" };
+            if flat.unnamed.0 > 0 {
+                return Err(refuse(path.as_ref(), keyword, TOO_MANY, TOO_MANY_HINT));
+            }
+            self.residual(path.as_ref(), (keyword, false), TOO_MANY, TOO_MANY_HINT)?;
+            out.push(flat);
+            return Ok(());
         };
-        if optional.len() > MAX_SPLIT {
-            return Err(too_many());
-        }
-        if limit.is_none() && flat.unnamed.0 == 0 {
+        if is_minimum {
             // At least `need`: fewer named keys and enough unnamed ones, or these named keys and any.
-            for chosen in
-                subsets(optional.len(), need as usize, self.limits.max_alternatives).ok_or_else(too_many)?
-            {
+            for chosen in choices {
                 let enough = chosen.len() as u64 == need;
                 let mut option = flat.clone();
                 for (at, &i) in optional.iter().enumerate() {
@@ -308,8 +314,7 @@ impl Normalizer<'_> {
             }
             return Ok(());
         }
-        let most = limit.map_or(n, |limit| limit.min(n)) as usize;
-        for chosen in subsets(optional.len(), most, self.limits.max_alternatives).ok_or_else(too_many)? {
+        for chosen in choices {
             let have = chosen.len() as u64;
             let full = !open && need == 0 && limit.is_some();
             if full && chosen.len() != most {
