@@ -16,7 +16,8 @@ use toktrie::{SimpleVob, TokEnv};
 const NODES_PER_UNIT: u64 = 32;
 const ITEMS_PER_UNIT: u64 = 4;
 
-/// Comparisons that take as long: llguidance looks for each new item among those of its row.
+/// Comparisons that take as long: llguidance looks for each new item among those of its row, and for each that is complete
+/// among those of the row where it began.
 const COMPARISONS_PER_UNIT: u64 = 1600;
 
 /// Moves along the tokens of one sequence. A clone shares the states of its lexer.
@@ -24,6 +25,8 @@ const COMPARISONS_PER_UNIT: u64 = 1600;
 pub struct Matcher {
     parser: std::result::Result<TokenParser, String>,
     work: u64,
+    /// Items of a row, where an operation made more than in any other.
+    widest: u64,
 }
 
 impl Matcher {
@@ -32,7 +35,7 @@ impl Matcher {
         if parser.is_fresh() {
             parser.start_without_prompt();
         }
-        Self { parser: Ok(parser), work: 0 }
+        Self { parser: Ok(parser), work: 0, widest: 0 }
     }
 
     /// A copy with a lexer of its own.
@@ -41,6 +44,7 @@ impl Matcher {
         Self {
             parser: self.parser.as_ref().map(TokenParser::deep_clone).map_err(Clone::clone),
             work: self.work,
+            widest: self.widest,
         }
     }
 
@@ -53,7 +57,9 @@ impl Matcher {
         let parser = self.parser.as_mut().map_err(|error| anyhow!("{error}"))?;
         let before = parser.parser_stats().clone();
         let result = catch_unwind(AssertUnwindSafe(|| f(parser)));
-        self.work += units(&parser.parser_stats().delta(&before));
+        let stats = parser.parser_stats().delta(&before);
+        self.widest = self.widest.max((stats.all_items / stats.rows.max(1)) as u64);
+        self.work += units(&stats, self.widest);
         let failed = match result {
             Ok(value) => return Ok(value),
             Err(error) => parser.augment_err(error),
@@ -143,10 +149,10 @@ impl Matcher {
 }
 
 /// What one operation cost, in units of about 0.2 us: bytes that the lexer had to build states for, nodes of the trie, items
-/// of the parser, and comparisons of each item with those of its row, as many as it has on the average.
-fn units(stats: &ParserStats) -> u64 {
-    let (items, rows) = (stats.all_items as u64, stats.rows as u64);
-    let comparisons = items * items / rows.max(1);
+/// of the parser, and comparisons of each item with those of the `widest` row: its own, or one where it began.
+fn units(stats: &ParserStats, widest: u64) -> u64 {
+    let items = stats.all_items as u64;
+    let comparisons = items * widest;
     stats.lexer_cost
         + stats.trie_nodes_walked as u64 / NODES_PER_UNIT
         + items / ITEMS_PER_UNIT

@@ -23,15 +23,46 @@ struct Ban {
     from: usize,
     /// What follows there.
     tail: Box<[u8]>,
-    /// Wrong only if the text ends there.
-    at_end: bool,
+    kind: Kind,
+}
+
+#[derive(Debug, Clone, Copy, PartialEq)]
+enum Kind {
+    /// Everything that begins so.
+    Beginning,
+    /// The same with any blanks before the last byte.
+    Closing,
+    /// The text that ends there.
+    Whole,
 }
 
 impl Ban {
     /// What is wrong behind `text`, if that is a part of it.
     fn behind<'a>(&'a self, text: &[u8]) -> Option<&'a [u8]> {
-        self.tail.strip_prefix(text.get(self.from..)?)
+        let rest = text.get(self.from..)?;
+        self.tail.strip_prefix(rest).or_else(|| {
+            let (closer, value) = self.tail.split_last().filter(|_| self.kind == Kind::Closing)?;
+            let blanks = rest.strip_prefix(value)?;
+            blanks.iter().all(|&byte| is_json_blank(byte)).then_some(std::slice::from_ref(closer))
+        })
     }
+}
+
+impl Kind {
+    /// Whether `text` begins with what is wrong.
+    fn begins(self, text: &[u8], wrong: &[u8]) -> bool {
+        match (self, wrong.split_last()) {
+            (Kind::Closing, Some((closer, value))) => text
+                .strip_prefix(value)
+                .and_then(|rest| rest.iter().find(|byte| !is_json_blank(**byte)))
+                .is_some_and(|byte| byte == closer),
+            _ => text.starts_with(wrong),
+        }
+    }
+}
+
+fn is_json_blank(byte: u8) -> bool {
+    b" \t\n\r".contains(&byte)
 }
 
 /// The bans of one sequence. A copy shares them, and keeps what it adds apart.
@@ -53,12 +84,21 @@ impl Bans {
     /// Everything that begins with `text` is wrong, of which the first `from` bytes may stay.
     pub(super) fn beginning(&mut self, text: &[u8], from: usize) {
         self.retain(|ban| ban.from <= text.len() && ban.behind(text).is_none());
-        self.add(text, from, false);
+        self.add(text, from, Kind::Beginning);
+    }
+
+    /// Everything that begins with `text` is wrong, also with other blanks before its last byte, which closes a list or an
+    /// object.
+    pub(super) fn closing(&mut self, text: &[u8], from: usize) {
+        let Some((closer, before)) = text.split_last() else { return };
+        let blanks = before.iter().rev().take_while(|byte| is_json_blank(**byte)).count();
+        let value = &before[..before.len() - blanks];
+        self.add(&[value, &[*closer]].concat(), from.min(value.len()), Kind::Closing);
     }
 
     /// `text` as a whole is wrong, of which the first `from` bytes may stay.
     pub(super) fn whole(&mut self, text: &[u8], from: usize) {
-        self.add(text, from, true);
+        self.add(text, from, Kind::Whole);
     }
 
     /// No more than `len` bytes of the text are left.
@@ -66,9 +106,9 @@ impl Bans {
         self.retain(|ban| ban.from <= len);
     }
 
-    fn add(&mut self, text: &[u8], from: usize, at_end: bool) {
+    fn add(&mut self, text: &[u8], from: usize, kind: Kind) {
         let from = from.min(text.len());
-        let ban = Ban { from, tail: text[from..].into(), at_end };
+        let ban = Ban { from, tail: text[from..].into(), kind };
         match Arc::get_mut(&mut self.shared) {
             Some(bans) => {
                 if bans.len() == MAX_BANS {
@@ -95,20 +135,21 @@ impl Bans {
     /// Whether `text`, as a whole or as a beginning, is wrong.
     pub(super) fn has(&self, text: &[u8], as_a_whole: bool) -> bool {
         self.all().any(|ban| {
-            text.get(ban.from..).is_some_and(|rest| {
-                if ban.at_end { as_a_whole && *ban.tail == *rest } else { rest.starts_with(&ban.tail) }
+            text.get(ban.from..).is_some_and(|rest| match ban.kind {
+                Kind::Whole => as_a_whole && *ban.tail == *rest,
+                kind => kind.begins(rest, &ban.tail),
             })
         })
     }
 
     /// Clears the bits of the tokens that must not follow `text`; false if none is left.
     pub(super) fn apply(&self, text: &[u8], mask: &mut toktrie::SimpleVob, env: &TokenEnv) -> bool {
-        let mut rests: Vec<&[u8]> = Vec::new();
+        let mut rests: Vec<(Kind, &[u8])> = Vec::new();
         let mut no_end = false;
         for ban in self.all() {
             match ban.behind(text) {
-                Some([]) if ban.at_end => no_end = true,
-                Some(rest) if !ban.at_end => rests.push(rest),
+                Some([]) if ban.kind == Kind::Whole => no_end = true,
+                Some(rest) if ban.kind != Kind::Whole => rests.push((ban.kind, rest)),
                 _ => {}
             }
         }
@@ -119,7 +160,7 @@ impl Bans {
                 no_end
             } else {
                 let bytes = env.bytes(token);
-                rests.iter().any(|rest| bytes.starts_with(rest))
+                rests.iter().any(|(kind, rest)| kind.begins(bytes, rest))
             };
             if banned {
                 mask.disallow_token(token);
@@ -147,6 +188,21 @@ mod tests {
         bans.beginning(b"[1,", 1);
         assert_eq!(bans.len(), 1);
         assert!(bans.has(b"[1,22", false) && bans.concern(b"[") && !bans.concern(b"[2"));
+    }
+
+    #[test]
+    fn blanks_before_a_closing_bracket_make_no_difference() {
+        let mut bans = Bans::default();
+        bans.closing(b"[1,2 ]", 4);
+        assert!(bans.has(b"[1,2]", false) && bans.has(b"[1,2\n ],", false) && !bans.has(b"[1,2 ,", false));
+        assert!(bans.concern(b"[1,2") && bans.concern(b"[1,2 \t") && !bans.concern(b"[1,2 ,"));
+        bans.back_to(4);
+        assert!(bans.has(b"[1,2]", false));
+        bans.back_to(3);
+        assert_eq!(bans.len(), 0);
+        // Within a value they do.
+        bans.closing(b"[\"a b\"]", 1);
+        assert!(bans.has(b"[\"a b\" ]", false) && !bans.has(b"[\"a  b\"]", false));
     }
 
     #[test]

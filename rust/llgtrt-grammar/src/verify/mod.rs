@@ -157,6 +157,9 @@ impl Verifier {
                         self.bans.whole(&self.text, self.last());
                         self.ban_delimiters();
                     }
+                    Wrong::Here if matches!(&event, Event::End { .. }) && b"]}".contains(&byte) => {
+                        self.bans.closing(&self.text, self.last());
+                    }
                     Wrong::Here => self.bans.beginning(&self.text, self.last()),
                     Wrong::PutOff | Wrong::Failed(_) => {}
                 }
