@@ -25,7 +25,7 @@ const COMPARISONS_PER_UNIT: u64 = 1600;
 pub struct Matcher {
     parser: std::result::Result<TokenParser, String>,
     work: u64,
-    /// Items of a row, where an operation made more than in any other.
+    /// Items of the widest row so far: of those that one operation made, the average.
     widest: u64,
 }
 
@@ -163,8 +163,8 @@ fn units(stats: &ParserStats, widest: u64) -> u64 {
 mod tests {
     use super::*;
 
-    /// The work for `{` of an object with so many optional keys.
-    fn work_to_open(keys: usize) -> u64 {
+    /// For an object with so many optional keys.
+    fn matcher(keys: usize) -> Matcher {
         let env = toktrie::ApproximateTokEnv::single_byte_env();
         let slices = llguidance::earley::SlicedBiasComputer::general_slices();
         let mut factory =
@@ -175,7 +175,12 @@ mod tests {
             .collect();
         let schema = serde_json::json!({"type": "object", "properties": properties});
         let grammar = llguidance::api::TopLevelGrammar::from_json_schema(schema);
-        let mut matcher = Matcher::new(factory.create_parser(grammar).unwrap());
+        Matcher::new(factory.create_parser(grammar).unwrap())
+    }
+
+    /// The work for `{` of an object with so many optional keys.
+    fn work_to_open(keys: usize) -> u64 {
+        let mut matcher = matcher(keys);
         matcher.consume_token(u32::from(b'{')).unwrap();
         let work = matcher.work();
         matcher.rollback(1).unwrap();
@@ -188,6 +193,22 @@ mod tests {
         let (few, many) = (work_to_open(20), work_to_open(400));
         assert!(few > 0);
         assert!(many > 40 * few, "{many} of {few}");
+    }
+
+    #[test]
+    fn what_completes_is_looked_for_in_the_wide_row_where_it_began() {
+        // A row of a few items, whichever object it closes.
+        let work_to_close = |keys: usize| {
+            let mut matcher = matcher(keys);
+            for byte in br#"{"k0":0"# {
+                matcher.consume_token(u32::from(*byte)).unwrap();
+            }
+            let before = matcher.work();
+            matcher.consume_token(u32::from(b'}')).unwrap();
+            matcher.work() - before
+        };
+        let (few, many) = (work_to_close(20), work_to_close(400));
+        assert!(many > 2 * few, "{many} of {few}");
     }
 
     #[test]

@@ -157,7 +157,8 @@ impl Verifier {
                         self.bans.whole(&self.text, self.last());
                         self.ban_delimiters();
                     }
-                    Wrong::Here if matches!(&event, Event::End { .. }) && b"]}".contains(&byte) => {
+                    // This byte closed the value: an event within a string has none of them.
+                    Wrong::Here if b"]}".contains(&byte) => {
                         self.bans.closing(&self.text, self.last());
                     }
                     Wrong::Here => self.bans.beginning(&self.text, self.last()),
