@@ -36,6 +36,8 @@ constexpr const char * NAME = "CPU_LLGTRT";
 constexpr size_t ALIGNMENT = 64;  // of tensors and tiles: a cache line
 // Bytes of weights that are multiplied with one tile after the other: they stay in the second level cache.
 constexpr int64_t ROWS_BYTES = 256 << 10;
+// Elements of a column that a thread quantizes at a time.
+constexpr int64_t QUANTIZED_AT_ONCE = 256;
 // Threads that rearrange a tensor, each at least so many bytes.
 constexpr unsigned PACKERS      = 8;
 constexpr int64_t  PACKED_BYTES = 1 << 20;
@@ -70,6 +72,14 @@ const float * column(const ggml_tensor * tensor, int64_t index) {
     const int64_t i3 = index / tensor->ne[1] / tensor->ne[2];
     const size_t  at = i1 * tensor->nb[1] + i2 * tensor->nb[2] + i3 * tensor->nb[3];
     return reinterpret_cast<const float *>(static_cast<const char *>(tensor->data) + at);
+}
+
+// Asks for numbers that another thread may have written.
+void prefetch(const float * from, int64_t count) {
+    constexpr int64_t CACHE_LINE = 64 / sizeof *from;
+    for (int64_t i = 0; i < count; i += CACHE_LINE) {
+        __builtin_prefetch(from + i);
+    }
 }
 
 // What is done with weights of one type on this machine.
@@ -150,20 +160,27 @@ class Weights : public ggml::cpu::tensor_traits {
     }
 
   private:
-    // This thread's part of the columns' blocks; the threads take turns.
+    // This thread's part of the columns' blocks. The threads take turns at runs of blocks, each with all columns of a tile:
+    // what two columns have of one block is in the same cache lines.
     void quantize(
         const ggml_compute_params & params, const ggml_tensor * activations, int64_t blocks, const Tiles & tiles) const {
-        int64_t turn = 0;
+        const int64_t run  = QUANTIZED_AT_ONCE / kernel_.elements;
+        int64_t       turn = 0;
         for (int64_t t = 0; t < tiles.count(); t++) {
             const int64_t n = tiles.width(t);
-            for (int64_t c = 0; c < n; c++) {
-                const float * from = column(activations, tiles.first(t) + c);
-                for (int64_t b = 0; b < blocks; b += kernel_.at_once, turn++) {
-                    if (turn % params.nth == params.ith) {
-                        kernel_.quantize(
-                            from + b * kernel_.elements, std::min(kernel_.at_once, blocks - b),
-                            tiles[t] + b * kernel_.tile * n, c, n);
+            for (int64_t b = 0; b < blocks; b += run, turn++) {
+                if (turn % params.nth != params.ith) {
+                    continue;
+                }
+                const int64_t count = std::min(run, blocks - b);
+                const auto    part  = [&](int64_t c) {
+                    return column(activations, tiles.first(t) + c) + b * kernel_.elements;
+                };
+                for (int64_t c = 0; c < n; c++) {
+                    if (c + 1 < n) {
+                        prefetch(part(c + 1), count * kernel_.elements);
                     }
+                    kernel_.quantize(part(c), count, tiles[t] + b * kernel_.tile * n, c, n);
                 }
             }
         }

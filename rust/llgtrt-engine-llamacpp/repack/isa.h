@@ -27,6 +27,9 @@ inline float a_float(const void * from) {
     return value;
 }
 
+// A number as a half has it.
+inline float through_half(float value) { return _cvtsh_ss(_cvtss_sh(value, _MM_FROUND_TO_NEAREST_INT)); }
+
 #if defined(__AVX512VNNI__) && defined(__AVX512BW__)
 
 struct Isa {
@@ -91,10 +94,13 @@ struct Isa {
     static Floats larger_absolute(Floats a, Floats b) { return _mm512_max_ps(_mm512_abs_ps(b), a); }
     static float  largest(Floats a) { return _mm512_reduce_max_ps(a); }
 
-    // ROWS numbers, rounded to the nearest and even.
-    static void round_to_bytes(Floats a, void * to) {
-        _mm_storeu_si128(static_cast<__m128i *>(to), _mm512_cvtsepi32_epi8(_mm512_cvtps_epi32(a)));
-    }
+    // To the nearest, of two that are as near the even one.
+    static Ints round(Floats a) { return _mm512_cvtps_epi32(a); }
+    // What fits into bytes.
+    static void store_bytes(void * to, Ints a) { _mm_storeu_si128(static_cast<__m128i *>(to), _mm512_cvtepi32_epi8(a)); }
+
+    static Ints    plus(Ints a, Ints b) { return _mm512_add_epi32(a, b); }
+    static int32_t total(Ints a) { return _mm512_reduce_add_epi32(a); }
 
     static Floats plus(Floats a, Floats b) { return _mm512_add_ps(a, b); }
     static Floats minus(Floats a, Floats b) { return _mm512_sub_ps(a, b); }
@@ -253,10 +259,17 @@ struct Isa {
         half        = _mm_max_ps(half, _mm_movehl_ps(half, half));
         return _mm_cvtss_f32(_mm_max_ss(half, _mm_movehdup_ps(half)));
     }
-    static void round_to_bytes(Floats a, void * to) {
-        const Ints    ints  = _mm256_cvtps_epi32(a);
-        const __m128i words = _mm_packs_epi32(_mm256_castsi256_si128(ints), _mm256_extracti128_si256(ints, 1));
+    static Ints round(Floats a) { return _mm256_cvtps_epi32(a); }
+    static void store_bytes(void * to, Ints a) {
+        const __m128i words = _mm_packs_epi32(_mm256_castsi256_si128(a), _mm256_extracti128_si256(a, 1));
         _mm_storel_epi64(static_cast<__m128i *>(to), _mm_packs_epi16(words, words));
+    }
+
+    static Ints    plus(Ints a, Ints b) { return _mm256_add_epi32(a, b); }
+    static int32_t total(Ints a) {
+        __m128i half = _mm_add_epi32(_mm256_castsi256_si128(a), _mm256_extracti128_si256(a, 1));
+        half         = _mm_add_epi32(half, _mm_shuffle_epi32(half, 0x4e));
+        return _mm_cvtsi128_si32(_mm_add_epi32(half, _mm_shuffle_epi32(half, 0xb1)));
     }
 
     static Floats plus(Floats a, Floats b) { return _mm256_add_ps(a, b); }

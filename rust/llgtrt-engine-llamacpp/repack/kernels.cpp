@@ -23,7 +23,6 @@ template <class Format> constexpr Kernel kernel(ggml_type type) {
         ELEMENTS<Format>,
         Layout<Format, Isa>::SIZE,
         Tile<Format>::COLUMN,
-        QUANTIZED_AT_ONCE<Format>,
         Isa::COLUMNS,
         pack_rows<Format>,
         quantize<Format, Isa>,

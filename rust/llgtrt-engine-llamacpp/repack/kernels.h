@@ -11,14 +11,13 @@ namespace llgtrt::repack {
 struct Kernel {
     ggml_type type;
     int       elements;
-    int64_t   packed;   // bytes of a packed block
-    int64_t   tile;     // bytes of a block of one column of a tile
-    int64_t   at_once;  // blocks of a column to quantize at a time
+    int64_t   packed;  // bytes of a packed block
+    int64_t   tile;    // bytes of a block of one column of a tile
     int64_t   columns;  // of the widest tile
 
     // Rearranges the block at the same place of a group of rows; `rows` are the first one's, `stride` blocks apart.
     void (*pack)(const void * rows, int64_t stride, uint8_t * to);
-    // Quantizes `count` blocks, at most `at_once`, of column `c` of a tile of `n`, which begins at `tile`.
+    // Quantizes `count` blocks of column `c` of a tile of `n`, which begins at `tile`.
     void (*quantize)(const float * from, int64_t count, uint8_t * tile, int64_t c, int64_t n);
     // `blocks` packed blocks times a tile of `n` columns. Column c's floats, one per row of the group, go to `out + c *
     // stride` bytes.
