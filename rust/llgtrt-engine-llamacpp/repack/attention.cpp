@@ -33,6 +33,9 @@ struct Plan {
     // Whether chunks are shared out as well, because there are fewer tiles than would keep the threads busy. Changes no
     // result.
     bool    splits(int threads) const { return tiles < TILES * threads && chunks > 1 && partials() <= PARTIALS; }
+    // What threads take turns at: whole streams if there are enough of them. The heads of a cell lie side by side, and a
+    // core that reads one of them gets its neighbours from memory as well.
+    int64_t turns(int threads) const { return k->ne[3] >= TILES * threads ? k->ne[3] : tiles; }
     int64_t partials() const { return all_rows() * chunks * partial * static_cast<int64_t>(sizeof(float)); }
     int64_t all_rows() const { return rows * k->ne[2] * k->ne[3]; }
     int64_t tile_rows(int64_t queries, int threads) const {
@@ -119,6 +122,22 @@ void finish(const Tile & tile, int64_t row, const float * partial) {
     }
 }
 
+// All chunks, one after the other.
+void attend_all(const Kernels & kernels, const Tile & tile) {
+    float sums[ROWS_AT_ONCE][PARTIAL_VALUES + WIDEST_HEAD];
+    float some[ROWS_AT_ONCE][PARTIAL_VALUES + WIDEST_HEAD];
+    tile.attend(kernels, 0, sums[0], PARTIAL_VALUES + WIDEST_HEAD);
+    for (int64_t chunk = 1; chunk < tile.plan.chunks; chunk++) {
+        tile.attend(kernels, chunk, some[0], PARTIAL_VALUES + WIDEST_HEAD);
+        for (int64_t row = 0; row < tile.count; row++) {
+            add(sums[row], some[row], tile.plan.v->ne[0]);
+        }
+    }
+    for (int64_t row = 0; row < tile.count; row++) {
+        finish(tile, row, sums[row]);
+    }
+}
+
 }  // namespace
 
 bool Attention::takes(const ggml_tensor * op) const {
@@ -148,7 +167,6 @@ bool Attention::work_size(int threads, const ggml_tensor * op, size_t & size) {
 bool Attention::compute_forward(ggml_compute_params * params, ggml_tensor * op) {
     const Plan    plan(op, kernels_.queries, params->nth);
     const bool    splits = plan.splits(params->nth) && static_cast<int64_t>(params->wsize) >= plan.partials();
-    const int64_t values = plan.v->ne[0];
     auto * const  all    = static_cast<float *>(params->wdata);
 
     if (params->ith == 0) {
@@ -158,19 +176,10 @@ bool Attention::compute_forward(ggml_compute_params * params, ggml_tensor * op) 
     const auto next = [params] { return ggml_threadpool_chunk_add(params->threadpool, 1); };
 
     if (!splits) {
-        for (int64_t i = params->ith; i < plan.tiles; i = next()) {
-            const Tile tile(plan, i);
-            float      sums[ROWS_AT_ONCE][PARTIAL_VALUES + WIDEST_HEAD];
-            float      some[ROWS_AT_ONCE][PARTIAL_VALUES + WIDEST_HEAD];
-            tile.attend(kernels_, 0, sums[0], PARTIAL_VALUES + WIDEST_HEAD);
-            for (int64_t chunk = 1; chunk < plan.chunks; chunk++) {
-                tile.attend(kernels_, chunk, some[0], PARTIAL_VALUES + WIDEST_HEAD);
-                for (int64_t row = 0; row < tile.count; row++) {
-                    add(sums[row], some[row], values);
-                }
-            }
-            for (int64_t row = 0; row < tile.count; row++) {
-                finish(tile, row, sums[row]);
+        const int64_t turns = plan.turns(params->nth);
+        for (int64_t turn = params->ith; turn < turns; turn = next()) {
+            for (int64_t i = plan.tiles * turn / turns; i < plan.tiles * (turn + 1) / turns; i++) {
+                attend_all(kernels_, Tile(plan, i));
             }
         }
         return true;
@@ -187,7 +196,7 @@ bool Attention::compute_forward(ggml_compute_params * params, ggml_tensor * op) 
         for (int64_t row = 0; row < tile.count; row++) {
             float * sum = all + tile.place(row) * plan.chunks * plan.partial;
             for (int64_t chunk = 1; chunk < plan.chunks; chunk++) {
-                add(sum, sum + chunk * plan.partial, values);
+                add(sum, sum + chunk * plan.partial, plan.v->ne[0]);
             }
             finish(tile, row, sum);
         }
