@@ -92,7 +92,7 @@ mod tests {
     }
 
     #[test]
-    fn bos_is_never_doubled() {
+    fn p25_bos_is_never_doubled() {
         assert_eq!(encode("a", true, true), [256, 97]);
         assert_eq!(encode("<s>a", true, true), [256, 97]);
         assert_eq!(encode("<s>", true, false), [256, 60, 115, 62]);

@@ -138,7 +138,7 @@ mod tests {
     }
 
     #[test]
-    fn a_character_split_over_tokens_comes_out_whole() {
+    fn p2_a_character_split_over_tokens_comes_out_whole() {
         let tokenizer = ByteTokenizer::new();
         let mut detokenizer = Detokenizer::new();
         let mut out = String::new();
@@ -152,7 +152,7 @@ mod tests {
     }
 
     #[test]
-    fn an_incomplete_character_at_the_end_is_dropped() {
+    fn p2_an_incomplete_character_at_the_end_is_dropped() {
         assert_eq!(pushed(&[b"a\xF0\x9F", b"\x98"]), ("a".to_owned(), 3));
         assert_eq!(pushed(&[b"a"]), ("a".to_owned(), 0));
     }

@@ -131,7 +131,7 @@ mod tests {
     }
 
     #[test]
-    fn a_guarded_prompt_has_one_bos() {
+    fn p25_a_guarded_prompt_has_one_bos() {
         for encoder in encoders() {
             for text in ["<s><\u{FDD0}s>", "<\u{FDD0}s>", "\u{FDD0}<s>", "\u{FDD0}"] {
                 let tokens = encoder.encode(text, PROMPT).unwrap();
