@@ -253,9 +253,10 @@ impl Context {
     }
 
     /// The logits of the token at `index` of the batch that was evaluated last.
-    pub(crate) fn logits(&mut self, index: usize) -> Option<&[f32]> {
+    pub(crate) fn logits(&self, index: usize) -> Option<&[f32]> {
         // SAFETY: an index without output answers null; a row has `vocab_size` columns and lives until the
-        // next call that takes `&mut self`.
+        // next call that takes `&mut self`. llama.cpp brings the rows into the batch's order at the first call after a
+        // pass, before it hands any of them out; `Context` is not `Sync`, so no two calls are made at once.
         unsafe {
             let row = sys::llama_get_logits_ith(self.raw.as_ptr(), index as i32);
             (!row.is_null()).then(|| std::slice::from_raw_parts(row, self.vocab_size))

@@ -39,7 +39,7 @@ impl Held {
 }
 
 impl Rows for Context {
-    fn logits(&mut self, index: usize) -> Option<&[f32]> {
+    fn logits(&self, index: usize) -> Option<&[f32]> {
         Context::logits(self, index)
     }
 }
@@ -120,7 +120,13 @@ impl LlamaCppEngine {
         let tokenizer = model.tokenizer();
         let eos = tokenizer.vocabulary().eos();
         Ok(Self {
-            sequences: Sequences::new(&capabilities, eos, config.max_waiting as usize, masks),
+            sequences: Sequences::new(
+                &capabilities,
+                eos,
+                config.max_waiting as usize,
+                config.thread_counts().0 as usize,
+                masks,
+            ),
             cache: Held { context, slots: (0..slots).map(|_| Slot::default()).collect(), clock: 0 },
             turns: Arc::clone(&model.turns),
             bridging,

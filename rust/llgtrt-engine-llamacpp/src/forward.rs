@@ -175,7 +175,7 @@ impl LlamaCppEngine {
     /// Takes the log-probabilities of prompt tokens and of forced tokens, and leaves in `outputs` what is
     /// to be sampled.
     fn read_logprobs(&mut self) {
-        let (running, context) = (&mut self.sequences.running, &mut self.cache.context);
+        let (running, context) = (&mut self.sequences.running, &self.cache.context);
         self.outputs.retain(|output| {
             let Some(sequence) = &mut running[output.slot] else { return false };
             let next = output.position + 1;

@@ -11,7 +11,7 @@ impl LlamaCppEngine {
         let outputs = std::mem::take(&mut self.outputs);
         let mut round: Vec<Output> = outputs.iter().copied().filter(|output| self.is_next(output)).collect();
         while !round.is_empty() {
-            self.sequences.sample(&round, &mut self.cache.context);
+            self.sequences.sample(&round, &self.cache.context);
             round.clear();
             if self.sequences.running.iter().flatten().any(|sequence| !sequence.draft.is_empty()) {
                 self.advance();

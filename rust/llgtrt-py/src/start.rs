@@ -165,8 +165,10 @@ fn python(config: &NativeConfig, model: Option<PyRowModel>) -> Result<Parts> {
     let info = json!({"chat_template": model.chat_template, "metadata": {}});
     let eos = tokenizer.vocabulary().eos().to_vec();
     let waiting = config.runtime().max_queue_size;
-    let engine: EngineFactory =
-        Box::new(move |masks| Ok(Box::new(RowEngine::new(Box::new(model), &eos, waiting, masks)?) as Box<_>));
+    let threads = std::thread::available_parallelism().map_or(1, std::num::NonZero::get);
+    let engine: EngineFactory = Box::new(move |masks| {
+        Ok(Box::new(RowEngine::new(Box::new(model), &eos, waiting, threads, masks)?) as Box<_>)
+    });
     Ok(Parts { tokenizer, vocab_size, info, engine, embedder: None })
 }
 

@@ -45,7 +45,7 @@ struct PassRows<'a> {
 }
 
 impl Rows for PassRows<'_> {
-    fn logits(&mut self, index: usize) -> Option<&[f32]> {
+    fn logits(&self, index: usize) -> Option<&[f32]> {
         self.rows.chunks_exact(self.width).nth(index)
     }
 }
@@ -68,7 +68,7 @@ pub struct RowEngine {
 
 impl RowEngine {
     /// An engine over a model whose vocabulary ends answers with `eos`. `masks` answers for the constrained sequences;
-    /// so many as `max_waiting` may wait for a slot.
+    /// so many as `max_waiting` may wait for a slot. As many as `threads` draw tokens, the one that polls included.
     ///
     /// # Errors
     /// [`ErrorKind::Configuration`]: the model has no room for a sequence.
@@ -76,6 +76,7 @@ impl RowEngine {
         model: Box<dyn RowModel>,
         eos: &[TokenId],
         max_waiting: usize,
+        threads: usize,
         masks: Arc<dyn MaskSource>,
     ) -> Result<Self> {
         let traits = model.traits();
@@ -98,7 +99,7 @@ impl RowEngine {
         };
         Ok(Self {
             pass_tokens: (traits.pass_tokens.max(traits.slots)) as usize,
-            sequences: Sequences::new(&capabilities, eos, max_waiting, masks),
+            sequences: Sequences::new(&capabilities, eos, max_waiting, threads, masks),
             capabilities,
             cache: Held { model, evaluated: vec![0; traits.slots as usize] },
             admitted: 0,
@@ -129,8 +130,8 @@ impl RowEngine {
     }
 
     fn sample(&mut self) {
-        let mut rows = PassRows { rows: &self.rows, width: self.capabilities.vocab_size as usize };
-        self.sequences.sample(&self.outputs, &mut rows);
+        let rows = PassRows { rows: &self.rows, width: self.capabilities.vocab_size as usize };
+        self.sequences.sample(&self.outputs, &rows);
     }
 }
 

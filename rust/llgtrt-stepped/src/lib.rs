@@ -1,9 +1,11 @@
 //! What engines that we step have in common: their sequences, how tokens are drawn under the masks, guesses at tokens to
 //! come; and an engine over whatever gives rows of logits ([`RowModel`]).
 //!
-//! Owns no threads: everything runs on the thread that polls.
+//! Everything runs on the thread that polls, but for tokens of a large step, which threads of its own draw as well
+//! (`drawers`).
 
 mod draft;
+mod drawers;
 mod engine;
 mod forward;
 mod model;

@@ -10,6 +10,7 @@ use llgtrt_core::{
     StopCause, TokenId,
 };
 
+use crate::drawers::Drawers;
 use crate::sequence::Sequence;
 
 /// What the slots of an engine hold of their sequences.
@@ -27,7 +28,7 @@ pub trait KvCache {
 /// The rows of logits of a forward pass.
 pub trait Rows {
     /// The row that an [`Output::index`] names; `None` if the pass did not give it.
-    fn logits(&mut self, index: usize) -> Option<&[f32]>;
+    fn logits(&self, index: usize) -> Option<&[f32]>;
 }
 
 /// A row of logits of a forward pass.
@@ -39,6 +40,24 @@ pub struct Output {
     pub position: usize,
     /// Names the row to the engine.
     pub index: usize,
+}
+
+/// A token to be drawn.
+struct Draw<'a> {
+    sequence: &'a mut Sequence,
+    logits: &'a [f32],
+    /// What a processor made of them.
+    changed: Option<&'a [f32]>,
+    mask: Option<&'a [u32]>,
+}
+
+impl Draw<'_> {
+    fn run(&mut self, eos: &[TokenId], context: usize) {
+        match self.sequence.sampler.sample_changed(self.logits, self.changed, self.mask) {
+            Ok(sampled) => self.sequence.append_sampled(sampled, eos, context),
+            Err(error) => self.sequence.closing = Some(Finish::Failed(error)),
+        }
+    }
 }
 
 /// The sequences of an engine.
@@ -54,6 +73,7 @@ pub struct Sequences {
     vocab_size: u32,
     context: usize,
     max_waiting: usize,
+    drawers: Drawers,
     // Reused between polls.
     advances: AdvanceBatch,
     mask_rows: MaskBatch,
@@ -62,11 +82,12 @@ pub struct Sequences {
 
 impl Sequences {
     /// None yet, of an engine whose vocabulary ends answers with `eos`. `masks` answers for the constrained ones; so
-    /// many as `max_waiting` may wait for a slot.
+    /// many as `max_waiting` may wait for a slot. As many as `threads` draw tokens, the one that polls included.
     pub fn new(
         capabilities: &Capabilities,
         eos: &[TokenId],
         max_waiting: usize,
+        threads: usize,
         masks: Arc<dyn MaskSource>,
     ) -> Self {
         Self {
@@ -78,6 +99,7 @@ impl Sequences {
             vocab_size: capabilities.vocab_size,
             context: capabilities.max_sequence_tokens as usize,
             max_waiting,
+            drawers: Drawers::new(threads),
             advances: AdvanceBatch::default(),
             mask_rows: MaskBatch::default(),
             processed: ProcessedRows::default(),
@@ -190,13 +212,16 @@ impl Sequences {
     }
 
     /// Draws a token for every output of `round`, at most one of each sequence.
-    pub fn sample(&mut self, round: &[Output], rows: &mut impl Rows) {
+    pub fn sample(&mut self, round: &[Output], rows: &impl Rows) {
         // While they run, the masks are computed by other threads.
         self.process_rows(round, rows);
         self.fill_masks(round);
+        let mut running: Vec<Option<&mut Sequence>> =
+            self.running.iter_mut().map(Option::as_deref_mut).collect();
+        let mut draws = Vec::with_capacity(round.len());
         let mut mask_row = 0;
         for &Output { slot, index, .. } in round {
-            let Some(sequence) = self.running[slot].as_deref_mut() else { continue };
+            let Some(sequence) = running[slot].take() else { continue };
             let mut mask = None;
             if sequence.spec.constrained {
                 let row = mask_row;
@@ -214,20 +239,21 @@ impl Sequences {
                 }
             }
             let changed = sequence.spec.processor.as_ref().and_then(|_| self.processed.get(slot)).transpose();
-            let sampled = match (rows.logits(index), changed) {
-                (Some(logits), Ok(changed)) => sequence.sampler.sample_changed(logits, changed, mask),
-                (Some(_), Err(error)) => Err(error),
-                (None, _) => Err(Error::internal("the forward pass gave no logits")),
-            };
-            match sampled {
-                Ok(sampled) => sequence.append_sampled(sampled, &self.eos, self.context),
-                Err(error) => sequence.closing = Some(Finish::Failed(error)),
+            match (rows.logits(index), changed) {
+                (Some(logits), Ok(changed)) => draws.push(Draw { sequence, logits, changed, mask }),
+                (Some(_), Err(error)) => sequence.closing = Some(Finish::Failed(error)),
+                (None, _) => {
+                    let error = Error::internal("the forward pass gave no logits");
+                    sequence.closing = Some(Finish::Failed(error));
+                }
             }
         }
+        let (eos, context) = (&self.eos, self.context);
+        self.drawers.each(&mut draws, |draw| draw.run(eos, context));
     }
 
     /// Lets the processors of the round's sequences change copies of their rows.
-    fn process_rows(&mut self, round: &[Output], rows: &mut impl Rows) {
+    fn process_rows(&mut self, round: &[Output], rows: &impl Rows) {
         self.processed.clear();
         for output in round {
             let has = |sequence: &Sequence| sequence.spec.processor.is_some();

@@ -73,7 +73,7 @@ fn mix(value: u64) -> u64 {
 }
 
 fn engine(model: Hashes, masks: Arc<dyn MaskSource>) -> RowEngine {
-    RowEngine::new(Box::new(model), &[Bytes::EOS], 100, masks).expect("a usable model")
+    RowEngine::new(Box::new(model), &[Bytes::EOS], 100, 2, masks).expect("a usable model")
 }
 
 struct Fixture {

@@ -3,7 +3,9 @@
 //! [`LANES`] fixed lanes, which the compiler turns into vector code on any machine.
 //!
 //! A block is read from the caller's row unless something in it changed; then it is copied first. So an
-//! unconstrained row is not copied, and banning one token copies one block.
+//! unconstrained row is not copied, nor what a mask leaves as it is, and banning one token copies one block.
+//! Blocks are taken in order, and each with its maximum at once: a row of a large vocabulary comes from memory, which is
+//! fast only where it is read from front to back, and once.
 
 use crate::{Error, ErrorKind, TokenId};
 
@@ -63,6 +65,10 @@ pub(super) struct Row {
     source: Vec<Source>,
     /// Largest logit per block.
     maxima: Vec<f32>,
+    /// Blocks with a NaN.
+    nan: Vec<bool>,
+    /// Blocks of which something was overridden since `maxima` was computed.
+    changed: Vec<usize>,
     /// Sum of weights per block.
     sums: Vec<f32>,
     /// Tokens of a gathered row, ascending.
@@ -85,11 +91,26 @@ impl Row {
                 self.gather(logits, mask);
             } else {
                 self.apply_mask(logits, mask);
-                return;
             }
+            return;
         }
+        self.clear_blocks();
+        for block in logits.chunks(BLOCK) {
+            self.push_block(Source::Base, block_max(block));
+        }
+    }
+
+    fn clear_blocks(&mut self) {
         self.source.clear();
-        self.source.resize(self.len.div_ceil(BLOCK), Source::Base);
+        self.maxima.clear();
+        self.nan.clear();
+        self.changed.clear();
+    }
+
+    fn push_block(&mut self, source: Source, (max, nan): (f32, bool)) {
+        self.source.push(source);
+        self.maxima.push(max);
+        self.nan.push(nan);
     }
 
     fn gather(&mut self, logits: &[f32], mask: &[u32]) {
@@ -108,27 +129,36 @@ impl Row {
             }
         }
         self.len = self.ids.len();
+        self.clear_blocks();
+        for start in (0..self.len).step_by(BLOCK) {
+            let end = (start + BLOCK).min(self.len);
+            self.push_block(Source::Copy, block_max(&self.copy[start..end]));
+        }
     }
 
     fn apply_mask(&mut self, logits: &[f32], mask: &[u32]) {
-        self.copy.resize(logits.len(), 0.0);
-        self.source.clear();
-        let blocks = logits.chunks(BLOCK).zip(self.copy.chunks_mut(BLOCK));
+        let mut copy = std::mem::take(&mut self.copy);
+        copy.resize(logits.len(), 0.0);
+        self.clear_blocks();
+        let blocks = logits.chunks(BLOCK).zip(copy.chunks_mut(BLOCK));
         for (index, (from, to)) in blocks.enumerate() {
             let first = (index * BLOCK / WORD).min(mask.len());
             let words = &mask[first..(first + BLOCK / WORD).min(mask.len())];
             if words.iter().all(|&word| word == 0) {
-                self.source.push(Source::Empty);
-                continue;
-            }
-            self.source.push(Source::Copy);
-            let words = words.iter().copied().chain(std::iter::repeat(0));
-            for ((from, to), word) in from.chunks(WORD).zip(to.chunks_mut(WORD)).zip(words) {
-                for (bit, (&logit, to)) in from.iter().zip(to).enumerate() {
-                    *to = if word >> bit & 1 == 1 { logit } else { f32::NEG_INFINITY };
+                self.push_block(Source::Empty, (f32::NEG_INFINITY, false));
+            } else if words.len() == BLOCK / WORD && words.iter().all(|&word| word == u32::MAX) {
+                self.push_block(Source::Base, block_max(from));
+            } else {
+                let words = words.iter().copied().chain(std::iter::repeat(0));
+                for ((from, to), word) in from.chunks(WORD).zip(to.chunks_mut(WORD)).zip(words) {
+                    for (bit, (&logit, to)) in from.iter().zip(to).enumerate() {
+                        *to = if word >> bit & 1 == 1 { logit } else { f32::NEG_INFINITY };
+                    }
                 }
+                self.push_block(Source::Copy, block_max(to));
             }
         }
+        self.copy = copy;
     }
 
     /// Overrides one logit, unless the mask excludes the token.
@@ -137,6 +167,7 @@ impl Row {
         if self.gathered {
             if let Ok(position) = self.ids.binary_search(&token) {
                 self.copy[position] = value;
+                self.changed.push(position / BLOCK);
             }
             return;
         }
@@ -144,6 +175,7 @@ impl Row {
             return;
         }
         let block = index / BLOCK;
+        self.changed.push(block);
         match self.source[block] {
             Source::Empty => {}
             Source::Copy => {
@@ -175,31 +207,29 @@ impl Row {
     fn block<'a>(&'a self, logits: &'a [f32], block: usize) -> &'a [f32] {
         let range = block * BLOCK..((block + 1) * BLOCK).min(self.len);
         match self.source[block] {
-            _ if self.gathered => &self.copy[range],
             Source::Base => &logits[range],
             Source::Copy => &self.copy[range],
             Source::Empty => &[],
         }
     }
 
-    /// Finds the maxima and checks that the row can be sampled from. Everything below needs this first.
+    /// Finds the largest logit and checks that the row can be sampled from. Everything below needs this first.
     pub(super) fn find_peak(&mut self, logits: &[f32]) -> Result<Peak, Error> {
         if self.masked_out {
             return Err(Error::new(ErrorKind::Grammar, "the mask allows no token"));
         }
-        let mut maxima = std::mem::take(&mut self.maxima);
-        maxima.clear();
-        let mut peak = Peak { max: f32::NEG_INFINITY, block: 0 };
-        let mut nan = false;
-        for index in 0..self.source.len() {
-            let (max, bad) = block_max(self.block(logits, index));
-            nan |= bad;
-            if max > peak.max {
-                peak = Peak { max, block: index };
-            }
-            maxima.push(max);
+        let mut changed = std::mem::take(&mut self.changed);
+        for block in changed.drain(..) {
+            (self.maxima[block], self.nan[block]) = block_max(self.block(logits, block));
         }
-        self.maxima = maxima;
+        self.changed = changed;
+        let nan = self.nan.contains(&true);
+        let mut peak = Peak { max: f32::NEG_INFINITY, block: 0 };
+        for (block, &max) in self.maxima.iter().enumerate() {
+            if max > peak.max {
+                peak = Peak { max, block };
+            }
+        }
         if nan || peak.max == f32::INFINITY {
             return Err(Error::new(ErrorKind::NotFinite, "the model produced a logit that is not a number"));
         }

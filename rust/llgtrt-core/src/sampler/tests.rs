@@ -172,7 +172,11 @@ fn mask(len: usize) -> impl Strategy<Value = Option<Vec<u32>>> {
         }
         mask
     });
-    prop_oneof![Just(None), dense.prop_map(Some), sparse.prop_map(Some)]
+    // Whole blocks of the row are left out, left as they are, or mixed.
+    let eighths = prop_oneof![Just(0_u32), Just(u32::MAX), any::<u32>()];
+    let blocks = proptest::collection::vec(eighths, words.div_ceil(8))
+        .prop_map(move |blocks| (0..words).map(|word| blocks[word / 8]).collect());
+    prop_oneof![Just(None), dense.prop_map(Some), sparse.prop_map(Some), Strategy::prop_map(blocks, Some)]
 }
 
 prop_compose! {
