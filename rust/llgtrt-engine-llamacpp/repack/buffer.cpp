@@ -15,6 +15,8 @@
 
 #include <algorithm>
 #include <atomic>
+#include <cmath>
+#include <cstring>
 #include <memory>
 #include <string>
 #include <string_view>
@@ -82,6 +84,19 @@ void prefetch(const float * from, int64_t count) {
     }
 }
 
+// llama.cpp's name of the logits, where they are a product and nothing is done with them afterwards.
+constexpr const char * LOGITS = "result_output";
+
+// Which logits are needed of a pass that computes one row of them: a bit for each token, or null for all. Asked where
+// all before the logits is computed, so that whoever makes the mask has had that time.
+struct Needed {
+    const uint32_t * (*mask)(void * data) = nullptr;
+    void * data                          = nullptr;
+};
+
+// For the graphs that this thread computes, as the first of its threads.
+thread_local Needed needed;
+
 // What is done with weights of one type on this machine.
 class Weights : public ggml::cpu::tensor_traits {
   public:
@@ -132,7 +147,7 @@ class Weights : public ggml::cpu::tensor_traits {
         if (op->op != GGML_OP_MUL_MAT) {
             return false;
         }
-        size = op->src[0]->ne[0] / kernel_.elements * kernel_.tile * ggml_nrows(op->src[1]) + ALIGNMENT;
+        size = HEAD + op->src[0]->ne[0] / kernel_.elements * kernel_.tile * ggml_nrows(op->src[1]) + ALIGNMENT;
         return true;
     }
 
@@ -141,9 +156,13 @@ class Weights : public ggml::cpu::tensor_traits {
             return false;
         }
         const int64_t blocks = op->src[0]->ne[0] / kernel_.elements;
-        const Tiles   tiles(params->wdata, blocks * kernel_.tile, ggml_nrows(op->src[1]), kernel_.columns);
+        char * const  work   = static_cast<char *>(params->wdata);
+        const Tiles   tiles(work + HEAD, blocks * kernel_.tile, ggml_nrows(op->src[1]), kernel_.columns);
+        auto * const  mask = reinterpret_cast<const uint32_t **>(work);
         quantize(*params, op->src[1], blocks, tiles);
         if (params->ith == 0) {
+            const bool asks = needed.mask != nullptr && ggml_nrows(op) == 1 && std::strcmp(op->name, LOGITS) == 0;
+            *mask           = asks ? needed.mask(needed.data) : nullptr;
             ggml_threadpool_chunk_set(params->threadpool, params->nth);
         }
         ggml_barrier(params->threadpool);
@@ -154,12 +173,15 @@ class Weights : public ggml::cpu::tensor_traits {
         const int64_t chunks = std::min(groups, std::max<int64_t>(8 * params->nth, (groups + most - 1) / most));
         for (int64_t chunk = params->ith; chunk < chunks;
              chunk         = ggml_threadpool_chunk_add(params->threadpool, 1)) {
-            multiply(op, tiles, groups * chunk / chunks, groups * (chunk + 1) / chunks);
+            multiply(op, tiles, *mask, groups * chunk / chunks, groups * (chunk + 1) / chunks);
         }
         return true;
     }
 
   private:
+    // Bytes of the work buffer before the tiles: where the mask is.
+    static constexpr size_t HEAD = ALIGNMENT;
+
     // This thread's part of the columns' blocks. The threads take turns at runs of blocks, each with all columns of a tile:
     // what two columns have of one block is in the same cache lines.
     void quantize(
@@ -186,19 +208,30 @@ class Weights : public ggml::cpu::tensor_traits {
         }
     }
 
-    // Groups of rows from `begin` to `end` with all columns.
-    void multiply(ggml_tensor * op, const Tiles & tiles, int64_t begin, int64_t end) const {
+    // Groups of rows from `begin` to `end` with all columns. Those of which the mask has no bit are -infinity: the others'
+    // results do not depend on them.
+    void multiply(ggml_tensor * op, const Tiles & tiles, const uint32_t * mask, int64_t begin, int64_t end) const {
         const int64_t   blocks  = op->src[0]->ne[0] / kernel_.elements;
         const uint8_t * weights = static_cast<const uint8_t *>(op->src[0]->data);
         for (int64_t t = 0; t < tiles.count(); t++) {
             // A result is contiguous, whatever its shape.
             char * const out = static_cast<char *>(op->data) + tiles.first(t) * op->nb[1];
             for (int64_t group = begin; group < end; group++) {
+                char * const at = out + group * rows_ * sizeof(float);
+                if (mask != nullptr && !is_any_needed(mask, group)) {
+                    std::fill_n(reinterpret_cast<float *>(at), rows_, -INFINITY);
+                    continue;
+                }
                 kernel_.multiply(
-                    weights + group * blocks * kernel_.packed, blocks, tiles[t], tiles.width(t),
-                    out + group * rows_ * sizeof(float), op->nb[1]);
+                    weights + group * blocks * kernel_.packed, blocks, tiles[t], tiles.width(t), at, op->nb[1]);
             }
         }
+    }
+
+    bool is_any_needed(const uint32_t * mask, int64_t group) const {
+        constexpr int64_t WORD = 32;
+        const int64_t     row  = group * rows_;
+        return (mask[row / WORD] >> row % WORD & ((1U << rows_) - 1)) != 0;
     }
 
     int    rows_;
@@ -360,6 +393,13 @@ extern "C" void llgtrt_repack_attention(int set) {
 // here comes to the same bits alone, in any batch, and with any number of tokens at once; ggml's does not.
 extern "C" bool llgtrt_repack_left_to_ggml() {
     return llgtrt::repack::left_to_ggml.exchange(false);
+}
+
+// From now on, where a graph that this thread computes has one row of logits, `mask(data)` is asked which of them are
+// needed: a bit for each token, of as many words as that takes, or null for all. The others become -infinity, and the
+// words must stay until the graph is computed. Null: all are needed, and nothing is asked.
+extern "C" void llgtrt_repack_needed(const uint32_t * (*mask)(void * data), void * data) {
+    llgtrt::repack::needed = {mask, data};
 }
 
 // Takes ggml's buffer type for AMX from those of the CPU backend. Its kernels end the process where they were compiled by

@@ -241,6 +241,13 @@ impl Context {
         Some(index)
     }
 
+    /// As [`Self::decode`], of a batch with one output; the logits that `needed` leaves out are minus infinity, where leaving
+    /// them out saves time.
+    pub(crate) fn decode_needed(&mut self, needed: repack::Needed<'_>) -> Result<(), DecodeError> {
+        debug_assert_eq!(self.outputs, 1, "a mask is of one row");
+        repack::computing(needed, self.vocab_size, || self.decode())
+    }
+
     /// Evaluates the batch.
     pub(crate) fn decode(&mut self) -> Result<(), DecodeError> {
         // SAFETY: the batch is filled up to `n_tokens`, within the limits the context was made with.

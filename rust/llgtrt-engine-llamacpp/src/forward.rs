@@ -32,7 +32,14 @@ impl LlamaCppEngine {
         }
         let turn = self.turns.take();
         let started = Instant::now();
-        let result = self.cache.context.decode();
+        let result = match self.outputs[..] {
+            // The mask is made while the pass runs, and is there before the logits are.
+            [only] if self.sequences.needs_allowed_only(&only) => {
+                let mut needed = || self.sequences.mask_ahead(only).map(std::ptr::from_ref);
+                self.cache.context.decode_needed(&mut needed)
+            }
+            _ => self.cache.context.decode(),
+        };
         drop(turn);
         let (tokens, elapsed) = (self.cache.context.batch_len(), started.elapsed());
         if let Some(cost) = &mut self.pass_cost {

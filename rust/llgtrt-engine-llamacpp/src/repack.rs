@@ -52,6 +52,51 @@ pub(crate) fn covers(pass: impl FnOnce()) -> bool {
     }
 }
 
+/// Which logits of a pass with one row are needed, as [`computing`] asks: a bit for each token.
+pub(crate) type Needed<'a> = &'a mut dyn FnMut() -> Option<*const [u32]>;
+
+/// Makes a forward pass that computes one row of logits, of those that `needed` says; the others are minus infinity. It is
+/// asked on this thread, in the middle of the pass: where all before the logits is computed. Where they are not computed here
+/// it is not asked, and all of them are there. What it answers has a bit for each of `tokens`, and stays as it is while
+/// `pass` runs.
+pub(crate) fn computing<T>(needed: Needed<'_>, tokens: usize, pass: impl FnOnce() -> T) -> T {
+    #[cfg(repack)]
+    {
+        use std::ffi::c_void;
+        use std::panic::{AssertUnwindSafe, catch_unwind};
+
+        unsafe extern "C" fn ask<F: FnMut() -> *const u32>(data: *mut c_void) -> *const u32 {
+            // SAFETY: it is the closure below, which nobody else uses while the pass runs.
+            let ask = unsafe { &mut *data.cast::<F>() };
+            // Nothing may unwind into C++. Whoever asks for the mask after the pass meets what went wrong.
+            catch_unwind(AssertUnwindSafe(ask)).unwrap_or(std::ptr::null())
+        }
+        fn asking<F: FnMut() -> *const u32>(_: &F) -> Ask {
+            ask::<F>
+        }
+
+        let mut answer = || {
+            let mask = needed().filter(|mask| mask.len() >= tokens.div_ceil(32));
+            mask.map_or(std::ptr::null(), <*const [u32]>::cast)
+        };
+        let ask = asking(&answer);
+        // SAFETY: the closure outlives the pass, after which it is forgotten.
+        unsafe { set_needed(Some(ask), (&raw mut answer).cast()) };
+        let done = pass();
+        // SAFETY: as above.
+        unsafe { set_needed(None, std::ptr::null_mut()) };
+        done
+    }
+    #[cfg(not(repack))]
+    {
+        let _ = (needed, tokens);
+        pass()
+    }
+}
+
+#[cfg(repack)]
+type Ask = unsafe extern "C" fn(*mut std::ffi::c_void) -> *const u32;
+
 /// Sets of instructions that there are kernels for: AMX, AVX-512 VNNI, AVX-VNNI, AVX2.
 #[cfg(repack)]
 const SETS: i32 = 4;
@@ -67,6 +112,10 @@ unsafe extern "C" {
     /// computation.
     #[link_name = "llgtrt_repack_attention"]
     fn attention(set: i32);
+
+    /// Whom to ask which logits are needed, in graphs that this thread computes; nobody if null.
+    #[link_name = "llgtrt_repack_needed"]
+    fn set_needed(mask: Option<Ask>, data: *mut std::ffi::c_void);
 
     /// Takes ggml's buffer type for AMX from those of the CPU backend. Not beside another call or the load of a model.
     #[link_name = "llgtrt_repack_without_amx"]

@@ -6,7 +6,10 @@ use std::collections::BTreeMap;
 use std::sync::Arc;
 
 use common::*;
-use llgtrt_core::{Engine, Finish, SequenceSpec, StopCause, TokenId};
+use llgtrt_core::{
+    AdvanceBatch, AdvanceState, Engine, Finish, MaskBatch, MaskSlot, MaskSource, MaskVerdict, SamplingParams,
+    SequenceSpec, StopCause, TokenId,
+};
 use llgtrt_engine_llamacpp::{LlamaCppEngine, LlamaCppModel};
 
 const LINE: &str = "{\"name\": \"Ada Lovelace\", \"born\": 1815, \"languages\": [\"English\", \"French\"]}";
@@ -199,4 +202,49 @@ fn a_constrained_sequence_can_be_cancelled_between_its_runs() {
     finish(&mut engine, &mut answers);
     assert_eq!(answers[&1].finish, Some(Finish::Cancelled));
     assert_eq!(decode(model, &answers[&2].ids()), LINE);
+}
+
+/// Allows a few tokens, others at each step.
+struct Few;
+
+impl MaskSource for Few {
+    fn advance(&self, slots: &[MaskSlot<'_>], _fast_forward: bool, out: &mut AdvanceBatch) {
+        for _ in slots {
+            out.push(&[], AdvanceState::Sample);
+        }
+    }
+
+    fn fill(&self, slots: &[MaskSlot<'_>], batch: &mut MaskBatch) {
+        for (slot, (row, verdict)) in slots.iter().zip(batch.rows_mut()) {
+            row.fill(0);
+            *verdict = MaskVerdict::Mask;
+            for token in (slot.tokens.len() % 97 + 10..49_000).step_by(1201) {
+                row[token / 32] |= 1 << (token % 32);
+            }
+        }
+    }
+}
+
+#[test]
+fn logits_that_a_mask_forbids_are_not_missed() {
+    let Some(model) = model() else { return };
+    let prompt = encode(model, "The old lighthouse keeper wrote down");
+    let drawn = |temperature| SequenceSpec {
+        sampling: SamplingParams { temperature, seed: 5, ..SamplingParams::default() },
+        ..constrained(1, prompt.clone(), 40)
+    };
+    for temperature in [0.0, 1.0] {
+        let mut engine = LlamaCppEngine::new(model, Arc::new(Few)).unwrap();
+        // Alone, only what the mask allows is computed; beside another sequence, and where log-probabilities are
+        // asked for, all of it.
+        let alone = run(&mut engine, vec![drawn(temperature)]).remove(&1).unwrap();
+        let other = spec(2, encode(model, "Once upon a time"), 60);
+        let beside = run(&mut engine, vec![drawn(temperature), other]).remove(&1).unwrap();
+        let mut counted = drawn(temperature);
+        counted.sampling.logprobs = Some(2);
+        let counted = run(&mut engine, vec![counted]).remove(&1).unwrap();
+        assert_eq!(alone.ids().len(), 40);
+        assert_eq!(alone.ids(), beside.ids());
+        assert_eq!(alone.ids(), counted.ids());
+    }
 }

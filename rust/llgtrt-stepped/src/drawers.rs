@@ -43,12 +43,11 @@ impl Drawers {
         let (count, spent) = (jobs.len() as u64, AtomicU64::new(0));
         let helpers = self.helpers(count);
         let queue = Mutex::new(jobs.iter_mut());
+        // The lock is held for taking a job, not while it is done.
+        let take = || queue.lock().next();
         let work = || {
             let started = Instant::now();
-            while let Some(job) = {
-                let next = queue.lock().next();
-                next
-            } {
+            while let Some(job) = take() {
                 draw(job);
             }
             spent.fetch_add(started.elapsed().as_nanos() as u64, Ordering::Relaxed);
@@ -141,7 +140,7 @@ mod tests {
     #[test]
     fn what_a_row_costs_is_learned() {
         let mut drawers = Drawers::new(1);
-        let spin = |_: &mut ()| {
+        let spin = |(): &mut ()| {
             let started = Instant::now();
             while started.elapsed().as_micros() < 200 {
                 std::hint::spin_loop();

@@ -74,6 +74,8 @@ pub struct Sequences {
     context: usize,
     max_waiting: usize,
     drawers: Drawers,
+    /// Whose mask is in the only row of `mask_rows`, and behind how many generated tokens, if it was made ahead.
+    ahead: Option<(SequenceId, usize)>,
     // Reused between polls.
     advances: AdvanceBatch,
     mask_rows: MaskBatch,
@@ -100,6 +102,7 @@ impl Sequences {
             context: capabilities.max_sequence_tokens as usize,
             max_waiting,
             drawers: Drawers::new(threads),
+            ahead: None,
             advances: AdvanceBatch::default(),
             mask_rows: MaskBatch::default(),
             processed: ProcessedRows::default(),
@@ -274,8 +277,38 @@ impl Sequences {
         });
     }
 
+    /// Whether of an output's row only the logits that its mask allows will be looked at.
+    pub fn needs_allowed_only(&self, output: &Output) -> bool {
+        self.running[output.slot].as_deref().is_some_and(|sequence| {
+            sequence.spec.constrained
+                && sequence.spec.processor.is_none()
+                && !sequence.spec.sampling.removed_mass
+                && !sequence.wants_logprobs()
+                && sequence.closing.is_none()
+                && output.position + 1 == sequence.len()
+        })
+    }
+
+    /// The mask under which the next token of an output's sequence will be drawn, before its row is there. The following
+    /// [`sample`](Self::sample), if it is of this output alone, does not ask for it again. `None`: the sequence
+    /// ends there.
+    pub fn mask_ahead(&mut self, output: Output) -> Option<&[u32]> {
+        self.fill_masks(&[output]);
+        self.ahead = self.whose(&output);
+        matches!(self.mask_rows.verdict(0), MaskVerdict::Mask).then(|| self.mask_rows.row(0))
+    }
+
+    fn whose(&self, output: &Output) -> Option<(SequenceId, usize)> {
+        self.running[output.slot].as_deref().map(|sequence| (sequence.spec.id, sequence.generated.len()))
+    }
+
     /// Asks for one mask per constrained sequence of `round`, in its order.
     fn fill_masks(&mut self, round: &[Output]) {
+        if let (Some(ahead), [only]) = (self.ahead.take(), round)
+            && Some(ahead) == self.whose(only)
+        {
+            return;
+        }
         let constrained = |output: &Output| {
             let sequence = self.running[output.slot].as_deref()?;
             sequence.spec.constrained.then(|| mask_slot(sequence))

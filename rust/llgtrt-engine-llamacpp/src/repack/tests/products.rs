@@ -1,9 +1,11 @@
 //! Products of rearranged weights.
 
+use std::ffi::CStr;
 use std::ptr::NonNull;
 
 use llama_cpp_sys_2 as sys;
 
+use super::super::computing;
 use super::{AVX2, kinds, numbers};
 
 fn plain() -> sys::ggml_backend_buffer_type_t {
@@ -19,6 +21,19 @@ fn block(kind: sys::ggml_type) -> usize {
 
 /// `rows x k` weights of `kind` in a buffer of type `buffer`, times `columns` of `k` numbers each.
 fn product(
+    buffer: sys::ggml_backend_buffer_type_t,
+    kind: sys::ggml_type,
+    [rows, k, columns]: [usize; 3],
+    weights: &[f32],
+    activations: &[f32],
+    threads: i32,
+) -> Vec<f32> {
+    product_named(c"product", buffer, kind, [rows, k, columns], weights, activations, threads)
+}
+
+/// The same, of which llama.cpp would have the result called `name`.
+fn product_named(
+    name: &CStr,
     buffer: sys::ggml_backend_buffer_type_t,
     kind: sys::ggml_type,
     [rows, k, columns]: [usize; 3],
@@ -55,6 +70,7 @@ fn product(
         let input = sys::ggml_new_tensor_2d(graph_context, sys::GGML_TYPE_F32, k, columns as i64);
         std::ptr::copy_nonoverlapping(activations.as_ptr(), (*input).data.cast(), activations.len());
         let output = sys::ggml_mul_mat(graph_context, matrix, input);
+        sys::ggml_set_name(output, name.as_ptr());
         let graph = sys::ggml_new_graph(graph_context);
         sys::ggml_build_forward_expand(graph, output);
         let backend = sys::ggml_backend_cpu_init();
@@ -163,6 +179,57 @@ fn a_column_does_not_depend_on_its_neighbours() {
                         assert_eq!(alone, found, "{} {types:?} {shape:?} {column}", kind.set);
                     }
                 }
+            }
+        }
+    }
+}
+
+#[test]
+fn logits_that_are_not_needed_are_left_out_and_the_others_stay_the_same_bits() {
+    const LOGITS: &CStr = c"result_output";
+    for kind in kinds() {
+        for &types in &kind.weights {
+            let (rows, k) = (1024, 2 * block(types));
+            let (weights, activations) = (numbers(rows * k, 5), numbers(2 * k, 6));
+            let column = &activations[..k];
+            let all = product(kind.buffer(), types, [rows, k, 1], &weights, column, 1);
+            let mut mask = vec![0_u32; rows / 32];
+            let allowed = [0, 7, 8, 15, 16, 500, 511, 512, 1023];
+            for token in allowed {
+                mask[token / 32] |= 1 << (token % 32);
+            }
+            for threads in [1, 2] {
+                let with = |name, columns: usize, words: usize| {
+                    let mut asked = 0;
+                    let mut needed = || {
+                        asked += 1;
+                        Some(std::ptr::from_ref(&mask[..words]))
+                    };
+                    let found = computing(&mut needed, rows, || {
+                        let activations = &activations[..columns * k];
+                        let shape = [rows, k, columns];
+                        product_named(name, kind.buffer(), types, shape, &weights, activations, threads)
+                    });
+                    (found, asked)
+                };
+                let (some, asked) = with(LOGITS, 1, mask.len());
+                assert_eq!(asked, 1);
+                for (token, (&found, &right)) in some.iter().zip(&all).enumerate() {
+                    // Neighbours of what is needed may be there.
+                    let is_left_out = found == f32::NEG_INFINITY && !allowed.contains(&token);
+                    assert!(
+                        found.to_bits() == right.to_bits() || is_left_out,
+                        "{} {types:?} {token}",
+                        kind.set
+                    );
+                }
+                let left_out = some.iter().filter(|logit| **logit == f32::NEG_INFINITY).count();
+                assert!(left_out >= rows - 16 * allowed.len(), "{} {types:?} {left_out}", kind.set);
+                // Nobody is asked of another product, nor of several rows; a mask that is too short says nothing.
+                assert_eq!(with(c"other", 1, mask.len()), (all.clone(), 0));
+                let (two, asked) = with(LOGITS, 2, mask.len());
+                assert_eq!((&two[..rows], asked), (&all[..], 0));
+                assert_eq!(with(LOGITS, 1, mask.len() - 1), (all.clone(), 1));
             }
         }
     }
