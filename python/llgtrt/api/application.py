@@ -19,7 +19,7 @@ from llgtrt.api.apis import request_models, router_of
 from llgtrt.api.auth import ApiKeyMiddleware
 from llgtrt.api.browser import BrowserMiddleware
 from llgtrt.api.context import RequestContextMiddleware, UnhandledErrorMiddleware
-from llgtrt.api.docs_page import docs_page
+from llgtrt.api.docs_page import Documentation
 from llgtrt.api.error_forms import ERROR_FORMS, ErrorForm, error_schema, form_of_path
 from llgtrt.api.errors import HttpError, handle_error
 from llgtrt.api.responses import OF_EVERY_ROUTE
@@ -59,9 +59,10 @@ def create_app(services: Services, routers: Sequence[APIRouter] = ()) -> FastAPI
         summary="LLM inference whose constrained answers are always valid",
         middleware=_middleware(services),
         redirect_slashes=False,
-        # FastAPI's own pages load scripts from elsewhere.
+        # FastAPI's own pages load scripts from elsewhere, and its document is made on the event loop.
         docs_url=None,
         redoc_url=None,
+        openapi_url=None,
         responses=OF_EVERY_ROUTE,
     )
     application.state.services = services
@@ -77,16 +78,16 @@ def create_app(services: Services, routers: Sequence[APIRouter] = ()) -> FastAPI
     application.include_router(triton.router)
     application.include_router(triton_model.router)
     application.include_router(triton_repository.router)
-    application.add_route("/docs", docs_page, methods=["GET", "HEAD"], include_in_schema=False)
     for error_type in (RequestError, LlgtrtError, HttpError, HTTPException, RequestValidationError):
         application.add_exception_handler(error_type, handle_error)
 
     def openapi() -> dict[str, Any]:
-        if application.openapi_schema is None:
-            application.openapi_schema = _openapi(application, services, routers)
-        return application.openapi_schema
+        return _openapi(application, services, routers)
 
     application.openapi = openapi  # type: ignore[method-assign]
+    documentation = Documentation(openapi)
+    for path, answer in (("/openapi.json", documentation.document), ("/docs", documentation.page)):
+        application.add_route(path, answer, methods=["GET", "HEAD"], include_in_schema=False)
     return application
 
 
