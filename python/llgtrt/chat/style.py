@@ -4,7 +4,7 @@ Templates do not say which form of content, of tool arguments or of an absent co
 their source for signs of it is guesswork, trying is not.
 """
 
-from collections.abc import Callable
+from collections.abc import Callable, Set
 from dataclasses import dataclass
 from typing import Any
 
@@ -43,8 +43,8 @@ class TemplateStyle:
     """The template knows developer messages; otherwise they are system messages."""
 
 
-def find_style(render: Render, source: str) -> TemplateStyle:
-    """Tries a template out. ``source`` is its text."""
+def find_style(render: Render, constants: Set[str]) -> TemplateStyle:
+    """Tries a template out. ``constants`` are the texts that its expressions compare with or print."""
     text_content = _shows(render([_user(_NEEDLE)]), _NEEDLE)
     parts = [{"type": "text", "text": _NEEDLE}]
     # A template that prints the list as it is shows the needle too, between Python's braces.
@@ -88,7 +88,8 @@ def find_style(render: Render, source: str) -> TemplateStyle:
         tools=_shows(with_tools, _NEEDLE),
         documents=_shows(with_documents, _NEEDLE),
         tool_calls=as_object or as_text or null_content or _shows(tool_call(arguments, form("")), _NEEDLE),
-        developer_role="developer" in source,
+        # Who prints every role prints this one too, though its model may never have seen it.
+        developer_role="developer" in constants,
     )
 
 

@@ -1,7 +1,7 @@
 """Chat messages to prompt text."""
 
 import logging
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import datetime, timezone
 from typing import Any
@@ -111,6 +111,10 @@ class ChatTemplate:
         self._tokens = {key: text for key, text in (tokens or {}).items() if text is not None}
         self._bos_token = self._tokens.get("bos_token")
         self._guard = Guard(special_tokens)
+        # Before what follows, which makes one constant of a list of them.
+        constants = frozenset(
+            one.value for one in syntax_tree.find_all(jinja2.nodes.Const) if isinstance(one.value, str)
+        )
         self.variables = frozenset(jinja2.meta.find_undeclared_variables(syntax_tree))
         allowed = self.variables.union(allowed_kwargs)
         self._own_date = _tests_for(syntax_tree, "date_string")
@@ -118,7 +122,7 @@ class ChatTemplate:
         self._allowed_kwargs = allowed - reserved - self._tokens.keys() - environment.globals.keys()
         self._max_prompt_chars = max_prompt_chars
         self.shows_json_schema = "json_schema" in self.variables
-        self.style = find_style(self._try, source)
+        self.style = find_style(self._try, constants)
         self._further_roles: dict[str, bool] = {}
         try:
             plain = self.render([{"role": "user", "content": "Hello"}])
@@ -168,19 +172,28 @@ class ChatTemplate:
                 self._add_instruction(plain, _listed(documents))
             if json_schema is not None and not self.shows_json_schema:
                 self._add_schema(plain, json_schema)
-            context: dict[str, Any] = {
+            values: dict[str, Any] = {
                 **self._kwargs(template_kwargs),
-                # Templates of Hugging Face models expect these two to be defined always.
-                "tools": self._guard.protect(tools) if tools else None,
-                "documents": self._guard.protect(documents) if documents else None,
-                "add_generation_prompt": add_generation_prompt,
+                "tools": tools or None,
+                "documents": documents or None,
             }
             if json_schema is not None and self.shows_json_schema:
-                context["json_schema"] = self._guard.protect(json_schema)
-            styled = [self._styled(message) for message in plain]
-            if continue_final_message:
-                self._open_final_message(styled)
-            text = self._run(styled, context)
+                values["json_schema"] = json_schema
+
+            def rendered(protect: Callable[[Any], Any]) -> str:
+                styled = [self._styled(message, protect) for message in plain]
+                if continue_final_message:
+                    self._open_final_message(styled)
+                # Templates of Hugging Face models expect tools and documents to be defined always.
+                context = {name: protect(value) for name, value in values.items()}
+                return self._run(styled, {**context, "add_generation_prompt": add_generation_prompt})
+
+            text = rendered(self._guard.protect)
+            if self._guard.may_begin(plain) or self._guard.may_begin(values):
+                wary = rendered(self._guard.protect_beginnings)
+                if self._guard.count(text) > self._guard.count(wary):
+                    # The template made a name out of what users wrote.
+                    text = wary
         except RecursionError as error:
             raise ChatError("messages are nested too deeply") from error
         if continue_final_message:
@@ -248,7 +261,7 @@ class ChatTemplate:
                     f"chat_template_kwargs: {key[:40]!r} may not be set; allowed: {allowed}",
                     "chat_template_kwargs",
                 )
-        return dict(self._guard.protect(dict(kwargs or {})))
+        return dict(kwargs or {})
 
     def _add_schema(self, messages: list[dict[str, Any]], schema: Any) -> None:
         self._add_instruction(messages, SCHEMA_INSTRUCTION + json_of(schema))
@@ -267,9 +280,9 @@ class ChatTemplate:
                 return
         messages.append({"role": "user", "content": text})
 
-    def _styled(self, message: Mapping[str, Any]) -> dict[str, Any]:
+    def _styled(self, message: Mapping[str, Any], protect: Callable[[Any], Any]) -> dict[str, Any]:
         """A message in the form that the template wants, its texts guarded."""
-        styled: dict[str, Any] = {**self._guard.protect(dict(message)), "role": message["role"]}
+        styled: dict[str, Any] = {**protect(dict(message)), "role": message["role"]}
         if styled["role"] == "developer" and not self.style.developer_role:
             styled["role"] = "system"
         if styled["content"] is None and not self.style.null_content:

@@ -35,7 +35,24 @@ def test_values_are_marked_everywhere_and_copied() -> None:
 
 
 def test_without_control_tokens_nothing_happens() -> None:
-    assert Guard([]).protect("<s>") == "<s>"
+    tool = Guard([])
+    assert tool.protect("<s>") == tool.protect_beginnings("<s>") == "<s>"
+    assert not tool.may_begin(["<s>"])
+    assert tool.count("<s>") == 0
+
+
+def test_beginnings_of_names_are_marked_and_names_are_counted() -> None:
+    tool = Guard(NAMES)
+    marked = {"k": f"<{GUARD}<{GUARD}|{GUARD} [{GUARD}x]"}
+    assert tool.protect_beginnings({"k": "<<| [x]"}) == marked
+    assert [tool.may_begin(value) for value in ({"k": ["a <"]}, {"[": 1}, ["a", {"k": ">"}])] == [
+        True,
+        True,
+        False,
+    ]
+    assert tool.count(f"<s> <{GUARD}s> <|im_start|><|im_end|>") == 4, (
+        "|><| between the last two is one as well"
+    )
 
 
 @given(st.lists(st.sampled_from([*NAMES, "<", "|", "im_", "start|>", "é", " "])).map("".join))

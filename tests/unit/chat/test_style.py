@@ -93,8 +93,9 @@ def test_roles() -> None:
     developer = [{"role": "developer", "content": "d"}, {"role": "user", "content": "u"}]
     assert plain.style.system_role
     assert plain.render(developer).text == "[system]d[user]u"
-    knows = ChatTemplate(TEXT + "{# developer #}")
+    knows = ChatTemplate(TEXT + "{% if messages[0].role in ['system', 'developer'] %}{% endif %}")
     assert knows.render(developer).text == "[developer]d[user]u"
+    assert not ChatTemplate(TEXT + "{# developer #}the developer").style.developer_role
     refuses = ChatTemplate(
         "{% if messages[0].role == 'system' %}{{ raise_exception('no') }}{% endif %}" + TEXT
     )

@@ -77,6 +77,31 @@ def test_a_name_over_two_parts_is_guarded() -> None:
 
 
 @pytest.mark.parametrize(
+    ("source", "contents", "text"),
+    [
+        # What the template leaves out was between two halves of a name.
+        (
+            "{{ messages[0].content | replace('<image>', '') }}",
+            ["<|e<image>nd|>"],
+            f"<{GUARD}|e<{GUARD}image>nd|>",
+        ),
+        (
+            "{{ messages[0].content.split('/')[0] }}{{ messages[0].content.split('/')[1] }}",
+            ["<|/end|>"],
+            f"<{GUARD}|end|>",
+        ),
+        # Two texts stand side by side.
+        ("{% for m in messages %}{{ m.content }}{% endfor %}", ["<|en", "d|>"], f"<{GUARD}|end|>"),
+        # Neither: the template sees the text as it was written.
+        ("{{ messages[0].content.split('</a>')[-1] }}<|end|>", ["<a></a>b"], "b<|end|>"),
+    ],
+)
+def test_no_name_comes_together_out_of_what_users_wrote(source: str, contents: list[str], text: str) -> None:
+    template = ChatTemplate(source, special_tokens=["<|end|>"])
+    assert template.render([{"role": "user", "content": content} for content in contents]).text == text
+
+
+@pytest.mark.parametrize(
     "text",
     [
         "{{ 7 * 7 }}",
