@@ -145,6 +145,10 @@ def test_every_answer_is_valid_under_a_schema(http: httpx.Client, most: int, wid
     for prompt in ("A pet:", "Another pet:", "The last one:"):
         answer = completion(http, width, prompt=prompt, max_tokens=most, guided_json=SCHEMA)
         assert answer["choices"]
+        receipts = [choice["constraint"] for choice in answer["choices"]]
+        assert all(receipt["kind"] == "json_schema" and receipt["complete"] for receipt in receipts)
+        counts = [receipt["sampled_tokens"] + receipt["forced_tokens"] for receipt in receipts]
+        assert sum(counts) == answer["usage"]["completion_tokens"]
         for choice in answer["choices"]:
             jsonschema.validate(json.loads(choice["text"]), SCHEMA)
 

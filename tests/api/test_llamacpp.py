@@ -42,6 +42,14 @@ def events_of(response: httpx.Response) -> list[dict[str, Any]]:
     return [json.loads(event.removeprefix("data: ")) for event in events]
 
 
+@pytest.mark.parametrize("stream", [False, True])
+def test_a_constrained_answer_has_its_receipt(http: httpx.Client, stream: bool) -> None:
+    response = http.post(PATH, json={**ASKED, "json_schema": {"enum": ["ab", "cd"]}, "stream": stream})
+    *pieces, end = events_of(response) if stream else [ok(response)]
+    assert (end["constraint"]["kind"], end["constraint"]["complete"]) == ("json_schema", True)
+    assert not any("constraint" in piece for piece in pieces)
+
+
 def test_a_text(http: httpx.Client) -> None:
     body = ok(http.post(PATH, json={**ASKED, "return_tokens": True}))
     same = ok(http.post(COMPLETIONS, json={**ASKED, "return_token_ids": True}))

@@ -295,6 +295,33 @@ def test_guides(http: httpx.Client, kind: str, guide: str | None, check: Any) ->
     assert list(streamed.values()) == answer["text_output"]
 
 
+def test_a_guided_answer_has_its_receipt(client: triton.InferenceServerClient, http: httpx.Client) -> None:
+    guided = {"guided_decoding_guide_type": "regex", "guided_decoding_guide": "[ab]{3}", "max_tokens": 9}
+
+    def counted(receipt: dict[str, Any]) -> tuple[str, int]:
+        return receipt["kind"], receipt["sampled_tokens"] + receipt["forced_tokens"]
+
+    one = ok(http.post(GENERATE, json={"text_input": "1", **guided, "return_num_output_tokens": True}))
+    assert counted(one["constraint"]) == ("regex", one["num_output_tokens"])
+    several = ok(http.post(GENERATE, json={"text_input": ["1", "2"], **guided}))
+    assert [counted(receipt)[0] for receipt in several["constraint"]] == ["regex", "regex"]
+    streamed = events(http.post(STREAM, json={"text_input": "1", **guided}))
+    assert [counted(event["constraint"]) for event in streamed if "constraint" in event] == [
+        counted(one["constraint"])
+    ]
+    assert "constraint" in streamed[-1]
+    free = ok(http.post(GENERATE, json={"text_input": "1", "max_tokens": 3}))
+    assert "constraint" not in free
+    inputs = [
+        text_tensor("text_input", ["1"], binary=True),
+        text_tensor("guided_decoding_guide_type", ["regex"], binary=True),
+        text_tensor("guided_decoding_guide", ["[ab]{3}"], binary=True),
+    ]
+    answer = client.infer(MODEL, inputs).get_response()
+    (receipt,) = json.loads(answer["parameters"]["constraint"])
+    assert counted(receipt) == counted(one["constraint"])
+
+
 @pytest.mark.parametrize(
     ("fields", "names"),
     [

@@ -11,7 +11,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Any
 
-from pydantic_core import from_json
+from pydantic_core import from_json, to_json
 
 from llgtrt.engine import (
     AsyncEngine,
@@ -126,6 +126,7 @@ class BeamRequest:
         logprobs: alternatives per token in the answers; None: no log-probabilities.
         control_text: answers show control tokens by name.
         completion: log-probabilities have the form of completions, not of chat.
+        receipt: what receipts call the constraint; None: answers have none.
     """
 
     plan: BeamPlan
@@ -138,6 +139,7 @@ class BeamRequest:
     logprobs: int | None
     control_text: bool
     completion: bool
+    receipt: str | None = None
 
 
 def start_beams(engine: AsyncEngine, request: BeamRequest, permit: Permit) -> Stream:
@@ -168,6 +170,7 @@ class _Search:
         self._request = request
         self._permit = permit
         self._fields = request.core.fields
+        self._receipts = Receipts()
         # An answer that may be cut anywhere is one wherever it ends.
         self._must_be_complete = request.grammar is not None and self._fields.get("at_limit") != "cut"
 
@@ -183,6 +186,7 @@ class _Search:
         choices, prompt_tokens, cached, completion_tokens = list[ComposedChoice](), 0, 0, 0
         for prompt in self._request.prompts:
             found = await self._evaluate(prompt)
+            self._receipts = Receipts()
             answers = await self._answers(found)
             prompt_tokens += len(found.tokens)
             cached += found.cached
@@ -256,7 +260,9 @@ class _Search:
                         self._part(fields, 2 * self._request.plan.width), tokens, self._request.grammar
                     )
                 )
-            return [await _said(stream, beam) for stream, beam in zip(streams, beams, strict=True)]
+            return [
+                await _said(stream, beam, self._receipts) for stream, beam in zip(streams, beams, strict=True)
+            ]
         finally:
             for stream in streams:
                 stream.cancel()
@@ -268,6 +274,7 @@ class _Search:
             self._part(fields, self._request.logprobs or 0), prompt.tokens, self._request.grammar
         )
         choice = delta.choices[0]
+        self._receipts.without_search = choice.constraint
         found = from_json(choice.logprobs or '{"logprobs":[],"top":[]}')
         beam = Beam()
         # The token that ended it has no entry, and is not one of the answer's.
@@ -285,6 +292,7 @@ class _Search:
             "clamp_max_tokens": self._fields.get("clamp_max_tokens", False),
             "request_id": self._fields.get("request_id", ""),
             "grammar_param": self._request.grammar_param,
+            "receipt": self._request.receipt,
             "output": "final",
             "logprobs_form": "tokens",
             **whole,
@@ -345,6 +353,7 @@ class _Search:
             answers = answers + [empty] * (self._request.plan.n - len(answers))
         choices = []
         for index, answer in enumerate(answers, first):
+            complete = self._must_be_complete or answer.reason == "stop"
             text, logprobs, _ = self._written(answer.beam, self._request.logprobs)
             tokens = [] if not shows_tokens else answer.beam.tokens()
             if shows_tokens and answer.ended_by is not None:
@@ -359,12 +368,50 @@ class _Search:
                     logprobs=None if self._request.logprobs is None else logprobs,
                     token_ids=tokens,
                     prompt_token_ids=prompt.tokens if shows_tokens else None,
+                    constraint=self._receipts.of(_count(answer), complete=complete),
                 )
             )
         return choices
 
 
-async def _said(stream: Stream, beam: Beam) -> Said | None:
+@dataclass(slots=True)
+class Receipts:
+    """What held the answers of one search (docs/receipt.md), from the receipts of its parts.
+
+    Attributes:
+        without_search: the receipt of an answer that was made without one.
+    """
+
+    without_search: str | None = None
+    _facts: dict[str, Any] | None = None
+    _mask_ms: float = 0.0
+
+    def add(self, receipt: str | None) -> None:
+        """Takes note of a part."""
+        if receipt is None:
+            return
+        part = from_json(receipt)
+        self._mask_ms += part["mask_ms"]
+        # It is of one token, and is not asked for with beams.
+        part.pop("removed_mass", None)
+        self._facts = self._facts or part
+
+    def of(self, tokens: int, *, complete: bool) -> str | None:
+        """The receipt of an answer of so many tokens; None without a constraint."""
+        if self.without_search is not None or self._facts is None or tokens == 0:
+            return self.without_search
+        own = {
+            "complete": complete,
+            "closed_at_limit": False,
+            "sampled_tokens": tokens,
+            "forced_tokens": 0,
+            "retracted_tokens": 0,
+            "mask_ms": round(self._mask_ms, 3),
+        }
+        return to_json({**self._facts, **own}).decode()
+
+
+async def _said(stream: Stream, beam: Beam, receipts: Receipts) -> Said | None:
     """What the core says behind a beam; None if it cannot go on."""
     try:
         delta = await stream.result()
@@ -374,6 +421,7 @@ async def _said(stream: Stream, beam: Beam) -> Said | None:
             raise
         return None
     choice = delta.choices[0]
+    receipts.add(choice.constraint)
     top = from_json(choice.logprobs)["top"] if choice.logprobs is not None else []
     if choice.token_count == 0 or not top:
         # Nothing may follow, or nothing but the end.

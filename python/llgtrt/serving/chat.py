@@ -258,6 +258,7 @@ class ChatService:
                     logprobs=logprobs,
                     control_text=control_text,
                     completion=False,
+                    receipt=kind if self._receipts else None,
                 ),
                 permit,
             )

@@ -281,6 +281,7 @@ class CompletionService:
             logprobs=request.logprobs,
             control_text=request.skip_special_tokens is False,
             completion=True,
+            receipt=constraint.grammar.kind if constraint is not None and self._receipts else None,
         )
 
     def _generate_request(

@@ -13,7 +13,7 @@ from llgtrt.engine import AsyncEngine, ChoiceDelta, Delta, Logits
 from llgtrt.serving.beams import HARMLESS, MAX_BEAMS
 from llgtrt.serving.completion import CompletionService
 from llgtrt.serving.errors import Failure, ModelNotFoundError, RequestError, quote
-from llgtrt.serving.generation import Generation
+from llgtrt.serving.generation import Generation, receipt_member
 from llgtrt.serving.models import ServedModel
 from llgtrt.serving.output import Output
 from llgtrt.serving.protocol import CompletionRequest, Constraint
@@ -230,12 +230,19 @@ class TritonOutput(Output):
         """The object of a complete answer; a value alone where there is one sequence, as Triton writes it."""
         choices = sorted(delta.choices, key=lambda one: one.index)
         columns: dict[str, list[Any]] = {name: [] for name in OUTPUTS if name in self.wanted - LOGITS}
+        receipts = [receipt_member(choice).get("constraint") for choice in choices]
         for choice in choices:
             for name, value in self._outputs(choice).items():
                 columns[name].append(value)
         if self.shape == "infer":
             n = self.request.n
-            return {**self._head(), "outputs": columns, "shape": [len(self.request.text_input), n]}
+            head = self._head()
+            if any(receipts):
+                # Beside the tensors the protocol has room for texts and numbers only.
+                head["parameters"] = {"constraint": to_json(receipts).decode()}
+            return {**head, "outputs": columns, "shape": [len(self.request.text_input), n]}
+        if any(receipts):
+            columns["constraint"] = receipts
         if len(choices) == 1:
             return {**self._head(), **self._place(0), **{name: one[0] for name, one in columns.items()}}
         places = [self._place(choice.index) for choice in choices]
@@ -250,7 +257,12 @@ class TritonOutput(Output):
         """The event for what is new of one sequence; empty where there is nothing."""
         if not (choice.text or choice.token_count or choice.finish_reason):
             return b""
-        data = {**self._head(), **self._place(choice.index), **self._outputs(choice)}
+        data = {
+            **self._head(),
+            **self._place(choice.index),
+            **self._outputs(choice),
+            **receipt_member(choice),
+        }
         return b"data: " + to_json(data) + b"\n\n"
 
     def pieces(self, delta: Delta, last: bool) -> Iterator[bytes] | None:

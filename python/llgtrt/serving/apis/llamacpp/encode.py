@@ -9,6 +9,7 @@ from pydantic_core import to_json
 
 from llgtrt.engine import ChoiceDelta, Delta, Stream, Usage
 from llgtrt.serving.errors import Failure
+from llgtrt.serving.generation import receipt_member
 from llgtrt.serving.output import Output, sse
 
 STOP_TYPES = {"length": "limit", "stop": "eos"}
@@ -104,6 +105,7 @@ class LlamaOutput(Output):
             "stopping_word": word,
             "tokens_cached": cached,
             "timings": self._timings(evaluated, cached, predicted),
+            **receipt_member(choice),
         }
 
     def _timings(self, evaluated: int, cached: int, predicted: int) -> dict[str, Any]:
