@@ -204,8 +204,11 @@ class JsonGenerationResponse(GenerationResponse):
         pieces = None if output is None else output.pieces(delta, True)
         if pieces is not None:
             return PiecewiseResponse(pieces, media_type="application/json")
-        body = await self._generation.response(delta)
-        return Response(body, media_type="application/json")
+        parts = await self._generation.response_parts(delta)
+        if len(parts) == 1:
+            return Response(parts[0], media_type="application/json")
+        headers = {"Content-Length": str(sum(map(len, parts)))}
+        return PiecewiseResponse(iter(parts), headers, "application/json")
 
 
 class SseGenerationResponse(GenerationResponse):

@@ -287,6 +287,7 @@ class ChatService:
             build = response_of_part(self._disaggregation, part, build, chat=True)
         generation = Generation(stream, streaming, build, reshape=None if part is None else in_trtllm_form)
         generation.traits = Traits("chat", name, response_id, request, kind)
+        generation.splices = part is None
         if explain is not None:
             generation.explain = explain
         if structured and plan is not None:

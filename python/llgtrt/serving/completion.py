@@ -187,6 +187,7 @@ class CompletionService:
         kind = None if plan.constraint is None else plan.constraint.grammar.kind
         traits = Traits("text_completion", plan.name, head.response_id, request, kind)
         generation = Generation(stream, bool(request.stream), build, output, traits=traits)
+        generation.splices = plan.best_of is None and plan.part is None
         if plan.constraint is not None and plan.constraint.places:
             generation.explain = renamed(plan.constraint.places)
         return generation

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any, Literal
@@ -12,6 +13,7 @@ from llgtrt.engine import ChoiceDelta, Delta, Stream
 from llgtrt.serving.offload import in_proportion
 from llgtrt.serving.output import Output, ResponseHead, TokenUsage
 from llgtrt.serving.protocol.fields import GenerationFields
+from llgtrt.serving.spliced import has_many, spliced
 
 
 def _unchanged(error: Exception) -> Exception:
@@ -51,6 +53,7 @@ class Generation:
         output: makes events of structured payloads; ``None`` where the core makes them.
         explain: the error to show for one of the core's: it may name a field by its place in the grammar.
         traits: what is asked, for those who watch.
+        splices: ``plain`` takes log-probabilities as they are, so that they can be written beside it.
     """
 
     stream: Stream
@@ -60,6 +63,13 @@ class Generation:
     explain: Callable[[Exception], Exception] = _unchanged
     traits: Traits | None = None
     reshape: Callable[[dict[str, Any]], dict[str, Any]] | None = None
+    splices: bool = False
+
+    async def response_parts(self, delta: Delta) -> list[bytes]:
+        """The response object as :meth:`response` gives it, in parts where it is long."""
+        if self.output is None and self.splices and has_many(delta):
+            return await asyncio.to_thread(spliced, self.plain, delta)
+        return [await self.response(delta)]
 
     async def response(self, delta: Delta) -> bytes:
         """The response object of the only payload, as JSON."""

@@ -21,6 +21,13 @@ use crate::request::{
 use crate::sync::{AtomicUsize, Mutex};
 use crate::times::Times;
 
+/// Log-probabilities, those of alternatives among them, that may wait to be written out. The output thread writes what
+/// is more: the event loop would be held by it.
+const MOST_UNWRITTEN: usize = 2048;
+
+/// Bytes of frames that a reader takes at once, unless one frame is longer.
+const MOST_TAKEN: usize = 256 << 10;
+
 /// A piece of one choice's output.
 #[derive(Debug, Default)]
 pub(crate) struct Piece {
@@ -50,6 +57,8 @@ struct Choice {
     token_ids: Vec<TokenId>,
     prompt: PromptPiece,
     logprobs: Vec<LogprobEntry>,
+    /// Their JSON, where it was written ahead.
+    written: Option<String>,
     logits: Option<Box<ChoiceLogits>>,
     /// Characters whose log-probabilities were delivered.
     offset: usize,
@@ -63,6 +72,10 @@ struct Choice {
 impl Choice {
     /// The JSON of the log-probabilities that wait.
     fn take_logprobs(&mut self, form: Option<LogprobsForm>, vocabulary: &Vocabulary) -> Option<String> {
+        let written = self.written.take();
+        if written.is_some() {
+            return written;
+        }
         let json = form.map(|form| match form {
             LogprobsForm::Chat => chat_logprobs(vocabulary, &self.logprobs),
             LogprobsForm::Completion => completion_logprobs(vocabulary, &self.logprobs, &mut self.offset),
@@ -70,6 +83,37 @@ impl Choice {
         });
         self.logprobs.clear();
         json
+    }
+}
+
+/// Frames that wait for their reader.
+#[derive(Default)]
+struct Frames {
+    bytes: Vec<u8>,
+    /// What its reader has of them.
+    taken: usize,
+}
+
+impl Frames {
+    fn is_empty(&self) -> bool {
+        self.bytes.is_empty()
+    }
+
+    /// Whole frames, not many bytes of them.
+    fn take(&mut self) -> Vec<u8> {
+        let rest = &self.bytes[self.taken..];
+        if self.taken == 0 && rest.len() <= MOST_TAKEN {
+            return std::mem::take(&mut self.bytes);
+        }
+        let ends = |bytes: &[u8]| bytes == b"\n\n";
+        let fits = rest.windows(2).take(MOST_TAKEN - 1).rposition(ends);
+        let end = fits.or_else(|| rest.windows(2).position(ends)).map_or(rest.len(), |end| end + 2);
+        let frames = rest[..end].to_vec();
+        self.taken += end;
+        if self.taken == self.bytes.len() {
+            *self = Self::default();
+        }
+        frames
     }
 }
 
@@ -84,7 +128,9 @@ struct Outbox {
     error: Option<Error>,
     sse: Option<SseEncoder>,
     /// Frames encoded ahead by the output thread.
-    encoded: Vec<u8>,
+    encoded: Frames,
+    /// Log-probabilities that wait, with those of alternatives.
+    unwritten: usize,
     /// The closing frames were encoded.
     ended: bool,
     /// The reader waits for the next drain.
@@ -162,7 +208,8 @@ impl RequestState {
                 times,
                 error: None,
                 sse,
-                encoded: Vec::new(),
+                encoded: Frames::default(),
+                unwritten: 0,
                 ended: false,
                 wanted: false,
                 closed: false,
@@ -185,8 +232,10 @@ impl RequestState {
         outbox.closed || outbox.error.is_some() || outbox.open == 0
     }
 
-    /// Adds to the usage and appends a piece of choice `index`. Returns whether a reader waits for it.
-    pub(crate) fn append(&self, index: u32, piece: Piece, usage: Usage) -> bool {
+    /// Adds to the usage and appends a piece of choice `index`. Returns whether a reader waits for it. Called by one
+    /// thread.
+    pub(crate) fn append(&self, index: u32, mut piece: Piece, usage: Usage) -> bool {
+        let written = self.write_logprobs(index, &mut piece);
         let mut outbox = self.outbox.lock();
         if outbox.closed || outbox.error.is_some() {
             return false;
@@ -209,7 +258,9 @@ impl RequestState {
         if let Some(prompt) = piece.prompt {
             choice.prompt = prompt;
         }
+        let unwritten: usize = piece.logprobs.iter().map(weight).sum();
         choice.logprobs.extend(piece.logprobs);
+        choice.written = written;
         match (&mut choice.logits, piece.logits) {
             (Some(logits), Some(later)) => logits.append(*later),
             (logits @ None, new) => *logits = new,
@@ -222,6 +273,7 @@ impl RequestState {
         choice.finished = choice.finish.is_some();
         choice.dirty |= !choice.text.is_empty()
             || !choice.logprobs.is_empty()
+            || choice.written.is_some()
             || choice.logits.is_some()
             || choice.finished;
         if let Some(reason) = reason {
@@ -231,7 +283,29 @@ impl RequestState {
                 outbox.times.ended = Some(Instant::now());
             }
         }
-        outbox.wanted && self.deliverable(&outbox)
+        outbox.unwritten += unwritten;
+        let is_awaited = outbox.wanted && self.deliverable(&outbox);
+        if self.format.is_sse() && !outbox.wanted && outbox.unwritten > MOST_UNWRITTEN {
+            self.encode(&mut outbox);
+        }
+        is_awaited
+    }
+
+    /// Of an answer that is delivered whole: the JSON of a choice's log-probabilities, when its last ones come. The
+    /// outbox is not locked meanwhile.
+    fn write_logprobs(&self, index: u32, piece: &mut Piece) -> Option<String> {
+        if self.format != OutputFormat::Final || self.names_text_tokens || piece.finish.is_none() {
+            return None;
+        }
+        let form = self.logprobs?;
+        let mut choice = Choice::default();
+        {
+            let mut outbox = self.outbox.lock();
+            let waiting = outbox.choices.get_mut(index as usize).filter(|waiting| !waiting.finished)?;
+            (choice.logprobs, choice.offset) = (std::mem::take(&mut waiting.logprobs), waiting.offset);
+        }
+        choice.logprobs.append(&mut piece.logprobs);
+        choice.take_logprobs(Some(form), self.tokenizer.vocabulary())
     }
 
     /// Ends the request with an error. Returns whether a reader waits for it.
@@ -248,7 +322,7 @@ impl RequestState {
     /// The reader left: drops what is pending.
     pub(crate) fn close(&self) {
         let mut outbox = self.outbox.lock();
-        outbox.encoded = Vec::new();
+        outbox.encoded = Frames::default();
         outbox.choices = Vec::new();
         outbox.sse = None;
         self.mark_closed(&mut outbox);
@@ -319,7 +393,8 @@ impl RequestState {
         let complete = outbox.open == 0 && outbox.error.is_none();
         if self.format.is_sse() {
             self.encode(outbox);
-            let frames = std::mem::take(&mut outbox.encoded);
+            let frames = outbox.encoded.take();
+            let complete = complete && outbox.encoded.is_empty();
             if complete {
                 self.mark_closed(outbox);
             }
@@ -342,9 +417,11 @@ impl RequestState {
     }
 
     fn encode(&self, outbox: &mut Outbox) {
+        outbox.unwritten = 0;
         let Outbox { choices, sse: Some(sse), encoded, open, usage, error, ended, .. } = outbox else {
             return;
         };
+        let out = &mut encoded.bytes;
         for (index, choice) in choices.iter_mut().enumerate().filter(|(_, choice)| choice.dirty) {
             let logprobs = choice.take_logprobs(self.logprobs, self.tokenizer.vocabulary());
             let finish = choice.finish.take();
@@ -355,16 +432,16 @@ impl RequestState {
                 stop_reason: stop_reason.as_deref(),
                 constraint: receipt.as_deref(),
             });
-            sse.chunk(encoded, index as u32, &choice.text, logprobs.as_deref(), end);
+            sse.chunk(out, index as u32, &choice.text, logprobs.as_deref(), end);
             choice.text.clear();
             choice.tokens = 0;
             choice.dirty = false;
         }
         if *open == 0 && error.is_none() && !std::mem::replace(ended, true) {
             if self.include_usage {
-                sse.usage_chunk(encoded, usage.prompt_tokens, usage.completion_tokens, usage.cached_tokens);
+                sse.usage_chunk(out, usage.prompt_tokens, usage.completion_tokens, usage.cached_tokens);
             }
-            sse.done(encoded);
+            sse.done(out);
         }
     }
 
@@ -392,6 +469,11 @@ impl RequestState {
             })
             .collect()
     }
+}
+
+/// A token and its alternatives.
+fn weight(entry: &LogprobEntry) -> usize {
+    1 + entry.logprobs.as_ref().map_or(0, |logprobs| logprobs.top.len())
 }
 
 /// The JSON of `stop_reason`: the stop string, or the stop token's id.
