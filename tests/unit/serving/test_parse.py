@@ -250,6 +250,11 @@ def test_an_empty_conversation_is_said_in_words() -> None:
     assert refused(messages=[]).message == "messages: must not be empty."
 
 
+def test_a_stop_string_has_a_greatest_length() -> None:
+    assert chat(stop="x" * 10_000).stop == ["x" * 10_000]
+    assert refused(stop=["a", "x" * 10_001]).message == "stop: a string may have at most 10000 characters."
+
+
 def test_stop_is_always_a_list() -> None:
     assert chat(stop="").stop == []
     assert chat(stop=["a", ""]).stop == ["a"]

@@ -12,6 +12,7 @@ from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, PrivateAttr
 from pydantic_core import PydanticCustomError
 
 MAX_STOP_STRINGS = 64
+MAX_STOP_CHARS = 10_000
 MAX_STOP_TOKEN_IDS = 256
 MAX_LOGIT_BIAS = 1024
 MAX_ALLOWED_TOKENS = 2**18
@@ -35,6 +36,8 @@ def _stop_strings(value: Any) -> Any:
         raise PydanticCustomError("stop", "must be a string or an array of strings")
     if len(strings) > MAX_STOP_STRINGS:
         raise PydanticCustomError("stop", f"may hold at most {MAX_STOP_STRINGS} strings")
+    if any(len(string) > MAX_STOP_CHARS for string in strings):
+        raise PydanticCustomError("stop", f"a string may have at most {MAX_STOP_CHARS} characters")
     # Clients send an empty one for "none"; nothing could ever come before it.
     return [string for string in strings if string]
 
@@ -93,6 +96,7 @@ PromptLimit = Annotated[
 ]
 Priority = Annotated[float | None, BeforeValidator(_priority, json_schema_input_type=int | float | None)]
 BadWord = Annotated[str, Field(min_length=1, max_length=MAX_BAD_WORD_CHARS)]
+StopWord = Annotated[str, Field(max_length=MAX_STOP_CHARS)]
 TokenIdField = Annotated[int, Field(ge=0, le=MAX_TOKEN_ID)]
 
 

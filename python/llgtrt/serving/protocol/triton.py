@@ -13,7 +13,14 @@ from pydantic_core import PydanticCustomError
 
 from llgtrt.patient_json import parse_json
 from llgtrt.serving.errors import RequestError, quote
-from llgtrt.serving.protocol.fields import MAX_BAD_WORDS, MAX_COUNT, MAX_STOP_STRINGS, BadWord, RequestModel
+from llgtrt.serving.protocol.fields import (
+    MAX_BAD_WORDS,
+    MAX_COUNT,
+    MAX_STOP_STRINGS,
+    BadWord,
+    RequestModel,
+    StopWord,
+)
 from llgtrt.serving.protocol.parse import validate_request
 
 NOT_SUPPORTED: dict[str, tuple[Any, ...]] = {
@@ -105,7 +112,7 @@ class TritonRequest(RequestModel):
         Words,
     ]
     stop_words: Annotated[
-        list[str] | None,
+        list[StopWord] | None,
         Field(default=None, max_length=MAX_STOP_STRINGS, description="Texts that end an answer."),
         Words,
     ]
