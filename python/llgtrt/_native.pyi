@@ -99,8 +99,9 @@ class GenerateRequest:
             default. The other is ``PromptExtras`` of ``rust/llgtrt-py/src/options.rs``; a tensor in it is an
             object of ``element`` (``bool``, ``i32``, ``i64``, ``bf16``, ``fp8``, ``fp16`` or ``fp32``),
             ``shape`` and ``buffer``, the place of its bytes in ``buffers``.
-        prompts: texts, or token id lists. The names of control tokens in a text are control tokens; one with
-            U+FDD0 after its first character stays text (the guard is removed).
+        prompts: texts, token id lists, or long texts in pieces of UTF-8, which no other thread waits for. The
+            names of control tokens in a text are control tokens; one with U+FDD0 after its first character
+            stays text (the guard is removed).
         grammar: constraint; ``None`` is free text.
         buffers: the elements of tensors, as this machine lays them out.
         processors: what changes the rows of logits of each sequence, by its index: names for errors, and
@@ -123,7 +124,7 @@ class GenerateRequest:
         cls,
         fields: bytes,
         *,
-        prompts: list[str | list[int]],
+        prompts: list[str | list[int] | list[bytes]],
         grammar: GrammarSpec | None = None,
         buffers: list[bytes] = ...,
         processors: list[

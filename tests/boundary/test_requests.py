@@ -9,6 +9,7 @@ from typing import Any
 import pytest
 
 from llgtrt import _native
+from llgtrt.engine.request import generate_request
 from support.core import Core, native_request
 from support.server import wait_until
 
@@ -163,6 +164,22 @@ def test_queue_places(make_core: Callable[..., Core]) -> None:
     permits.append(core.engine.reserve(1))
     permits.clear()
     assert core.engine.reserve(count).sequences == count
+
+
+def test_a_long_text_may_come_in_pieces(core: Core) -> None:
+    def tokens(prompt: Any) -> list[int] | None:
+        request = native_request(prompts=[prompt], output="final", max_tokens=1, return_token_ids=True)
+        handle = core.engine.submit(request, core.engine.reserve(1))
+        delta = core.next(handle)[0]
+        assert isinstance(delta, _native.Delta)
+        return delta.choices[0].prompt_token_ids
+
+    text = "<s>né漢😀" * 50
+    pieces = [text[start : start + 7].encode() for start in range(0, len(text), 7)]
+    assert tokens(pieces) == tokens(text)
+    assert generate_request({"max_tokens": 1}, ["é" * 70_000]) is not None
+    with pytest.raises(ValueError, match="utf-8"):
+        _native.GenerateRequest(b'{"request":{}}', prompts=[[b"a", b"\xff"]])
 
 
 def test_a_permit_works_once(core: Core) -> None:

@@ -14,7 +14,7 @@ from hypothesis import strategies as st
 from pydantic_core import from_json
 
 from llgtrt import patient_json
-from llgtrt.patient_json import json_of, parse_json
+from llgtrt.patient_json import json_of, parse_json, pieces_of, text_json
 
 JSON = st.recursive(
     st.none() | st.booleans() | st.integers() | st.floats(allow_nan=False, allow_infinity=False) | st.text(),
@@ -138,3 +138,10 @@ def test_other_threads_run_while_a_large_body_is_read(body: bytes) -> None:
 def test_commas_and_brackets_of_texts_are_not_counted() -> None:
     texts = ['[{,\\"' * 200_000, "\\"]
     assert parse_json(json.dumps(texts)) == texts
+
+
+@pytest.mark.parametrize("letters", ["", *LONG])
+def test_long_texts_are_written_in_pieces(letters: str) -> None:
+    text = letters * 70_000
+    assert text_json(text) == json.dumps(text, ensure_ascii=False).encode()
+    assert "".join(pieces_of(text)) == text

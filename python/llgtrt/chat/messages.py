@@ -4,7 +4,7 @@ import re
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
-from llgtrt.patient_json import parse_json
+from llgtrt.patient_json import parse_json, pieces_of
 
 from .errors import ChatError
 
@@ -153,7 +153,9 @@ def _text(value: Any, where: str) -> str:
     # Encoding is many times faster than a search, and the search would keep all other threads waiting.
     if not value.isascii():
         try:
-            value.encode()
+            # In one go a long text would keep them waiting as well.
+            for piece in pieces_of(value):
+                piece.encode()
         except UnicodeEncodeError:
             raise ChatError(
                 f"{where} holds half of a surrogate pair, which is not a character", where

@@ -13,7 +13,7 @@ use llgtrt_core::{
 use llgtrt_runtime as runtime;
 use pyo3::exceptions::PyValueError;
 use pyo3::prelude::*;
-use pyo3::pybacked::PyBackedStr;
+use pyo3::pybacked::{PyBackedBytes, PyBackedStr};
 use pyo3::types::PyBytes;
 use serde::Deserialize;
 use serde_aux::serde_introspection::serde_introspect;
@@ -88,6 +88,27 @@ impl GrammarSpec {
 pub(crate) enum Prompt {
     Text(PyBackedStr),
     Tokens(Vec<u32>),
+    /// A long text in pieces of UTF-8.
+    Pieces(Vec<PyBackedBytes>),
+}
+
+impl Prompt {
+    fn into_runtime(self, py: Python<'_>) -> PyResult<runtime::Prompt> {
+        Ok(match self {
+            Self::Text(text) => runtime::Prompt::Text(Arc::new(text)),
+            Self::Tokens(tokens) => runtime::Prompt::Tokens(tokens),
+            Self::Pieces(pieces) => {
+                // Other threads run meanwhile.
+                let text = py.detach(|| {
+                    let pieces: Vec<&[u8]> = pieces.iter().map(|piece| &**piece).collect();
+                    String::from_utf8(pieces.concat())
+                });
+                runtime::Prompt::Text(Arc::new(
+                    text.map_err(|error| PyValueError::new_err(error.to_string()))?,
+                ))
+            }
+        })
+    }
 }
 
 /// A request as it crosses.
@@ -134,13 +155,8 @@ impl GenerateRequest {
         let RequestOptions { position_ids, prompt_table, mrope, encoder, .. } = of_prompt;
         let options = RequestOptions { position_ids, prompt_table, mrope, encoder, ..options };
         request.options = (options != RequestOptions::default()).then(|| Arc::new(options));
-        request.prompts = prompts
-            .into_iter()
-            .map(|prompt| match prompt {
-                Prompt::Text(text) => runtime::Prompt::Text(Arc::new(text)),
-                Prompt::Tokens(tokens) => runtime::Prompt::Tokens(tokens),
-            })
-            .collect();
+        request.prompts =
+            prompts.into_iter().map(|prompt| prompt.into_runtime(py)).collect::<PyResult<_>>()?;
         if !(processors.is_empty() || processors.len() == request.sequences()) {
             return Err(PyValueError::new_err("processors are given for all sequences or for none"));
         }

@@ -6,6 +6,7 @@ from typing import Any
 
 from pydantic_core import to_json
 
+from llgtrt.patient_json import text_json
 from llgtrt.serving.apis.api import Api, GenerationRoute, ObjectRoute
 from llgtrt.serving.apis.llamacpp.encode import LlamaOutput
 from llgtrt.serving.apis.llamacpp.request import InfillRequest, LlamaCompletionRequest
@@ -60,7 +61,7 @@ class LlamaService:
         """
         one = self._models.resolve(request.model)
         text = await one.chat.prompt_text(request)
-        return await in_proportion(len(text), to_json, {"prompt": text})
+        return b'{"prompt":%b}' % await in_proportion(len(text), text_json, text)
 
     async def input_tokens(self, request: ChatRequest) -> bytes:
         """The number of tokens of a conversation's prompt as JSON.
