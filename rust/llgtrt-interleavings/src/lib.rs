@@ -3,6 +3,9 @@
 //! What is checked is the production code itself: `signal`, `outbox`, `shared` and `gate` of `llgtrt-runtime` and
 //! `pool/entry` of `llgtrt-grammar` are compiled here once more, over [`sync`] and [`wake`] in place of their own. A model
 //! panics where an order breaks what it promises; a wake-up that is lost is a deadlock, which loom finds.
+//!
+//! What judges values beside a grammar (`verify/judge.rs` of `llgtrt-grammar`) has no model: threads share it unchanged, and
+//! what it may spend belongs to whoever asks.
 
 #![allow(dead_code, reason = "of the sources that are compiled here once more, models use a part")]
 #![allow(unreachable_pub, clippy::struct_field_names, reason = "they are public in their own crate")]
