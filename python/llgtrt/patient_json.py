@@ -9,6 +9,7 @@ its part in Python instead, which other threads may interrupt between any two va
 from __future__ import annotations
 
 import json
+import sys
 import threading
 from collections.abc import Iterator
 from typing import Any
@@ -49,6 +50,60 @@ def json_of(value: Any, **options: Any) -> str:
     is_small = threading.current_thread() is threading.main_thread()
     encoder = json.JSONEncoder if is_small else _PatientEncoder
     return encoder(**{"ensure_ascii": False, **options}).encode(value)
+
+
+PART = 32
+"""Of a long list, that are written in one call."""
+OUTER_LISTS = 3
+"""How deep within a response its choices or items are: few, and each may be long."""
+
+
+def read_own(text: str) -> Any:
+    """The value of a JSON text that this server wrote, of any size."""
+    return read_json(text, sys.maxsize, sys.maxsize)
+
+
+class Written(str):
+    """A JSON text that :func:`long_json` puts into a longer one as it is."""
+
+    __slots__ = ()
+
+
+def long_json(value: Any) -> bytes:
+    """A value that may hold long lists and texts, as JSON; a part of it at a time, as other threads wait.
+
+    A :class:`Written` may be a member, or an element of a list, that stands within few others.
+    """
+    return b"".join(_parts(value, 0))
+
+
+def _parts(value: Any, depth: int) -> Iterator[bytes]:
+    if isinstance(value, dict):
+        before = b"{"
+        for name, member in value.items():
+            yield before + to_json(name) + b":"
+            yield from _parts(member, depth + 1)
+            before = b","
+        yield b"}" if value else b"{}"
+    elif isinstance(value, list) and (depth < OUTER_LISTS or len(value) <= PART):
+        before = b"["
+        for member in value:
+            yield before
+            yield from _parts(member, depth + 1)
+            before = b","
+        yield b"]" if value else b"[]"
+    elif isinstance(value, list):
+        before = b"["
+        for start in range(0, len(value), PART):
+            yield before + to_json(value[start : start + PART])[1:-1]
+            before = b","
+        yield b"]"
+    elif isinstance(value, Written):
+        yield from (piece.encode() for piece in pieces_of(value))
+    elif isinstance(value, str) and len(value) > PIECE_CHARS:
+        yield text_json(value)
+    else:
+        yield to_json(value)
 
 
 def pieces_of(text: str) -> Iterator[str]:

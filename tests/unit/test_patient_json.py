@@ -11,10 +11,10 @@ from typing import Any
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from pydantic_core import from_json
+from pydantic_core import from_json, to_json
 
 from llgtrt import patient_json
-from llgtrt.patient_json import json_of, parse_json, pieces_of, text_json
+from llgtrt.patient_json import Written, json_of, long_json, parse_json, pieces_of, read_own, text_json
 
 JSON = st.recursive(
     st.none() | st.booleans() | st.integers() | st.floats(allow_nan=False, allow_infinity=False) | st.text(),
@@ -145,3 +145,28 @@ def test_long_texts_are_written_in_pieces(letters: str) -> None:
     text = letters * 70_000
     assert text_json(text) == json.dumps(text, ensure_ascii=False).encode()
     assert "".join(pieces_of(text)) == text
+
+
+NESTED = {"a": [{"b": [[{"c": [1.5, "é", None, {}, []] * 40}] * 50] * 40}] * 3, "d": {}, "e": "é" * 70_000}
+
+
+@settings(deadline=None)
+@given(JSON)
+def test_what_may_be_long_is_written_as_ever(value: Any) -> None:
+    assert long_json(value) == to_json(value)
+    assert read_own(to_json(value).decode()) == value
+
+
+def test_long_values_are_written_and_read_whole() -> None:
+    text = long_json(NESTED)
+    assert text == to_json(NESTED)
+    assert read_own(text.decode()) == NESTED
+    # Far more than a client may send.
+    assert read_own("[" + "[]," * 40_000 + "1]")[-1] == 1
+
+
+def test_what_is_written_goes_in_as_it_is() -> None:
+    assert (
+        long_json({"a": [{"b": Written('{"c" : "é"}')}, Written("1")]})
+        == '{"a":[{"b":{"c" : "é"}},1]}'.encode()
+    )

@@ -7,6 +7,7 @@ from typing import Any
 
 from pydantic_core import to_json
 
+from llgtrt.patient_json import Written, long_json
 from llgtrt.serving.errors import Failure
 from llgtrt.serving.output import (
     AnswerHead,
@@ -30,7 +31,7 @@ class _Message:
     text: str = ""
     reasoning: str = ""
     calls: list[dict[str, Any]] = field(default_factory=list)
-    logprobs: list[Any] | None = None
+    logprobs: list[Logprobs] = field(default_factory=list)
     token_ids: list[int] | None = None
     finished: Finished | None = None
 
@@ -79,7 +80,7 @@ class ChatEncoder(Encoder):
         }
         if self._head.expanded_prompt is not None:
             response["expanded_prompt"] = self._head.expanded_prompt
-        return to_json(response | self._prompt)
+        return long_json(response | self._prompt)
 
     def event(self, index: int, event: OutputEvent) -> bytes:
         """The chunk of an event, if it has one."""
@@ -128,7 +129,7 @@ class ChatEncoder(Encoder):
         elif isinstance(event, CallArguments):
             message.calls[event.index]["arguments"] += event.text
         elif isinstance(event, Logprobs):
-            message.logprobs = [*(message.logprobs or ()), *event.tokens]
+            message.logprobs.append(event)
         elif isinstance(event, Tokens):
             message.token_ids = [*(message.token_ids or ()), *event.ids]
             self._note_prompt(event)
@@ -151,7 +152,7 @@ class ChatEncoder(Encoder):
         choice = {
             "index": index,
             "message": message,
-            "logprobs": None if one.logprobs is None else {"content": one.logprobs, "refusal": None},
+            "logprobs": _whole_logprobs(one.logprobs),
             **self._end_of_choice(one.finished),
         }
         if one.token_ids is not None:
@@ -225,3 +226,14 @@ class ChatEncoder(Encoder):
         if head.include_usage:
             event.setdefault("usage", None)
         return sse(to_json(event))
+
+
+def _whole_logprobs(events: list[Logprobs]) -> Any:
+    if len(events) == 1:
+        # All of an answer that is not streamed, which may be long.
+        return Written(events[0].written)
+    return (
+        {"content": [token for event in events for token in event.tokens], "refusal": None}
+        if events
+        else None
+    )

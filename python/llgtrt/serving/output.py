@@ -15,6 +15,7 @@ from typing import Any, TypeAlias
 from pydantic_core import from_json
 
 from llgtrt.engine import ChoiceDelta, Delta, ServerFields, Usage
+from llgtrt.patient_json import read_own
 from llgtrt.serving.errors import Failure
 from llgtrt.tools import AnswerParser, AnswerPlan, CallArguments, CallBegun, CallEnded, Reasoning, Text
 
@@ -24,9 +25,18 @@ class Logprobs:
     """Log-probabilities of tokens in the form of OpenAI's chat: before the text that they belong to.
 
     Of tokens whose text is held back they come early.
+
+    Attributes:
+        written: an object whose member ``content`` has an element for each token, as the core's JSON.
     """
 
-    tokens: list[dict[str, Any]]
+    written: str
+
+    @property
+    def tokens(self) -> list[dict[str, Any]]:
+        """The elements; to read them may take long."""
+        tokens: list[dict[str, Any]] = read_own(self.written)["content"]
+        return tokens
 
 
 @dataclass(frozen=True, slots=True)
@@ -228,10 +238,10 @@ class AnswerReader:
         if parser is None:
             parser = self._parsers[choice.index] = AnswerParser(self._plan)
         if choice.token_ids or choice.prompt_token_ids is not None or choice.prompt_logprobs is not None:
-            logprobs = None if choice.prompt_logprobs is None else from_json(choice.prompt_logprobs)
+            logprobs = None if choice.prompt_logprobs is None else read_own(choice.prompt_logprobs)
             events.append(Tokens(choice.token_ids, choice.prompt_token_ids, logprobs))
         if choice.logprobs is not None:
-            events.append(Logprobs(from_json(choice.logprobs)["content"]))
+            events.append(Logprobs(choice.logprobs))
         texts = parser.feed(choice.text)
         reason = choice.finish_reason
         if reason is not None:

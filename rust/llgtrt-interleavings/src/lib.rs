@@ -14,6 +14,8 @@ mod slot;
 mod sync;
 mod wake;
 
+#[path = "../../llgtrt-runtime/src/frames.rs"]
+mod frames;
 #[path = "../../llgtrt-runtime/src/gate.rs"]
 mod gate;
 #[path = "../../llgtrt-runtime/src/logits.rs"]

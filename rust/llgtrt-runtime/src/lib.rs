@@ -9,6 +9,7 @@ mod admission;
 mod constrained;
 mod embed;
 mod engine_loop;
+mod frames;
 mod gate;
 mod held;
 mod live;

@@ -4,6 +4,7 @@
 //! merged text per choice and becomes a frame when the reader asks. The lock is held for appends and
 //! encoding only, so neither side waits noticeably for the other.
 
+use std::collections::VecDeque;
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
 use std::time::Instant;
@@ -14,6 +15,7 @@ use llgtrt_text::{
     token_logprobs,
 };
 
+use crate::frames::Frames;
 use crate::logits::ChoiceLogits;
 use crate::request::{
     ChoiceDelta, ChoiceFinish, Delta, GenerateRequest, LogprobsForm, OutputFormat, Payload, Summary, Usage,
@@ -24,9 +26,6 @@ use crate::times::Times;
 /// Log-probabilities, those of alternatives among them, that may wait to be written out. The output thread writes what
 /// is more: the event loop would be held by it.
 const MOST_UNWRITTEN: usize = 2048;
-
-/// Bytes of frames that a reader takes at once, unless one frame is longer.
-const MOST_TAKEN: usize = 256 << 10;
 
 /// A piece of one choice's output.
 #[derive(Debug, Default)]
@@ -86,37 +85,6 @@ impl Choice {
     }
 }
 
-/// Frames that wait for their reader.
-#[derive(Default)]
-struct Frames {
-    bytes: Vec<u8>,
-    /// What its reader has of them.
-    taken: usize,
-}
-
-impl Frames {
-    fn is_empty(&self) -> bool {
-        self.bytes.is_empty()
-    }
-
-    /// Whole frames, not many bytes of them.
-    fn take(&mut self) -> Vec<u8> {
-        let rest = &self.bytes[self.taken..];
-        if self.taken == 0 && rest.len() <= MOST_TAKEN {
-            return std::mem::take(&mut self.bytes);
-        }
-        let ends = |bytes: &[u8]| bytes == b"\n\n";
-        let fits = rest.windows(2).take(MOST_TAKEN - 1).rposition(ends);
-        let end = fits.or_else(|| rest.windows(2).position(ends)).map_or(rest.len(), |end| end + 2);
-        let frames = rest[..end].to_vec();
-        self.taken += end;
-        if self.taken == self.bytes.len() {
-            *self = Self::default();
-        }
-        frames
-    }
-}
-
 struct Outbox {
     choices: Vec<Choice>,
     /// Choices that have not finished.
@@ -129,6 +97,8 @@ struct Outbox {
     sse: Option<SseEncoder>,
     /// Frames encoded ahead by the output thread.
     encoded: Frames,
+    /// Deltas made ahead by the output thread.
+    ahead: VecDeque<Delta>,
     /// Log-probabilities that wait, with those of alternatives.
     unwritten: usize,
     /// The closing frames were encoded.
@@ -209,6 +179,7 @@ impl RequestState {
                 error: None,
                 sse,
                 encoded: Frames::default(),
+                ahead: VecDeque::new(),
                 unwritten: 0,
                 ended: false,
                 wanted: false,
@@ -285,8 +256,13 @@ impl RequestState {
         }
         outbox.unwritten += unwritten;
         let is_awaited = outbox.wanted && self.deliverable(&outbox);
-        if self.format.is_sse() && !outbox.wanted && outbox.unwritten > MOST_UNWRITTEN {
-            self.encode(&mut outbox);
+        if self.format != OutputFormat::Final && !outbox.wanted && outbox.unwritten > MOST_UNWRITTEN {
+            if self.format.is_sse() {
+                self.encode(&mut outbox);
+            } else {
+                let delta = self.delta(&mut outbox);
+                outbox.ahead.push_back(delta);
+            }
         }
         is_awaited
     }
@@ -323,6 +299,7 @@ impl RequestState {
     pub(crate) fn close(&self) {
         let mut outbox = self.outbox.lock();
         outbox.encoded = Frames::default();
+        outbox.ahead = VecDeque::new();
         outbox.choices = Vec::new();
         outbox.sse = None;
         self.mark_closed(&mut outbox);
@@ -383,7 +360,8 @@ impl RequestState {
         if outbox.error.is_some() || outbox.open == 0 {
             return true;
         }
-        self.format != OutputFormat::Final && outbox.choices.iter().any(|choice| choice.dirty)
+        self.format != OutputFormat::Final
+            && (!outbox.ahead.is_empty() || outbox.choices.iter().any(|choice| choice.dirty))
     }
 
     fn take_locked(&self, outbox: &mut Outbox) -> Option<(Payload, bool)> {
@@ -402,12 +380,11 @@ impl RequestState {
                 return Some((Payload::Sse(frames), complete));
             }
         }
-        let mut delta = Delta::default();
-        if !(self.format == OutputFormat::Final && outbox.error.is_some()) {
-            delta.choices = self.choice_deltas(&mut outbox.choices);
+        if let Some(delta) = outbox.ahead.pop_front() {
+            return Some((Payload::Delta(delta), false));
         }
+        let mut delta = self.delta(outbox);
         delta.error.clone_from(&outbox.error);
-        delta.so_far = outbox.usage;
         delta.usage = complete.then_some(outbox.usage);
         let last = complete || delta.error.is_some();
         if last {
@@ -443,6 +420,15 @@ impl RequestState {
             }
             sse.done(out);
         }
+    }
+
+    /// What waits, without what only the end has.
+    fn delta(&self, outbox: &mut Outbox) -> Delta {
+        outbox.unwritten = 0;
+        // Of an answer that is delivered whole nothing comes with an error.
+        let is_void = self.format == OutputFormat::Final && outbox.error.is_some();
+        let choices = if is_void { Vec::new() } else { self.choice_deltas(&mut outbox.choices) };
+        Delta { choices, so_far: outbox.usage, ..Delta::default() }
     }
 
     fn choice_deltas(&self, choices: &mut [Choice]) -> Vec<ChoiceDelta> {

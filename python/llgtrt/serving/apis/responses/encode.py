@@ -7,6 +7,7 @@ from typing import Any
 
 from pydantic_core import to_json
 
+from llgtrt.patient_json import long_json
 from llgtrt.serving.apis.responses.items import new_id
 from llgtrt.serving.errors import Failure
 from llgtrt.serving.output import AnswerHead, Encoder, Finished, Logprobs, OutputEvent, TokenUsage, sse
@@ -123,7 +124,7 @@ class ResponsesEncoder(Encoder):
             response["constraint"] = self._finished.receipt
         if self._head.expanded_prompt is not None:
             response["expanded_prompt"] = self._head.expanded_prompt
-        return to_json(response)[:-1] + b"," + self._echo + b"}"
+        return long_json(response)[:-1] + b"," + self._echo + b"}"
 
     def _complete(self, usage: TokenUsage) -> tuple[str, bytes]:
         cut = self._finished is not None and self._finished.reason == "length"
@@ -210,7 +211,9 @@ class ResponsesEncoder(Encoder):
     def _event(self, kind: str, **members: Any) -> bytes:
         event = {"type": kind, "sequence_number": self._sequence, **members}
         self._sequence += 1
-        return sse(to_json(event), kind)
+        # The last ones hold the whole item, with all of its log-probabilities.
+        write = long_json if kind.endswith(".done") else to_json
+        return sse(write(event), kind)
 
 
 def error_member(failure: Failure) -> dict[str, Any]:
