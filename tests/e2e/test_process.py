@@ -35,6 +35,18 @@ def test_plain_llgtrt_serves_the_demo_model(model_file: Path) -> None:
         answer = httpx.post(f"{server.base_url}/v1/chat/completions", json=body, timeout=60)
         assert answer.status_code == 200
         assert answer.json()["choices"][0]["message"]["content"]
+        (loaded,) = [line for line in server.output.splitlines() if " loaded " in line]
+        for name in (
+            "version",
+            "model",
+            "device",
+            "threads",
+            "context_tokens",
+            "slots",
+            "kv_cache_mb",
+            "memory_mb",
+        ):
+            assert f" {name}=" in loaded
         server.terminate()
         assert server.wait_exit() == 0
 
@@ -66,6 +78,12 @@ def test_second_sigterm_forces(model_file: Path, one_thread: Path) -> None:
         server.process.send_signal(signal.SIGTERM)
         server.wait_exit(10)
         stream.exception(10)
+
+
+def test_layers_for_a_gpu_that_is_not_there_are_told(model_file: Path) -> None:
+    with ServerProcess(str(model_file), "--gpu-layers", "9") as server:
+        of_no_use = "llamacpp.gpu_layers has no effect" in server.output
+        assert of_no_use == ("device=cpu" in server.output)
 
 
 def refuses(server: ServerProcess) -> bool:

@@ -58,6 +58,15 @@ def test_64_descriptors(start_server: StartServer) -> None:
     record("200 connections, 64 descriptors", f"{dict(told)}")
 
 
+def test_the_soft_limit_of_files_is_raised(start_server: StartServer) -> None:
+    server = start_server(prefix=["prlimit", "--nofile=100:1000"])
+    limits = (Path("/proc") / str(server.process.pid) / "limits").read_text().splitlines()
+    (files,) = [line.split() for line in limits if line.startswith("Max open files")]
+    assert files[3:5] == ["1000", "1000"]
+    # More than the soft limit had room for.
+    assert Counter(said(server)) == {"200": 200}
+
+
 @pytest.mark.parametrize("room_mb", by_form([4], [1, 2, 4, 8, 16, 32, 64]))
 def test_little_memory(start_server: StartServer, room_mb: int) -> None:
     """The process serves or it is gone; it never stays without answering."""

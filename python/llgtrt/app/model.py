@@ -213,6 +213,7 @@ def _say_what_is_served(settings: Settings, services: ModelServices) -> None:
         "context_tokens": info.max_sequence_tokens,
         "slots": info.max_batch_size,
         "vocabulary": info.vocab_size,
+        **{name: value for name in ("device", "threads") if (value := getattr(info, name)) is not None},
         "cores": len(os.sched_getaffinity(0)),
         "memory_mb": resource.getrusage(resource.RUSAGE_SELF).ru_maxrss // 1024,
     }

@@ -66,6 +66,8 @@ class ModelInfo:
     handover: bool = False
     eos_token_ids: tuple[int, ...] = ()
     prompt_tensors: bool = False
+    device: str | None = None
+    threads: int | None = None
     chat_template: str | None = None
     bos_token: str | None = None
     eos_token: str | None = None

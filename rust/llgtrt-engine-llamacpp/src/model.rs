@@ -103,6 +103,17 @@ impl LlamaCppModel {
         })
     }
 
+    /// What computes: `gpu` if a backend of llama.cpp for one is there and may be used.
+    pub fn device(&self) -> &'static str {
+        let offloads = backend().is_ok_and(LlamaBackend::supports_gpu_offload);
+        if offloads && self.config.gpu_layers != Some(0) { "gpu" } else { "cpu" }
+    }
+
+    /// Threads of a forward pass over single tokens.
+    pub fn threads(&self) -> u32 {
+        self.config.thread_counts().0
+    }
+
     /// The tokenizer of the model file.
     pub fn tokenizer(&self) -> Arc<dyn Tokenizer> {
         Arc::<GgufTokenizer>::clone(&self.tokenizer)

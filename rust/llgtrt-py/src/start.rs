@@ -194,7 +194,7 @@ fn trtllm(config: &NativeConfig, kv_events: Option<&Arc<KvEventQueue>>) -> Resul
         None => Vec::new(),
     };
     let vocab_size = info.vocab_size as usize;
-    let info = json!({"chat_template": null, "metadata": {}, "adapters": adapters});
+    let info = json!({"device": "gpu", "chat_template": null, "metadata": {}, "adapters": adapters});
     let shared = Arc::clone(&tokenizer);
     let required = config.kv_events.as_ref().is_some_and(|section| section.required);
     let kv_events = kv_events.cloned();
@@ -249,8 +249,11 @@ fn llamacpp(
             LlamaCppEmbedder::new(&model, &model, settings).map(|embedder| Some(Box::new(embedder) as _))?
         }
     };
+    let (device, threads) = (model.device(), model.threads());
     let info = model.info();
     let info = json!({
+        "device": device,
+        "threads": threads,
         "chat_template": info.chat_template,
         "metadata": info.metadata,
         "fill_in": info.fill_in,
