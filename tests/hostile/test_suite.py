@@ -51,7 +51,7 @@ def test_a_server_without_faults_passes(stand_in: Start) -> None:
     wait_for_nothing_left(server, before)
 
 
-@pytest.mark.parametrize("fault", ["descriptors", "threads"])
+@pytest.mark.parametrize("fault", ["descriptors", "threads", "matchers"])
 def test_what_is_left_behind_is_noticed(stand_in: Start, fault: str) -> None:
     server = stand_in(fault)
     before = baseline(server)

@@ -68,6 +68,7 @@ pub(crate) struct MaskMetrics {
     pub(crate) wait_seconds: Histogram,
     pub(crate) errors: IntCounter,
     pub(crate) retracted_tokens: IntCounter,
+    pub(crate) matchers: IntGauge,
 }
 
 impl MaskMetrics {
@@ -92,6 +93,10 @@ impl MaskMetrics {
                     "llgtrt_retracted_tokens_total",
                     "Generated tokens taken back because they led to no answer that satisfies the schema",
                 ),
+            ),
+            matchers: gauge(
+                registry,
+                Opts::new("llgtrt_matchers", "Matchers that are held, one for each sequence under a grammar"),
             ),
         }
     }
@@ -141,7 +146,7 @@ mod tests {
         let families = registry.gather();
         let errors = families.iter().find(|family| family.name() == "llgtrt_grammar_errors_total").unwrap();
         assert_eq!(errors.get_metric().len(), 2);
-        assert_eq!(families.len(), 10);
+        assert_eq!(families.len(), 11);
         // A second instance is not exported, and no error.
         CompilerMetrics::new(&registry);
     }

@@ -159,13 +159,20 @@ impl MaskPool {
 
     fn insert(&self, sequence: SequenceId, slot: Slot) {
         let entry = Entry::new(slot, FIRST_COST_NANOS, &self.lexers);
-        self.slots.write().insert(sequence, Arc::new(entry));
+        let mut slots = self.slots.write();
+        let replaced = slots.insert(sequence, Arc::new(entry));
+        self.metrics.matchers.set(slots.len() as i64);
+        drop(slots);
+        drop(replaced);
     }
 
     /// Forgets a sequence; unknown ones are no error.
     pub fn remove(&self, sequence: SequenceId) {
         // Dropped after the lock is released: freeing a matcher takes a while.
-        let removed = self.slots.write().remove(&sequence);
+        let mut slots = self.slots.write();
+        let removed = slots.remove(&sequence);
+        self.metrics.matchers.set(slots.len() as i64);
+        drop(slots);
         drop(removed);
     }
 

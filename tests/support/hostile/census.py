@@ -11,6 +11,7 @@ SETTLE_S = 30.0
 MOST_STRAY = 6
 """Compilations that may go on beyond their time: ``llguidance.compile_memory_megabytes`` allows as many."""
 COUNTS = 5
+MATCHERS = "llgtrt_matchers"
 
 
 @dataclass(frozen=True, slots=True)
@@ -22,6 +23,7 @@ class Census:
         threads: threads of the process, without those that compile for nobody.
         sequences: sequences that run or wait.
         kv_usage: part of the KV cache in use.
+        matchers: of sequences under a grammar.
         stray_compiles: grammars that are compiled for nobody any more. They go on at the lowest priority, and
             on a busy machine for as long as it is busy: so their number is bounded, not compared.
     """
@@ -30,6 +32,7 @@ class Census:
     threads: int
     sequences: int
     kv_usage: float
+    matchers: int
     stray_compiles: int
 
     def is_within(self, other: Census) -> bool:
@@ -39,6 +42,7 @@ class Census:
             and self.threads <= other.threads
             and self.sequences <= other.sequences
             and self.kv_usage <= other.kv_usage
+            and self.matchers <= other.matchers
             and self.stray_compiles <= MOST_STRAY
         )
 
@@ -53,6 +57,7 @@ def count(server: ServerProcess) -> Census:
         threads=len(list((process / "task").iterdir())) - stray,
         sequences=int(metrics["llgtrt_num_requests_running"] + metrics["llgtrt_num_requests_waiting"]),
         kv_usage=metrics["llgtrt_kv_cache_usage_perc"],
+        matchers=int(metrics[MATCHERS]),
         stray_compiles=stray,
     )
 

@@ -12,7 +12,17 @@ import threading
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from typing import Any
 
-FAULTS = ("none", "memory", "descriptors", "threads", "stall", "slow", "neighbours", "failure")
+FAULTS = (
+    "none",
+    "memory",
+    "descriptors",
+    "threads",
+    "matchers",
+    "stall",
+    "slow",
+    "neighbours",
+    "failure",
+)
 METRICS = (
     "llgtrt_num_requests_running",
     "llgtrt_num_requests_waiting",
@@ -48,7 +58,13 @@ class _Handler(BaseHTTPRequestHandler):
         """Probes and metrics."""
         global _probes
         if self.path == "/metrics":
-            lines = [*(f"{name} 0" for name in METRICS), f"{PROBES} {_probes}", ""]
+            matchers = _posts if _fault == "matchers" else 0
+            lines = [
+                *(f"{name} 0" for name in METRICS),
+                f"llgtrt_matchers {matchers}",
+                f"{PROBES} {_probes}",
+                "",
+            ]
             self._answer("\n".join(lines).encode(), "text/plain")
             return
         if self.path.startswith("/v1/health/") and _posts:

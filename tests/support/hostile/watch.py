@@ -20,7 +20,7 @@ def watched(server: ServerProcess, case: str) -> Iterator[Census]:
     """Probes the server's health from another process and compares its neighbours' answers meanwhile.
 
     At the end every probe must have been answered, every neighbour's answer be that of a quiet server, and
-    the server hold no more descriptors, threads, sequences, blocks and compile slots than before.
+    the server hold no more descriptors, threads, sequences, blocks, matchers and compile slots than before.
     """
     wait_until(server.is_idle, "the server is idle")
     neighbours = Neighbours(server.base_url)
