@@ -5,14 +5,12 @@
 //! that nothing is counted again. Plain data behind the compiler's lock.
 
 use std::num::NonZeroUsize;
-use std::sync::Arc;
-use std::sync::atomic::{AtomicUsize, Ordering};
+use std::sync::atomic::Ordering;
 
 use llgtrt_core::{Error, GrammarSpec};
 use lru::LruCache;
 
-use crate::CompiledGrammar;
-use crate::compiled::WeakGrammar;
+use crate::compiled::{Account, CompiledGrammar, WeakGrammar};
 
 /// Memory of all remembered refusals, in bytes.
 const REFUSALS_BYTES: usize = 1 << 20;
@@ -62,9 +60,6 @@ pub(crate) fn text_key(text: &str) -> Key {
 }
 
 pub(crate) type Outcome = Result<CompiledGrammar, Error>;
-
-/// Bytes of the grammars in a cache, as the cache and the grammars count them.
-pub(crate) type Account = Arc<AtomicUsize>;
 
 pub(crate) struct Cache {
     grammars: LruCache<Key, CompiledGrammar>,

@@ -5,7 +5,7 @@
 mod locate;
 
 use std::collections::HashSet;
-use std::sync::atomic::Ordering;
+use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Arc, OnceLock, Weak};
 use std::time::Duration;
 
@@ -20,10 +20,10 @@ use self::locate::locate;
 use crate::EndCheck;
 use crate::GrammarConfig;
 use crate::TokenEnv;
-use crate::admission::{Admitted, Notes, Pairs, Refusal, hint};
-use crate::cache::Account;
+use crate::admission::{Admitted, Notes, Pairs};
 use crate::lexer_guard::create_parser;
 use crate::matcher::Matcher;
+use crate::refusal::{Refusal, hint};
 use crate::text::first_line;
 use crate::verify::{Allowance, Plan, Trial, Verifier};
 use crate::way_out::{Answer, Checked, Found, Hints, Query, Quoting, Strings, Style};
@@ -86,6 +86,9 @@ impl GrammarFacts {
         size_of_val(self) + size_of_val(&*self.narrowing) + paths
     }
 }
+
+/// Bytes of the grammars in a cache, as the cache and the grammars count them.
+pub(crate) type Account = Arc<AtomicUsize>;
 
 /// A grammar that is gone when nobody else holds it.
 pub(crate) struct WeakGrammar {
@@ -284,7 +287,7 @@ impl CompiledGrammar {
 
     /// Follows a text of this grammar, to tell where it may end.
     pub fn end_check(&self) -> EndCheck {
-        EndCheck::new(self)
+        EndCheck::new(self.copy().matcher, Arc::clone(self.env()), self.is_verified())
     }
 
     /// A short answer, in tokens; `None` if none was found within the bounds of the search. An answer with

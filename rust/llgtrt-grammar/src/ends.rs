@@ -6,8 +6,8 @@ use std::sync::Arc;
 
 use toktrie::TokenizerEnv;
 
+use crate::TokenEnv;
 use crate::matcher::Matcher;
-use crate::{CompiledGrammar, TokenEnv};
 
 /// Follows a text through a grammar.
 pub struct EndCheck {
@@ -18,12 +18,9 @@ pub struct EndCheck {
 }
 
 impl EndCheck {
-    pub(crate) fn new(grammar: &CompiledGrammar) -> Self {
-        Self {
-            matcher: grammar.copy().matcher,
-            env: Arc::clone(grammar.env()),
-            unknown: grammar.is_verified(),
-        }
+    /// Of a matcher at the start. With a check beside the grammar nothing is known.
+    pub(crate) fn new(matcher: Matcher, env: Arc<TokenEnv>, is_verified: bool) -> Self {
+        Self { matcher, env, unknown: is_verified }
     }
 
     /// Whether the grammar allows the end after `more`, which follows what was given before. False where that is

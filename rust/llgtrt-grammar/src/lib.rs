@@ -23,6 +23,7 @@ mod lexer_guard;
 mod matcher;
 mod metrics;
 mod pool;
+mod refusal;
 mod report;
 mod slot;
 mod sync;

@@ -22,8 +22,6 @@ use crate::text::{first_line, grammar_error};
 use crate::verify::{Allowance, Verifier};
 use crate::{CompiledGrammar, TokenEnv};
 
-pub(crate) use self::digits::{DigitTokens, MAX_WHOLE_DIGITS};
-
 use self::digits::Digits;
 use self::lexer::REPAIRS_PER_ANSWER;
 use self::limit::Limit;

@@ -2,12 +2,16 @@
 //!
 //! Immutable and shared by all threads. Built once; takes a few hundred milliseconds for 128k tokens.
 
+mod closers;
+mod digits;
+
 use std::sync::{Arc, OnceLock};
 
-use crate::slot::DigitTokens;
-use crate::way_out::Closers;
 use llgtrt_core::{EncodeOptions, Error, Result, TokenId, Tokenizer};
 use toktrie::{INVALID_TOKEN, TokEnv, TokRxInfo, TokTrie, TokenizerEnv};
+
+pub(crate) use self::closers::Closers;
+pub(crate) use self::digits::DigitTokens;
 
 /// Longest token that the trie can hold, in bytes. Longer ones are never allowed by a mask.
 const MAX_TOKEN_BYTES: usize = 1000;

@@ -7,7 +7,6 @@
 //! Runs on the thread that holds the slot, on a big stack.
 
 mod candidates;
-mod closers;
 mod hints;
 mod parts;
 mod query;
@@ -20,14 +19,13 @@ use std::sync::Arc;
 use llgtrt_core::TokenId;
 use toktrie::SimpleVob;
 
-pub(crate) use self::closers::Closers;
 pub(crate) use self::hints::Hints;
 pub(crate) use self::query::{Answer, Query};
 use self::quoting::Behind;
 pub(crate) use self::quoting::{Quoting, Strings};
 
-use crate::TokenEnv;
 use crate::matcher::Matcher;
+use crate::token_env::{Closers, TokenEnv};
 use crate::verify::Trial;
 
 /// What work costs besides what the matcher counts ([`Matcher::work`]), in the same units of about 0.2 us: a mask, a run of

@@ -20,7 +20,8 @@ use std::cell::Cell;
 use std::rc::Rc;
 use std::time::Instant;
 
-use crate::{NormalizeLimits, Spending};
+use crate::error::Spending;
+use crate::limits::NormalizeLimits;
 
 /// Steps between two looks at the clock.
 const STEPS_PER_LOOK: u64 = 1 << 15;

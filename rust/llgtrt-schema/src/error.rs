@@ -1,6 +1,9 @@
 //! Why a schema is refused.
 
-use crate::path::push_key;
+use std::rc::Rc;
+
+use crate::keyword;
+use crate::path::{push_key, split_keyword};
 
 /// Why a schema is refused.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -141,3 +144,12 @@ impl std::fmt::Display for SchemaError {
 }
 
 impl std::error::Error for SchemaError {}
+
+/// The error for what no grammar can hold.
+pub(crate) fn refuse(path: Option<&Rc<str>>, keyword: &str, what: &str, hint: &str) -> SchemaError {
+    let path = path.map_or("", |path| path);
+    let (at, own) = split_keyword(path);
+    let is_keyword = keyword::is_constraint(own);
+    let (at, own) = if is_keyword { (at, own) } else { (path, keyword) };
+    SchemaError::new(at, own, format!("no grammar can hold this: {what}"), hint).because(Reason::Unsupported)
+}

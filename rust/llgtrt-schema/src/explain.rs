@@ -7,12 +7,15 @@ use std::fmt::Write;
 use serde_json::Value;
 
 use crate::budget::Budget;
-use crate::expand::Shape;
-use crate::expand::numerals::Means;
+use crate::error::SchemaError;
 use crate::formula::{FALSE, FormulaId, Lit, Node, TRUE, Type};
-use crate::read::refs::Index;
-use crate::write::tree::{Document, name};
-use crate::{NormalizeLimits, Normalizer, ResidualMode, SchemaError, normalize};
+use crate::limits::{NormalizeLimits, ResidualMode};
+use crate::normalizer::Normalizer;
+use crate::shape::Shape;
+use crate::shape::numerals::Means;
+use crate::source::Index;
+use crate::stages::normalize;
+use crate::tree::{Document, name};
 
 /// Formulas that are shown.
 const MAX_FORMULAS: usize = 500;
@@ -276,7 +279,7 @@ mod tests {
     use serde_json::json;
 
     use super::explain;
-    use crate::NormalizeLimits;
+    use crate::limits::NormalizeLimits;
 
     /// The README shows what `explain` says of its example.
     #[test]

@@ -9,13 +9,16 @@ use std::rc::Rc;
 use serde_json::{Map, Value};
 
 use crate::budget::Budget;
-use crate::expand::number::Number;
 use crate::formula::Num;
 use crate::languages::formats::Format;
 use crate::languages::{self, formats};
+use crate::limits::NormalizeLimits;
+use crate::normalized::Normalized;
 use crate::path::push_key;
-use crate::read::{Dialect, is_integer};
-use crate::{NormalizeLimits, Normalized, RuleUse};
+use crate::read::is_integer;
+use crate::rules::RuleUse;
+use crate::shape::number::Number;
+use crate::source::Dialect;
 
 /// Keywords that need the formula.
 const HARD: &[&str] = &[
@@ -438,5 +441,5 @@ fn has(object: &Map<String, Value>, keyword: &str) -> bool {
 }
 
 fn is_constraint(key: &str) -> bool {
-    crate::rules::is_keyword(key) && key != "$ref"
+    crate::keyword::is_constraint(key) && key != "$ref"
 }

@@ -144,6 +144,11 @@ pub fn find(name: &str) -> Option<&'static Keyword> {
     KEYWORDS.binary_search_by(|keyword| keyword.name.cmp(name)).ok().map(|at| &KEYWORDS[at])
 }
 
+/// Whether it is the name of a keyword that says what values are valid.
+pub(crate) fn is_constraint(name: &str) -> bool {
+    find(name).is_some_and(|keyword| keyword.role == Constraint)
+}
+
 impl Keyword {
     /// Whether the draft has it.
     pub fn is_in(&self, draft: Draft) -> bool {

@@ -3,7 +3,10 @@
 
 use std::fmt::Write;
 
-use crate::{NormalizeLimits, RULES, languages::formats, normalize};
+use crate::languages::formats;
+use crate::limits::NormalizeLimits;
+use crate::rules::RULES;
+use crate::stages::normalize;
 
 /// A keyword: what happens to it beside the rules that name it.
 struct Keyword {
@@ -154,7 +157,7 @@ mod tests {
         for keyword in KEYWORDS {
             let ruled = RULES.iter().any(|rule| rule.keywords.contains(&keyword.name));
             assert!(keyword.native || ruled, "{}", keyword.name);
-            let known = crate::rules::is_keyword(keyword.name);
+            let known = crate::keyword::is_constraint(keyword.name);
             let plain = ["additionalItems", "minContains", "maxContains", "then", "else"];
             assert!(known || plain.contains(&keyword.name), "{}", keyword.name);
         }

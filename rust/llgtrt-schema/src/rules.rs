@@ -1,7 +1,5 @@
 //! The table of rewriting rules, from which the documentation is made.
 
-use crate::keyword::Role;
-
 /// A rewriting rule.
 #[derive(Debug, Clone, Copy)]
 pub struct Rule {
@@ -272,9 +270,13 @@ pub const RULES: &[Rule] = &[
     },
 ];
 
-/// Whether a path may end in it as a keyword that is not held.
-pub(crate) fn is_keyword(name: &str) -> bool {
-    crate::keyword::find(name).is_some_and(|keyword| keyword.role == Role::Constraint)
+/// A rule that was used, and where first.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct RuleUse {
+    /// Name of the rule in [`RULES`].
+    pub rule: &'static str,
+    /// Path of the schema it was used on.
+    pub path: String,
 }
 
 #[cfg(test)]

@@ -2,8 +2,7 @@
 
 use serde_json::Value;
 
-use super::Refusal;
-use super::refusal::hint;
+use crate::refusal::{Refusal, hint};
 use crate::text::first_line;
 
 /// `serde_json` stops at 128 levels with a message that does not help a client.

@@ -10,9 +10,9 @@ use serde_json::Value;
 pub(crate) use self::joined::Pairs;
 pub(super) use self::joined::joined;
 
-use super::refusal::hint;
-use super::{Notes, Refusal, regex, schema};
+use super::{Notes, regex, schema};
 use crate::config::GrammarConfig;
+use crate::refusal::{Refusal, hint};
 
 /// Rules and terminals. A chain of them is the deepest recursion of the rule compiler; 64 MB
 /// survive about 20 000.

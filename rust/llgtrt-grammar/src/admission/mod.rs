@@ -5,7 +5,6 @@
 
 mod json;
 mod lark;
-mod refusal;
 mod regex;
 mod schema;
 
@@ -14,11 +13,10 @@ use llguidance::api::{GrammarWithLexer, TopLevelGrammar};
 use serde_json::{Map, Value};
 
 pub(crate) use lark::Pairs;
-pub(crate) use refusal::{Refusal, hint};
 pub(crate) use schema::Findings;
 
 use crate::config::GrammarConfig;
-use crate::slot::MAX_WHOLE_DIGITS;
+use crate::refusal::{Refusal, hint};
 use crate::verify::Plan;
 use llgtrt_schema::{NormalizeLimits, Residual, ResidualMode, RuleUse};
 
@@ -282,6 +280,9 @@ fn is_json(schema: &Value) -> bool {
     let options = schema.get("x-guidance");
     ["item_separator", "key_separator"].iter().all(|name| options.is_none_or(|own| own.get(name).is_none()))
 }
+
+/// Digits that a number has before its point, unless the schema names a longer one.
+const MAX_WHOLE_DIGITS: usize = 19;
 
 /// How many digits masks let a number have before its point: as many as usual, or as the longest number that the
 /// text of the schema names; `None` where that is not bounded.

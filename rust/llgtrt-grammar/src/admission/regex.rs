@@ -2,8 +2,7 @@
 
 use regex_syntax::ast;
 
-use super::Refusal;
-use super::refusal::hint;
+use crate::refusal::{Refusal, hint};
 use crate::text::first_line;
 
 /// Nesting of groups and repetitions. llguidance recurses over them.

@@ -14,9 +14,9 @@ use serde_json::{Map, Value};
 
 use self::paths::{Paths, Segment};
 use super::json::MAX_JSON_DEPTH;
-use super::refusal::hint;
-use super::{Refusal, regex};
+use super::regex;
 use crate::config::GrammarConfig;
+use crate::refusal::{Refusal, hint};
 use crate::text::truncate;
 
 /// Deepest recursion that llguidance can reach over a schema in any order of its references:

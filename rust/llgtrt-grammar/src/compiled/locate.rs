@@ -3,8 +3,9 @@
 use llguidance::ParserFactory;
 use llguidance::api::TopLevelGrammar;
 
-use crate::admission::{Admitted, Refusal, hint};
+use crate::admission::Admitted;
 use crate::lexer_guard::create_parser;
+use crate::refusal::{Refusal, hint};
 use crate::text::first_line;
 
 /// Patterns tried one by one to find the one that llguidance refused.

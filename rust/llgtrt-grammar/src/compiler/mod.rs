@@ -28,11 +28,11 @@ use toktrie::InferenceCapabilities;
 use self::pending::{Grammars, Waiter};
 use self::priority::Thread;
 use self::slots::{Slots, Worker};
-use crate::admission::Refusal;
 use crate::cache::{Cache, Key, Outcome, key, text_key};
 use crate::compiled::{CompiledGrammar, Failure, GrammarFacts, build};
 use crate::config::GrammarConfig;
 use crate::metrics::CompilerMetrics;
+use crate::refusal::Refusal;
 use crate::{TokenEnv, admission, spawn_big_stack};
 use llgtrt_schema::ResidualMode;
 

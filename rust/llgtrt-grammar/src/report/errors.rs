@@ -4,7 +4,7 @@ use llgtrt_core::GrammarSpec;
 use serde_json::Value;
 
 use super::{Problem, place};
-use crate::admission::Refusal;
+use crate::refusal::Refusal;
 use llgtrt_schema::path::{self, Step};
 
 /// Most errors of one report.

@@ -11,9 +11,10 @@ use super::instances::judge_all;
 use super::stop::Stop;
 use super::{Problem, Report, ReportRequest, ResidualConstraint, RuleCount, place, request_refused};
 use crate::CompiledGrammar;
-use crate::admission::{self, Admitted, Refusal};
+use crate::admission::{self, Admitted};
 use crate::compiled::{Failure, build};
 use crate::compiler::{Shared, late};
+use crate::refusal::Refusal;
 use llgtrt_schema::{ResidualMode, RuleUse};
 
 /// Most paths shown for one rule.

@@ -7,7 +7,7 @@ use serde_json::{Value, json};
 
 use super::judge::{Allowance, Judge, Judgement, READ_STEPS};
 use super::size::value_nodes;
-use crate::admission::Refusal;
+use crate::refusal::Refusal;
 use llgtrt_schema::path::push_key;
 use llgtrt_schema::{Residual, Segment};
 

@@ -4,7 +4,7 @@ use llgtrt_core::TokenId;
 use toktrie::SimpleVob;
 
 use super::quoting::{Behind, Quoting};
-use super::{MAX_BRANCHES, MAX_BYTES_AHEAD, MAX_TOKENS_AHEAD, Search, Style, digest};
+use super::{MAX_BRANCHES, MAX_BYTES_AHEAD, MAX_TOKENS_AHEAD, Search, Style, digest, query};
 
 impl Search<'_, '_> {
     /// The tokens to try here, the best one first.
@@ -75,7 +75,7 @@ impl Search<'_, '_> {
             {
                 tokens.retain(|&token| text(token).iter().any(|byte| b"\"}],:".contains(byte)));
             } else {
-                let values = self.hints.parts.values(env);
+                let values = self.hints.parts.values(|schema, factory| query::value(schema, factory, env));
                 ways.extend(values.iter().filter(|value| self.takes(value)).cloned());
             }
         }

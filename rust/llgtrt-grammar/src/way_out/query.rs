@@ -3,9 +3,16 @@
 use std::collections::{HashMap, HashSet};
 use std::sync::Arc;
 
+use llgtrt_core::TokenId;
+use llguidance::ParserFactory;
+use llguidance::api::TopLevelGrammar;
+use serde_json::Value;
+use toktrie::TokenizerEnv;
+
 use super::quoting::Quoting;
 use super::{Checked, Found, Hints, MAX_POSITIONS_AHEAD, Search, Style, parts};
 use crate::TokenEnv;
+use crate::lexer_guard::create_parser;
 use crate::matcher::Matcher;
 
 /// What a search may spend.
@@ -34,6 +41,9 @@ const BEYOND: usize = 4096;
 
 /// Length of the first runs among which the search goes back; it doubles.
 const FIRST_DEPTH: usize = 16;
+
+/// Tokens of the value of a part.
+const MAX_VALUE: usize = 128;
 
 /// A search for a run that completes the answer.
 pub(crate) struct Query<'a, 'c> {
@@ -95,6 +105,26 @@ impl Query<'_, '_> {
         let (found, style) = search.find(quoting, most, effort, first);
         Answer { found, style, cost: effort.cost - search.cost_left }
     }
+}
+
+/// A short value that the schema, of llguidance's subset, allows.
+pub(super) fn value(schema: &Value, factory: &ParserFactory, env: &Arc<TokenEnv>) -> Option<Vec<TokenId>> {
+    let grammar = TopLevelGrammar::from_json_schema(schema.clone());
+    let hints = Hints::of(&grammar, true);
+    let (parser, _) = create_parser(factory, grammar, true).ok()?;
+    let matcher = Matcher::new(parser);
+    let query = Query {
+        matcher: &matcher,
+        env,
+        hints: &hints,
+        quoting: Quoting::default(),
+        checked: None,
+        most: MAX_VALUE,
+        first: Style::Plain,
+    };
+    let text: Vec<u8> =
+        query.search(Effort::PART).found.way()?.iter().flat_map(|&token| env.bytes(token).to_vec()).collect();
+    Some(env.tokenize_bytes(&text))
 }
 
 impl Search<'_, '_> {

@@ -6,10 +6,12 @@
 
 use std::rc::Rc;
 
-use crate::expand::object::Object;
-use crate::expand::{Shape, Shapes};
+use crate::error::SchemaError;
 use crate::formula::{FALSE, FormulaId, Lit, Node, TRUE, Type};
-use crate::{Normalizer, ResidualMode, SchemaError};
+use crate::limits::ResidualMode;
+use crate::normalizer::Normalizer;
+use crate::shape::object::Object;
+use crate::shape::{Shape, Shapes};
 
 /// Keys of alternatives that overlap, all together. A grammar that may go on with each of them is slow at every token.
 const MAX_KEYS: usize = 1024;

@@ -5,12 +5,12 @@ use std::rc::Rc;
 use serde_json::Value;
 
 use crate::budget::weight;
-use crate::expand::number::Number;
-use crate::expand::string::Text;
-use crate::expand::{Shape, Shapes};
-use crate::formula::Num;
-use crate::formula::{FALSE, FormulaId, Lit, TRUE, Type};
-use crate::{Normalizer, SchemaError};
+use crate::error::SchemaError;
+use crate::formula::{FALSE, FormulaId, Lit, Num, TRUE, Type};
+use crate::normalizer::Normalizer;
+use crate::shape::number::Number;
+use crate::shape::string::Text;
+use crate::shape::{Shape, Shapes};
 
 impl Normalizer<'_> {
     pub(crate) fn lit_shapes(

@@ -75,8 +75,8 @@ fn has_value(schema: &Value, known: &HashSet<&str>) -> bool {
 mod tests {
     use serde_json::{Value, json};
 
-    use crate::NormalizeLimits;
     use crate::budget::Budget;
+    use crate::limits::NormalizeLimits;
 
     fn ends(root: &Value) -> bool {
         super::ends(root, &Budget::new(&NormalizeLimits::default()))

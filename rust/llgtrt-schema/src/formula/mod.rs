@@ -4,10 +4,10 @@
 //! in JSON Schema. Subschemas of arrays and objects are formulas themselves, so recursion shows as
 //! [`Node::Def`], which is read when it is needed.
 
-mod eval;
+mod canonical;
 mod num;
 
-pub(crate) use self::eval::canonical;
+pub(crate) use self::canonical::canonical;
 pub(crate) use self::num::{Num, Ratio};
 
 use std::collections::{HashMap, HashSet};
@@ -93,7 +93,7 @@ impl Values {
         let mut texts = Vec::with_capacity(list.len());
         for value in &list {
             let from = key.len() as u32;
-            key.push_str(&crate::formula::canonical(value));
+            key.push_str(&canonical(value));
             texts.push((from, key.len() as u32));
             key.push('\n');
         }

@@ -1,7 +1,7 @@
 //! Tests of patterns: matching, algebra, and writing them back.
 
 use super::*;
-use crate::NormalizeLimits;
+use crate::limits::NormalizeLimits;
 
 pub(crate) fn languages() -> Languages {
     Languages::new(&Budget::new(&NormalizeLimits::default()))

@@ -1,26 +1,20 @@
 //! Reads schemas into formulas. References are read when they are needed.
 
-mod dialect;
-mod meta;
 mod object;
-pub(crate) mod refs;
 mod string;
-pub(crate) mod unevaluated;
-
-pub(crate) use self::dialect::Dialect;
-pub use self::dialect::is_draft_4;
+mod unevaluated;
 
 use std::rc::Rc;
 
 use serde_json::{Map, Value};
 
-use crate::formula::{FALSE, FormulaId, Lit, TRUE, Type};
-use crate::formula::{Num, Ratio};
+use crate::error::{Reason, SchemaError};
+use crate::formula::{FALSE, FormulaId, Lit, Num, Ratio, TRUE, Type};
 use crate::keyword::{self, Role};
 use crate::languages::formats;
+use crate::limits::ResidualMode;
 use crate::normalizer::{Def, Normalizer};
-use crate::read::refs::Place;
-use crate::{Reason, SchemaError};
+use crate::source::Place;
 
 /// Parts of a schema: those that decide the order of properties, and the others.
 #[derive(Default)]
@@ -112,6 +106,25 @@ impl<'a> Normalizer<'a> {
             self.or_unknown(result, &[Type::Array, Type::Object], &mut parts)?;
         }
         Ok(self.forms.and(parts.first.into_iter().chain(parts.last)))
+    }
+
+    /// A part that cannot be read as a formula is one that says nothing.
+    fn or_unknown(
+        &mut self,
+        result: Result<(), SchemaError>,
+        types: &[Type],
+        parts: &mut Parts,
+    ) -> Result<(), SchemaError> {
+        match result {
+            Err(error) if error.is_beyond() && self.limits.residual == ResidualMode::Verify => {
+                let bits = types.iter().fold(0, |bits, t| bits | t.bit());
+                let path = error.param();
+                self.left.leave_unread(&path, error);
+                parts.last.push(self.forms.lit(Lit::Unknown(bits, path.into())));
+                Ok(())
+            }
+            result => result,
+        }
     }
 
     fn keyword(

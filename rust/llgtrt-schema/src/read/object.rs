@@ -4,10 +4,11 @@ use std::rc::Rc;
 
 use serde_json::{Map, Value};
 
+use crate::error::SchemaError;
 use crate::formula::{FormulaId, Lit, Others, TRUE, Type};
-use crate::read::refs::Place;
+use crate::normalizer::Normalizer;
 use crate::read::{Parts, bad, count};
-use crate::{Normalizer, SchemaError};
+use crate::source::Place;
 
 /// Keywords that say something of keys that are not named.
 const SPEAKS_OF_OTHERS: [&str; 4] =

@@ -2,13 +2,13 @@
 
 use serde_json::{Map, Value};
 
+use crate::error::{Reason, SchemaError};
 use crate::formula::{FormulaId, Lit};
 use crate::languages::formats::{self, Format};
 use crate::languages::{MAX_PATTERN, Pattern};
 use crate::normalizer::Normalizer;
-use crate::read::refs::Place;
 use crate::read::{bad, count};
-use crate::{Reason, SchemaError};
+use crate::source::Place;
 
 impl<'a> Normalizer<'a> {
     pub(super) fn read_string(

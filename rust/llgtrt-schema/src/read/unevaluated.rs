@@ -3,50 +3,16 @@
 
 use std::rc::Rc;
 
-use indexmap::IndexSet;
 use serde_json::{Map, Value};
 
-use crate::formula::{FormulaId, Lit, Others, TRUE};
-use crate::languages::LanguageId;
+use crate::error::{Reason, SchemaError};
+use crate::formula::{Lit, Others, TRUE};
+use crate::normalizer::{Case, Cases, Normalizer, Seen};
 use crate::read::Parts;
-use crate::read::refs::Place;
-use crate::{Normalizer, Reason, SchemaError};
+use crate::source::Place;
 
 /// Combinations of branches.
 const MAX_CASES: usize = 64;
-
-/// What is evaluated where a condition holds.
-#[derive(Debug, Clone, Default)]
-struct Seen {
-    names: IndexSet<Rc<str>>,
-    languages: IndexSet<LanguageId>,
-    all_keys: bool,
-    prefix: usize,
-    all_items: bool,
-}
-
-#[derive(Debug, Clone)]
-pub(crate) struct Case {
-    condition: FormulaId,
-    seen: Seen,
-}
-
-/// What a schema evaluates, by cases.
-pub(crate) type Cases = Rc<[Case]>;
-
-impl Seen {
-    fn add(&mut self, other: &Seen) {
-        self.names.extend(other.names.iter().cloned());
-        self.languages.extend(&other.languages);
-        self.all_keys |= other.all_keys;
-        self.prefix = self.prefix.max(other.prefix);
-        self.all_items |= other.all_items;
-    }
-
-    fn len(&self) -> usize {
-        self.names.len() + self.languages.len()
-    }
-}
 
 /// No condition, and nothing is evaluated.
 fn plain() -> Vec<Case> {

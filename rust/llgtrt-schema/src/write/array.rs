@@ -4,13 +4,12 @@ use std::rc::Rc;
 
 use serde_json::{Value, json};
 
-use crate::expand::Shape;
-use crate::expand::array::{Array, ContainsCount};
+use crate::error::{SchemaError, refuse};
 use crate::formula::{FALSE, FormulaId, Node, TRUE, Type};
-use crate::residual::Segment;
-use crate::write::refuse;
-use crate::write::tree::{ArrayTree, Tree};
-use crate::{Normalizer, SchemaError};
+use crate::normalizer::{Normalizer, Segment};
+use crate::shape::Shape;
+use crate::shape::array::{Array, ContainsCount};
+use crate::tree::{ArrayTree, Tree};
 
 /// Positions at which an item may be required to occur.
 const MAX_POSITIONS: u64 = 24;

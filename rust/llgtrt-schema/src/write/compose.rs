@@ -11,7 +11,7 @@ use std::rc::Rc;
 use serde_json::{Map, Value, json};
 
 use crate::formula::FormulaId;
-use crate::write::tree::{Automaton, Container, Document, Key, Tree, name};
+use crate::tree::{Automaton, Container, Document, Key, Tree, name};
 
 /// Longest grammar, in bytes.
 const MAX_BYTES: usize = 1 << 20;

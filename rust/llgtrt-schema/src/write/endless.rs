@@ -6,10 +6,11 @@
 use std::collections::{HashMap, HashSet};
 use std::rc::Rc;
 
+use crate::error::SchemaError;
 use crate::formula::{FormulaId, TRUE};
 use crate::languages::MAX_PATTERN;
-use crate::write::tree::{Document, ObjectTree, Tree};
-use crate::{Normalizer, SchemaError};
+use crate::normalizer::Normalizer;
+use crate::tree::{Document, ObjectTree, Tree};
 
 impl Document {
     /// The definitions that lead back to themselves, or to one that does.

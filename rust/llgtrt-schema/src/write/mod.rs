@@ -6,52 +6,25 @@ pub(crate) mod compose;
 mod endless;
 mod object;
 mod productive;
-pub(crate) mod rows;
-pub(crate) mod tree;
+mod regions;
+mod rows;
 
-use std::collections::{HashMap, HashSet};
+use std::collections::HashSet;
 use std::rc::Rc;
 
 use serde_json::Value;
 
-use crate::expand::Shape;
-use crate::expand::number::Number;
-use crate::expand::numerals::{Cannot, Means};
+use crate::error::{Reason, SchemaError, refuse};
 use crate::formula::{FALSE, FormulaId, Num, TRUE, Type};
-use crate::languages::LanguageId;
-use crate::residual::Segment;
-use crate::write::tree::{Document, Tree};
-use crate::{Normalizer, Reason, ResidualMode, SchemaError};
+use crate::limits::ResidualMode;
+use crate::normalizer::{Mark, Normalizer, Segment, State};
+use crate::shape::Shape;
+use crate::shape::number::Number;
+use crate::shape::numerals::{Cannot, Means};
+use crate::tree::{Document, Tree};
 
 /// Schemas up to this many nodes are repeated where they are used.
 const INLINE_NODES: usize = 6;
-
-/// What is written so far.
-#[derive(Debug, Default)]
-pub(crate) struct Emitter {
-    state: HashMap<FormulaId, State>,
-    definitions: Vec<(FormulaId, Tree)>,
-    /// Formulas in the order in which they were started.
-    pub(crate) log: Vec<FormulaId>,
-    nodes: usize,
-    /// The languages of the patterns of keys that are written.
-    pub(crate) keys: HashMap<String, LanguageId>,
-}
-
-/// A state of the emitter to go back to.
-#[derive(Debug, Clone, Copy)]
-struct Mark {
-    definitions: usize,
-    log: usize,
-}
-
-#[derive(Debug, Clone)]
-enum State {
-    /// Being written further up.
-    Open,
-    Inline(Tree),
-    Definition,
-}
 
 /// The alternatives of one schema, while they are collected.
 #[derive(Debug, Default)]
@@ -300,7 +273,7 @@ impl Normalizer<'_> {
         {
             let near = self.forms.path_near(f).map_or("", |path| path);
             let (schema, own) = crate::path::split_keyword(near);
-            let path: Rc<str> = if crate::rules::is_keyword(own) { schema } else { near }.into();
+            let path: Rc<str> = if crate::keyword::is_constraint(own) { schema } else { near }.into();
             self.rule("digits", &path);
         }
         let mut list: Vec<Tree> = written.options.into_iter().map(Tree::scalar).collect();
@@ -429,11 +402,6 @@ impl Normalizer<'_> {
             _ => Err(error),
         }
     }
-
-    pub(crate) fn rule_path(&mut self, rule: &'static str, path: Option<&Rc<str>>) {
-        let path = path.cloned().unwrap_or_else(|| "".into());
-        self.rule(rule, &path);
-    }
 }
 
 fn is_any(shape: &Shape) -> bool {
@@ -452,15 +420,6 @@ fn is_any(shape: &Shape) -> bool {
 fn nothing() -> SchemaError {
     SchemaError::new("", "", "the schema allows nothing: no value satisfies it", "")
         .because(Reason::AllowsNothing)
-}
-
-/// The error for what no grammar can hold.
-pub(crate) fn refuse(path: Option<&Rc<str>>, keyword: &str, what: &str, hint: &str) -> SchemaError {
-    let path = path.map_or("", |path| path);
-    let (at, own) = crate::path::split_keyword(path);
-    let is_keyword = crate::rules::is_keyword(own);
-    let (at, own) = if is_keyword { (at, own) } else { (path, keyword) };
-    SchemaError::new(at, own, format!("no grammar can hold this: {what}"), hint).because(Reason::Unsupported)
 }
 
 /// A shape of numbers without the steps that it excludes, if it excludes any.

@@ -3,14 +3,13 @@
 
 use std::rc::Rc;
 
-use crate::expand::object::{Keys, Named, Object};
-use crate::expand::regions::Regions;
+use crate::error::{SchemaError, refuse};
 use crate::formula::{FALSE, FormulaId, TRUE};
-use crate::residual::Segment;
-use crate::write::refuse;
+use crate::normalizer::{Normalizer, Segment};
+use crate::shape::object::{Keys, Named, Object};
+use crate::tree::{ObjectTree, Property, Tree};
+use crate::write::regions::Regions;
 use crate::write::rows::{Class, Members};
-use crate::write::tree::{ObjectTree, Property, Tree};
-use crate::{Normalizer, SchemaError};
 
 /// Optional keys whose presence is written out, by us or by llguidance, where a count or an unnamed key needs it.
 const MAX_SPLIT: usize = 64;

@@ -5,7 +5,7 @@ use std::collections::HashSet;
 
 use crate::budget::Budget;
 use crate::formula::FormulaId;
-use crate::write::tree::{ArrayTree, Automaton, Document, ObjectTree, Row, Tree};
+use crate::tree::{ArrayTree, Automaton, Document, ObjectTree, Row, Tree};
 
 impl Document {
     /// Leaves only what is part of some finite value. The root is [`Tree::Never`] if there is none.
@@ -211,9 +211,11 @@ mod tests {
     use serde_json::{Value, json};
 
     use crate::budget::Budget;
-    use crate::read::refs::Index;
-    use crate::write::tree::{Document, Tree};
-    use crate::{NormalizeLimits, Normalizer, Reason};
+    use crate::error::Reason;
+    use crate::limits::NormalizeLimits;
+    use crate::normalizer::Normalizer;
+    use crate::source::Index;
+    use crate::tree::{Document, Tree};
 
     fn written(schema: &Value, compose: bool) -> Document {
         let limits = NormalizeLimits::default();

@@ -8,12 +8,11 @@
 use std::collections::HashMap;
 use std::rc::Rc;
 
-use crate::expand::array::{Array, ContainsCount};
+use crate::error::{SchemaError, refuse};
 use crate::formula::{FALSE, FormulaId};
-use crate::residual::Segment;
-use crate::write::refuse;
-use crate::write::tree::{Automaton, Container, Edge, Key, Row, Tree};
-use crate::{Normalizer, SchemaError};
+use crate::normalizer::{Normalizer, Segment};
+use crate::shape::array::{Array, ContainsCount};
+use crate::tree::{Automaton, Container, Edge, Key, Row, Tree};
 
 /// Rows of one automaton.
 const MAX_ROWS: usize = 600;

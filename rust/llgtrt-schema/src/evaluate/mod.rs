@@ -3,15 +3,18 @@
 //! The same reading and the same languages as in a grammar, so both mean the same by a schema. Values are
 //! evaluated with a memory: no part of the schema is looked at twice for one value, however many ways lead there.
 
+mod formula;
+
 use std::rc::Rc;
 
 use serde_json::Value;
 
 use crate::budget::Budget;
+use crate::error::{SchemaError, Spending};
 use crate::formula::TRUE;
+use crate::limits::{NormalizeLimits, ResidualMode};
 use crate::normalizer::Normalizer;
-use crate::read::refs::Index;
-use crate::{NormalizeLimits, ResidualMode, SchemaError, Spending};
+use crate::source::Index;
 
 /// What an evaluation found, and what it took.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -75,7 +78,7 @@ fn as_it_stands(limits: &NormalizeLimits) -> NormalizeLimits {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::Reason;
+    use crate::error::Reason;
     use serde_json::json;
 
     fn accepts(schema: &Value, value: &Value) -> Result<bool, Reason> {

@@ -1,4 +1,13 @@
-//! The state of one normalisation, shared by the stages.
+//! The state of one normalisation, shared by the stages. It knows what they keep, and none of them.
+
+mod emitter;
+mod evaluated;
+mod left;
+
+pub(crate) use self::emitter::{Emitter, Mark, State};
+pub(crate) use self::evaluated::{Case, Cases, Seen};
+pub(crate) use self::left::Left;
+pub use self::left::Segment;
 
 use std::collections::{HashMap, HashSet};
 use std::rc::Rc;
@@ -6,13 +15,14 @@ use std::rc::Rc;
 use serde_json::Value;
 
 use crate::budget::{Budget, Level, Spent};
-use crate::expand;
+use crate::error::{Reason, SchemaError};
 use crate::formula::{FormulaId, Formulas, TRUE, Type};
 use crate::languages::Languages;
-use crate::read::Dialect;
-use crate::read::refs::{Index, Place};
-use crate::read::unevaluated::Cases;
-use crate::{NormalizeLimits, Reason, RuleUse, SchemaError, path, residual, write};
+use crate::limits::NormalizeLimits;
+use crate::path;
+use crate::rules::RuleUse;
+use crate::shape::Shape;
+use crate::source::{Index, Place, PlaceKey};
 
 /// A referenced schema.
 #[derive(Debug)]
@@ -20,9 +30,6 @@ pub(crate) struct Def<'a> {
     pub(crate) place: Place<'a>,
     pub(crate) body: Option<FormulaId>,
 }
-
-/// What a schema means depends on where it is: its address, the identifier and the dialect around it.
-pub(crate) type PlaceKey = (*const Value, Rc<str>, Dialect);
 
 /// The state of one normalisation.
 #[derive(Debug)]
@@ -38,7 +45,7 @@ pub(crate) struct Normalizer<'a> {
     pub(crate) known: HashMap<PlaceKey, FormulaId>,
     /// What schemas evaluate; `None` while that is found out.
     pub(crate) evaluated: HashMap<PlaceKey, Option<Cases>>,
-    pub(crate) shapes: HashMap<(FormulaId, bool, Type), Rc<Vec<expand::Shape>>>,
+    pub(crate) shapes: HashMap<(FormulaId, bool, Type), Rc<Vec<Shape>>>,
     /// What was found out about the parts of the value that is evaluated, by where they are: while nothing else
     /// can be there.
     pub(crate) memo: Option<HashMap<(FormulaId, *const Value), bool>>,
@@ -46,12 +53,12 @@ pub(crate) struct Normalizer<'a> {
     pub(crate) following: Vec<HashSet<(u32, bool)>>,
     pub(crate) empties: HashMap<FormulaId, bool>,
     pub(crate) testing: HashSet<FormulaId>,
-    pub(crate) emitter: write::Emitter,
+    pub(crate) emitter: Emitter,
     /// Keys in the order in which the schema first mentions them.
     pub(crate) ranks: HashMap<Rc<str>, usize>,
     pub(crate) rules: Vec<RuleUse>,
     pub(crate) used: HashSet<(&'static str, Rc<str>)>,
-    pub(crate) left: residual::Left,
+    pub(crate) left: Left,
     /// Automata are written.
     pub(crate) compose: bool,
     /// Numbers that no schema holds become the nearest range inside.
@@ -79,11 +86,11 @@ impl<'a> Normalizer<'a> {
             following: vec![HashSet::new()],
             empties: HashMap::new(),
             testing: HashSet::new(),
-            emitter: write::Emitter::default(),
+            emitter: Emitter::default(),
             ranks: HashMap::new(),
             rules: Vec::new(),
             used: HashSet::new(),
-            left: residual::Left::default(),
+            left: Left::default(),
             compose: false,
             narrow: false,
             has_wide_numbers: false,
@@ -97,6 +104,12 @@ impl<'a> Normalizer<'a> {
             self.budget.charge_bytes(2 * path.len() + 100);
             self.rules.push(RuleUse { rule, path: path.to_string() });
         }
+    }
+
+    /// As [`Normalizer::rule`], at the root where there is no path.
+    pub(crate) fn rule_path(&mut self, rule: &'static str, path: Option<&Rc<str>>) {
+        let path = path.cloned().unwrap_or_else(|| "".into());
+        self.rule(rule, &path);
     }
 
     /// Notes that the schema mentions a key.

@@ -7,8 +7,7 @@ use std::rc::Rc;
 use serde_json::{Map, Value, json};
 
 use crate::formula::Lit;
-use crate::languages::formats;
-use crate::languages::{ALL, LanguageId, Languages, MAX_PATTERN, NOTHING};
+use crate::languages::{ALL, LanguageId, Languages, MAX_PATTERN, NOTHING, formats};
 use crate::width::MOST_WIDTH;
 
 /// Lengths up to this are part of the search for strings that satisfy everything.

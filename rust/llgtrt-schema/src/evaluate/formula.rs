@@ -1,36 +1,11 @@
-//! Values: comparison as JSON Schema compares them, and formulas decided on them.
+//! Formulas decided on values.
 
 use serde_json::Value;
 
 use crate::budget::weight;
-
-use crate::formula::Num;
-use crate::formula::{FormulaId, Lit, Node, Type};
-use crate::{Normalizer, SchemaError};
-
-/// One text for all ways to write the same value.
-pub(crate) fn canonical(value: &Value) -> String {
-    match value {
-        Value::Number(number) => match Num::new(number) {
-            Some(Num::Int(n)) => n.to_string(),
-            Some(Num::Float(n)) => format!("{n:?}"),
-            None => number.to_string(),
-        },
-        Value::Array(list) => {
-            let parts: Vec<String> = list.iter().map(canonical).collect();
-            format!("[{}]", parts.join(","))
-        }
-        Value::Object(members) => {
-            let mut parts: Vec<String> = members
-                .iter()
-                .map(|(key, value)| format!("{}:{}", Value::String(key.clone()), canonical(value)))
-                .collect();
-            parts.sort_unstable();
-            format!("{{{}}}", parts.join(","))
-        }
-        other => other.to_string(),
-    }
-}
+use crate::error::SchemaError;
+use crate::formula::{FormulaId, Lit, Node, Num, Others, Type, canonical};
+use crate::normalizer::Normalizer;
 
 impl Normalizer<'_> {
     /// Whether the value satisfies the formula.
@@ -94,7 +69,9 @@ impl Normalizer<'_> {
 
     fn eval_lit(&mut self, lit: &Lit, value: &Value) -> Result<bool, SchemaError> {
         match (lit, value) {
-            (Lit::Unknown(bits, path), value) if bits & Type::of(value).bit() != 0 => Err(self.unknown(path)),
+            (Lit::Unknown(bits, path), value) if bits & Type::of(value).bit() != 0 => {
+                Err(self.left.unknown(path))
+            }
             (Lit::Types(bits), value) => Ok(bits & Type::of(value).bit() != 0),
             (Lit::Values(values), value) => {
                 self.budget.charge(weight(value));
@@ -200,7 +177,7 @@ impl Normalizer<'_> {
     }
 
     /// Whether a key is outside of the listed names and languages.
-    pub(crate) fn is_other(&mut self, others: &crate::formula::Others, key: &str) -> bool {
+    pub(crate) fn is_other(&mut self, others: &Others, key: &str) -> bool {
         self.budget.charge(others.names.len() as u64 / 16);
         !others.names.iter().any(|name| &**name == key)
             && !others.languages.iter().any(|&language| self.langs.matches(language, key))

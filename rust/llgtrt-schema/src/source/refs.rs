@@ -8,11 +8,14 @@ use std::rc::Rc;
 
 use serde_json::Value;
 
+use super::dialect::Dialect;
+use super::meta;
 use crate::budget::Budget;
 use crate::keyword::{self, Keyword};
-use crate::normalizer::PlaceKey;
 use crate::path::{percent_decode, pointer_tokens};
-use crate::read::{Dialect, meta};
+
+/// What a schema means depends on where it is: its address, the identifier and the dialect around it.
+pub(crate) type PlaceKey = (*const Value, Rc<str>, Dialect);
 
 /// A place in the document: a schema, the identifier that references in it are relative to, the
 /// dialect, and the path.

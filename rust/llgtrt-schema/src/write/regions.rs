@@ -3,13 +3,13 @@
 
 use std::rc::Rc;
 
-use crate::expand::object::{Keys, Object};
+use crate::error::{SchemaError, refuse};
 use crate::formula::{FALSE, FormulaId, TRUE, Type};
 use crate::languages::{LanguageId, MAX_PATTERN};
-use crate::write::refuse;
+use crate::normalizer::Normalizer;
+use crate::shape::object::{Keys, Object};
+use crate::tree::Key;
 use crate::write::rows::Class;
-use crate::write::tree::Key;
-use crate::{Normalizer, SchemaError};
 
 /// Languages that keys are told apart by.
 const MAX_ATOMS: usize = 6;
@@ -376,7 +376,7 @@ impl Normalizer<'_> {
         let mut parts = Vec::new();
         let mut text = None;
         for shape in shapes.iter() {
-            if let crate::expand::Shape::Text(string) = shape {
+            if let crate::shape::Shape::Text(string) = shape {
                 parts.push(string.language(&mut self.langs, u64::MAX));
                 if shapes.len() == 1 {
                     text = string.pattern(&mut self.langs).map(Into::into);
@@ -393,7 +393,7 @@ impl Normalizer<'_> {
         let mut words = Vec::new();
         for shape in shapes.iter() {
             match shape {
-                crate::expand::Shape::Text(text) => match text.words() {
+                crate::shape::Shape::Text(text) => match text.words() {
                     Some(set) => words.extend(set.iter().cloned()),
                     None => return Ok(None),
                 },

@@ -2,8 +2,7 @@
 
 use serde_json::{Map, Value};
 
-use crate::formula::Lit;
-use crate::formula::{Num, Ratio};
+use crate::formula::{Lit, Num, Ratio};
 
 /// Whole numbers listed one by one where multiples are excluded.
 const MAX_LISTED: i128 = 2000;

@@ -8,22 +8,22 @@ use llgtrt_core::{TokenId, Vocabulary};
 #[derive(Debug)]
 pub(crate) struct Closers {
     /// Brackets that close, most of them first.
-    pub(super) brackets: Vec<TokenId>,
+    pub(crate) brackets: Vec<TokenId>,
     /// A quote, and quotes with brackets behind, longest first.
-    pub(super) quotes: Vec<TokenId>,
-    pub(super) separators: Vec<TokenId>,
+    pub(crate) quotes: Vec<TokenId>,
+    pub(crate) separators: Vec<TokenId>,
     /// Whole short values, then what begins one.
-    pub(super) values: Vec<TokenId>,
+    pub(crate) values: Vec<TokenId>,
     /// What a longer value begins with.
-    pub(super) openers: Vec<TokenId>,
+    pub(crate) openers: Vec<TokenId>,
     /// Lower-case letters: one token for each length, longest first.
-    pub(super) words: Vec<TokenId>,
+    pub(crate) words: Vec<TokenId>,
     /// The same of dots alone: whoever reads them sees that the text was cut.
-    pub(super) dots: Vec<TokenId>,
+    pub(crate) dots: Vec<TokenId>,
     /// Those of them of at least three.
-    pub(super) ellipses: Vec<TokenId>,
+    pub(crate) ellipses: Vec<TokenId>,
     /// One byte each.
-    pub(super) bytes: Vec<TokenId>,
+    pub(crate) bytes: Vec<TokenId>,
 }
 
 impl Closers {

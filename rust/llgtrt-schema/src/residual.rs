@@ -1,6 +1,6 @@
 //! What the grammar of a schema leaves open, and where in an instance that can show.
 //!
-//! With [`ResidualMode::Verify`](super::ResidualMode::Verify) the grammar holds a superset of the schema:
+//! With [`ResidualMode::Verify`](crate::ResidualMode::Verify) the grammar holds a superset of the schema:
 //! what it cannot hold counts as satisfied, also under `not` or in one branch of `oneOf`. Whether an
 //! instance is valid is then for a validator of the whole schema to say; an instance that the grammar
 //! rejects is invalid all the same. Each [`Residual`] tells which keyword was left open, and the places
@@ -8,19 +8,13 @@
 
 use std::collections::{HashMap, HashSet};
 
-use indexmap::IndexSet;
 use serde_json::Value;
 
-use crate::budget::{Budget, weight};
+use crate::budget::weight;
+use crate::error::SchemaError;
 use crate::formula::{FormulaId, Lit, Node};
+use crate::normalizer::{Normalizer, Segment};
 use crate::path::Step;
-use crate::{Normalizer, Reason, ResidualMode, SchemaError};
-
-/// Places of one residual that are listed.
-const MAX_PLACES: usize = 64;
-
-/// Steps from the root to a place.
-const MAX_STEPS: usize = 64;
 
 /// A constraint that the grammar does not hold.
 #[derive(Debug, Clone, PartialEq)]
@@ -36,103 +30,6 @@ pub struct Residual {
     /// Where the values are that it judges, from the root of an instance; `None` means anywhere. It
     /// depends on nothing but the values at these places and what they contain.
     pub places: Option<Vec<Vec<Segment>>>,
-}
-
-/// A step from a value into one that it contains.
-#[derive(Debug, Clone, PartialEq, Eq, Hash)]
-pub enum Segment {
-    /// The value at this key.
-    Key(String),
-    /// The values at any keys.
-    AnyKey,
-    /// Any items.
-    AnyIndex,
-}
-
-/// What is left open so far, and how formulas are reached.
-#[derive(Debug, Default)]
-pub(crate) struct Left {
-    /// Formulas being written, outermost first.
-    owners: Vec<FormulaId>,
-    edges: HashMap<FormulaId, IndexSet<(FormulaId, Segment)>>,
-    notes: Vec<(FormulaId, SchemaError)>,
-    /// The notes by formula, path and keyword.
-    noted: HashSet<(FormulaId, String, String)>,
-    /// Formulas, not written themselves, of which more is accepted than they say.
-    tainted: HashMap<FormulaId, SchemaError>,
-    /// Parts that could not be read, by path.
-    unread: HashMap<String, SchemaError>,
-}
-
-impl Left {
-    pub(crate) fn enter(&mut self, f: FormulaId) {
-        self.owners.push(f);
-    }
-
-    pub(crate) fn leave(&mut self) {
-        self.owners.pop();
-    }
-
-    pub(crate) fn owner(&self) -> Option<FormulaId> {
-        self.owners.last().copied()
-    }
-
-    /// The formula being written has values that `f` judges.
-    pub(crate) fn edge(&mut self, f: FormulaId, segment: Segment) {
-        if let Some(&owner) = self.owners.last() {
-            self.edges.entry(owner).or_default().insert((f, segment));
-        }
-    }
-
-    pub(crate) fn note(&mut self, f: FormulaId, error: &SchemaError) {
-        if self.noted.insert((f, error.path.clone(), error.keyword.clone())) {
-            self.notes.push((f, error.clone()));
-        }
-    }
-
-    pub(crate) fn taint(&mut self, f: FormulaId, error: SchemaError) {
-        self.tainted.entry(f).or_insert(error);
-    }
-
-    /// All ways from `root` to `target`; `None` if there are too many, or if they recur.
-    fn places(
-        &self,
-        sources: &HashMap<FormulaId, Vec<FormulaId>>,
-        root: FormulaId,
-        target: FormulaId,
-        budget: &Budget,
-    ) -> Option<Vec<Vec<Segment>>> {
-        let mut reaching = HashSet::from([target]);
-        let mut open = vec![target];
-        while let Some(f) = open.pop() {
-            let list = sources.get(&f).map_or(&[][..], Vec::as_slice);
-            budget.spend(1 + list.len() as u64).ok()?;
-            open.extend(list.iter().copied().filter(|&source| reaching.insert(source)));
-        }
-        let mut places = Vec::new();
-        let mut open: Vec<(Vec<FormulaId>, Vec<Segment>)> = vec![(vec![root], Vec::new())];
-        while let Some((way, steps)) = open.pop() {
-            let at = *way.last()?;
-            if at == target {
-                places.push(steps.clone());
-            }
-            budget.spend(1 + way.len() as u64).ok()?;
-            for (next, segment) in self.edges.get(&at).into_iter().flatten() {
-                if !reaching.contains(next) {
-                    continue;
-                }
-                if way.contains(next) || steps.len() >= MAX_STEPS || places.len() + open.len() >= MAX_PLACES {
-                    return None;
-                }
-                let (mut way, mut steps) = (way.clone(), steps.clone());
-                way.push(*next);
-                steps.push(segment.clone());
-                open.push((way, steps));
-            }
-        }
-        places.sort_unstable_by_key(|steps| format!("{steps:?}"));
-        (!places.is_empty()).then_some(places)
-    }
 }
 
 impl Normalizer<'_> {
@@ -155,7 +52,7 @@ impl Normalizer<'_> {
                 Node::And(list) | Node::Or(list) | Node::One(list) => open.extend(list.iter()),
                 Node::Def(number) => open.push(self.def_body(number)?),
                 Node::Lit(Lit::Unknown(_, path)) => {
-                    let error = self.unknown(&path);
+                    let error = self.left.unknown(&path);
                     self.left.note(f, &error);
                 }
                 // Keys have no place of their own: what is not told of them is not told of the object.
@@ -164,33 +61,6 @@ impl Normalizer<'_> {
             }
         }
         Ok(())
-    }
-
-    /// A part that cannot be read as a formula is one that says nothing.
-    pub(crate) fn or_unknown(
-        &mut self,
-        result: Result<(), SchemaError>,
-        types: &[crate::formula::Type],
-        parts: &mut crate::read::Parts,
-    ) -> Result<(), SchemaError> {
-        match result {
-            Err(error) if error.is_beyond() && self.limits.residual == ResidualMode::Verify => {
-                let bits = types.iter().fold(0, |bits, t| bits | t.bit());
-                let path = error.param();
-                self.left.unread.entry(path.clone()).or_insert(error);
-                parts.last.push(self.forms.lit(Lit::Unknown(bits, path.into())));
-                Ok(())
-            }
-            result => result,
-        }
-    }
-
-    /// Why a part could not be read.
-    pub(crate) fn unknown(&self, path: &str) -> SchemaError {
-        self.left.unread.get(path).cloned().unwrap_or_else(|| {
-            SchemaError::new(path, "", "this part of the schema cannot be told", "")
-                .because(Reason::Unsupported)
-        })
     }
 
     /// Everything that was left open, for a grammar of `root`.
