@@ -11,7 +11,7 @@ use serde_json::Value;
 
 use crate::budget::Budget;
 use crate::error::{SchemaError, Spending};
-use crate::formula::TRUE;
+use crate::formula::{DefId, TRUE};
 use crate::limits::{NormalizeLimits, ResidualMode};
 use crate::normalizer::Normalizer;
 use crate::source::Index;
@@ -64,7 +64,7 @@ fn read_whole(schema: &Value, limits: &NormalizeLimits, budget: &Rc<Budget>) -> 
     normalizer.read(&root)?;
     let mut read = 0;
     while read < normalizer.defs.len() {
-        normalizer.def_body(read as u32)?;
+        normalizer.def_body(DefId::new(read))?;
         read += 1;
     }
     budget.check().map_err(|spent| normalizer.spent(TRUE, spent))

@@ -174,6 +174,7 @@ impl Normalizer<'_> {
         t: Type,
     ) -> Result<Shapes, SchemaError> {
         let mut all = vec![Shape::any(t)];
+        let parts = &*self.with_alternatives(parts)?;
         for &(part, negated) in parts {
             let options = match self.forms.node(part).clone() {
                 Node::One(list) if !negated && !self.shapes.contains_key(&(part, false, t)) => {

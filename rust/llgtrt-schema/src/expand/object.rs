@@ -19,6 +19,10 @@ impl Normalizer<'_> {
         };
         let named = |key: &Rc<str>, f: FormulaId, placed: bool| entry(key, f, placed, false);
         let required = |key: &Rc<str>| BTreeSet::from([Rc::clone(key)]);
+        let counted = |min: u64, max: Option<u64>| {
+            let count_path = Some(Rc::clone(path));
+            Object { min, max, count_path, path: Some(Rc::clone(path)), ..Object::default() }
+        };
         match (lit, negated) {
             (Lit::Key(key, f), false) => vec![Object { named: named(key, *f, true), path: None, ..any }],
             (Lit::Key(key, f), true) => {
@@ -44,13 +48,11 @@ impl Normalizer<'_> {
             }
             (Lit::Names(f), false) => vec![Object { names: vec![*f], ..any }],
             (Lit::Names(f), true) => vec![Object { somewhere: vec![(Keys::NotNamed(*f), TRUE)], ..any }],
-            (Lit::MinProps(n), false) => vec![Object { min: *n, ..any }],
+            (Lit::MinProps(n), false) => vec![counted(*n, None)],
             (Lit::MinProps(0), true) => Vec::new(),
-            (Lit::MinProps(n), true) => vec![Object { max: Some(n - 1), ..any }],
-            (Lit::MaxProps(n), false) => vec![Object { max: Some(*n), ..any }],
-            (Lit::MaxProps(n), true) => {
-                n.checked_add(1).map(|min| Object { min, ..any }).into_iter().collect()
-            }
+            (Lit::MinProps(n), true) => vec![counted(0, Some(n - 1))],
+            (Lit::MaxProps(n), false) => vec![counted(0, Some(*n))],
+            (Lit::MaxProps(n), true) => n.checked_add(1).map(|min| counted(min, None)).into_iter().collect(),
             (Lit::Open, false) => vec![Object { open: true, path: None, ..any }],
             (Lit::Open, true) => Vec::new(),
             _ => vec![any],
@@ -110,6 +112,7 @@ impl Normalizer<'_> {
         };
         a.open |= b.open;
         a.avoided.extend(b.avoided.iter().cloned());
+        a.count_path = a.count_path.take().or_else(|| b.count_path.clone());
         a.path = a.path.take().or_else(|| b.path.clone());
         let impossible = a.max.is_some_and(|max| a.min > max || a.required.len() as u64 > max);
         (!impossible).then_some(a)

@@ -17,6 +17,46 @@ use crate::shape::{Shape, Shapes};
 const MAX_KEYS: usize = 1024;
 
 impl Normalizer<'_> {
+    /// The parts, of which references to a schema with `oneOf` are replaced by the parts of that schema: what stands beside
+    /// a reference tells its alternatives apart as well.
+    pub(super) fn with_alternatives(
+        &mut self,
+        parts: &[(FormulaId, bool)],
+    ) -> Result<Vec<(FormulaId, bool)>, SchemaError> {
+        let mut out = Vec::with_capacity(parts.len());
+        for &(part, negated) in parts {
+            match if negated { None } else { self.alternatives_behind(part)? } {
+                Some(list) => out.extend(list.iter().map(|&f| (f, false))),
+                None => out.push((part, negated)),
+            }
+        }
+        Ok(out)
+    }
+
+    /// The parts of the schema that a reference leads to, if one of them is a `oneOf`.
+    fn alternatives_behind(&mut self, part: FormulaId) -> Result<Option<Rc<[FormulaId]>>, SchemaError> {
+        let mut body = part;
+        let mut passed = Vec::new();
+        while let Node::Def(id) = *self.forms.node(body) {
+            self.spend(part, 1 + passed.len() as u64)?;
+            // It leads back to itself: whoever follows it says so.
+            if passed.contains(&id) {
+                return Ok(None);
+            }
+            passed.push(id);
+            body = self.def_body(id)?;
+        }
+        if passed.is_empty() {
+            return Ok(None);
+        }
+        let is_one = |f: FormulaId| matches!(self.forms.node(f), Node::One(_));
+        Ok(match self.forms.node(body) {
+            Node::One(_) => Some(Rc::new([body])),
+            Node::And(list) if list.iter().any(|&f| is_one(f)) => Some(Rc::clone(list)),
+            _ => None,
+        })
+    }
+
     /// What holds beside `part`, where all of the parts do.
     pub(super) fn beside(&mut self, part: FormulaId, parts: &[(FormulaId, bool)]) -> FormulaId {
         let mut others = Vec::new();

@@ -25,6 +25,20 @@ const SHORT: usize = 16;
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub(crate) struct FormulaId(u32);
 
+/// A schema that references lead to.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord)]
+pub(crate) struct DefId(u32);
+
+impl DefId {
+    pub(crate) fn new(index: usize) -> Self {
+        Self(index as u32)
+    }
+
+    pub(crate) fn index(self) -> usize {
+        self.0 as usize
+    }
+}
+
 impl FormulaId {
     pub(crate) fn index(self) -> usize {
         self.0 as usize
@@ -197,7 +211,7 @@ pub(crate) enum Node {
     /// Exactly one of them.
     One(Rc<[FormulaId]>),
     /// A referenced schema, by its number.
-    Def(u32),
+    Def(DefId),
 }
 
 /// The arena. It grows in [`Formulas::intern`] only, which charges the budget; once that is spent, it does not
@@ -302,8 +316,8 @@ impl Formulas {
         self.lit(Lit::Types(bits))
     }
 
-    pub(crate) fn def(&mut self, number: u32) -> FormulaId {
-        self.intern(Node::Def(number))
+    pub(crate) fn def(&mut self, id: DefId) -> FormulaId {
+        self.intern(Node::Def(id))
     }
 
     pub(crate) fn not(&mut self, f: FormulaId) -> FormulaId {

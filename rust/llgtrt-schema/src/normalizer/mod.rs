@@ -16,7 +16,7 @@ use serde_json::Value;
 
 use crate::budget::{Budget, Level, Spent};
 use crate::error::{Reason, SchemaError};
-use crate::formula::{FormulaId, Formulas, TRUE, Type};
+use crate::formula::{DefId, FormulaId, Formulas, TRUE, Type};
 use crate::languages::Languages;
 use crate::limits::NormalizeLimits;
 use crate::path;
@@ -40,7 +40,7 @@ pub(crate) struct Normalizer<'a> {
     pub(crate) langs: Languages,
     pub(crate) limits: NormalizeLimits,
     pub(crate) defs: Vec<Def<'a>>,
-    pub(crate) def_ids: HashMap<(*const Value, Rc<str>), u32>,
+    pub(crate) def_ids: HashMap<(*const Value, Rc<str>), DefId>,
     /// Schemas that were read.
     pub(crate) known: HashMap<PlaceKey, FormulaId>,
     /// What schemas evaluate; `None` while that is found out.
@@ -50,7 +50,7 @@ pub(crate) struct Normalizer<'a> {
     /// can be there.
     pub(crate) memo: Option<HashMap<(FormulaId, *const Value), bool>>,
     /// References being followed without a step into a value, one set per step.
-    pub(crate) following: Vec<HashSet<(u32, bool)>>,
+    pub(crate) following: Vec<HashSet<(DefId, bool)>>,
     pub(crate) empties: HashMap<FormulaId, bool>,
     pub(crate) testing: HashSet<FormulaId>,
     pub(crate) emitter: Emitter,

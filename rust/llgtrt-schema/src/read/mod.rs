@@ -9,7 +9,7 @@ use std::rc::Rc;
 use serde_json::{Map, Value};
 
 use crate::error::{Reason, SchemaError};
-use crate::formula::{FALSE, FormulaId, Lit, Num, Ratio, TRUE, Type};
+use crate::formula::{DefId, FALSE, FormulaId, Lit, Num, Ratio, TRUE, Type};
 use crate::keyword::{self, Role};
 use crate::languages::formats;
 use crate::limits::ResidualMode;
@@ -330,16 +330,16 @@ impl<'a> Normalizer<'a> {
             Value::Bool(false) => return Ok(FALSE),
             _ => {}
         }
-        let id = (std::ptr::from_ref(target.schema), Rc::clone(&target.base));
-        let number = if let Some(&number) = self.def_ids.get(&id) {
-            number
+        let at = (std::ptr::from_ref(target.schema), Rc::clone(&target.base));
+        let id = if let Some(&id) = self.def_ids.get(&at) {
+            id
         } else {
-            let number = self.defs.len() as u32;
+            let id = DefId::new(self.defs.len());
             self.defs.push(Def { place: target, body: None });
-            self.def_ids.insert(id, number);
-            number
+            self.def_ids.insert(at, id);
+            id
         };
-        let f = self.forms.def(number);
+        let f = self.forms.def(id);
         let mut path = place.path.to_string();
         crate::path::push_key(&mut path, keyword);
         self.forms.set_path(f, &path);
@@ -373,14 +373,14 @@ impl<'a> Normalizer<'a> {
     }
 
     /// The formula of a referenced schema.
-    pub(crate) fn def_body(&mut self, number: u32) -> Result<FormulaId, SchemaError> {
-        let def = &self.defs[number as usize];
+    pub(crate) fn def_body(&mut self, id: DefId) -> Result<FormulaId, SchemaError> {
+        let def = &self.defs[id.index()];
         if let Some(body) = def.body {
             return Ok(body);
         }
         let place = def.place.clone();
         let body = self.read(&place)?;
-        self.defs[number as usize].body = Some(body);
+        self.defs[id.index()].body = Some(body);
         Ok(body)
     }
 }

@@ -46,6 +46,8 @@ pub(crate) struct Object {
     /// Keys that are left out where this is written: with one of them it may be more than one alternative of a
     /// `oneOf`. Otherwise the object counts as if it might have them.
     pub(crate) avoided: BTreeSet<Rc<str>>,
+    /// Where keys are counted.
+    pub(crate) count_path: Option<Rc<str>>,
     /// Where one of the harder constraints was first asked for.
     pub(crate) path: Option<Rc<str>>,
 }

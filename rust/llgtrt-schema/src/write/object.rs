@@ -232,7 +232,7 @@ impl Normalizer<'_> {
         self.rule_path("composed", object.path.as_ref());
         flat.native = (object.min, object.max);
         if object.min > object.required.len() as u64 + 1 {
-            self.residual(object.path.as_ref(), ("minProperties", false), TWICE, TWICE_HINT)?;
+            self.residual(object.count_path.as_ref(), ("minProperties", false), TWICE, TWICE_HINT)?;
         }
         out.push(flat);
         Ok(())
@@ -263,12 +263,12 @@ impl Normalizer<'_> {
             out.push(flat);
             return Ok(());
         }
-        let path = &object.path;
-        self.rule_path("property-counts", path.as_ref());
+        let path = object.count_path.as_ref().or(object.path.as_ref());
+        self.rule_path("property-counts", path);
         if optional.is_empty() {
             let mut flat = flat;
             flat.unnamed = (need.max(flat.unnamed.0), limit);
-            return self.counted(path.as_ref(), flat, out);
+            return self.counted(path, flat, out);
         }
         let few = optional.len() <= MAX_SPLIT;
         if !open && few && ((need == 1 && limit.is_none()) || (need <= 1 && limit == Some(1))) {
@@ -286,9 +286,9 @@ impl Normalizer<'_> {
         else {
             let keyword = if object.max.is_some() { "maxProperties" } else { "minProperties" };
             if flat.unnamed.0 > 0 {
-                return Err(refuse(path.as_ref(), keyword, TOO_MANY, TOO_MANY_HINT));
+                return Err(refuse(path, keyword, TOO_MANY, TOO_MANY_HINT));
             }
-            self.residual(path.as_ref(), (keyword, false), TOO_MANY, TOO_MANY_HINT)?;
+            self.residual(path, (keyword, false), TOO_MANY, TOO_MANY_HINT)?;
             out.push(flat);
             return Ok(());
         };
@@ -308,7 +308,7 @@ impl Normalizer<'_> {
                     out.push(option);
                 } else if open {
                     option.unnamed = (need - chosen.len() as u64, None);
-                    self.counted(path.as_ref(), option, out)?;
+                    self.counted(path, option, out)?;
                 }
             }
             return Ok(());
@@ -334,7 +334,7 @@ impl Normalizer<'_> {
             }
             if open {
                 option.unnamed = (least, left);
-                self.counted(path.as_ref(), option, out)?;
+                self.counted(path, option, out)?;
             } else {
                 out.push(option);
             }
