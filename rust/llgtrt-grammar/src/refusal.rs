@@ -14,6 +14,9 @@ pub(crate) mod hint {
     pub(crate) const FEWER_LEVELS: &str = "use fewer levels";
     /// llguidance's limits.
     pub(crate) const SIMPLER: &str = "use shorter patterns, and bounds on how often something repeats";
+    /// llguidance's limit on what may follow at one place.
+    pub(crate) const FEWER_WAYS: &str =
+        "use fewer optional properties, or ask the operator to raise `max_items_in_row`";
     /// A regular expression that cannot be read.
     pub(crate) const ESCAPE: &str = "correct it; special characters are escaped with a backslash";
     /// No answer but the empty one.
