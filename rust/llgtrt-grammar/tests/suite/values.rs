@@ -60,6 +60,17 @@ fn ignored_case_in_patterns() {
 }
 
 #[test]
+fn alternatives_that_are_all_the_same() {
+    check(r#"{"type":"string","pattern":"^B$|^B$"}"#, &["\"B\""], &["\"\"", "\"BB\"", "\"aB\""]);
+    check(r#"{"type":"string","pattern":"^(?:ab?$|ab?$)"}"#, &["\"a\"", "\"ab\""], &["\"b\"", "\"abb\""]);
+    check(
+        r#"{"type":"object","patternProperties":{"^$|^$":{"type":"integer"}},"additionalProperties":false}"#,
+        &[r#"{"":1}"#, "{}"],
+        &[r#"{"":"x"}"#, r#"{"a":1}"#],
+    );
+}
+
+#[test]
 fn word_boundaries() {
     check(
         r#"{"type":"string","pattern":"^\\bfoo\\b","maxLength":6}"#,

@@ -52,6 +52,9 @@ fn is_common(source: &str) -> bool {
 
 /// The pattern itself if both dialects read it alike and it is as short as it may be, otherwise the tree written out.
 pub(super) fn rewrite(source: &str, ast: &Ast) -> String {
+    if let Some(once) = without_repeats(ast) {
+        return text(search::shortened(&once).as_ref().unwrap_or(&once));
+    }
     if let Some(short) = search::shortened(ast) {
         return text(&short);
     }
@@ -59,6 +62,27 @@ pub(super) fn rewrite(source: &str, ast: &Ast) -> String {
         return source.to_owned();
     }
     text(ast)
+}
+
+/// The same tree where alternatives that are all the same are one, if they are and hold anchors: the regex crate takes
+/// their anchors out of them, and llguidance looks for anchors at the ends of each.
+fn without_repeats(ast: &Ast) -> Option<Ast> {
+    match ast {
+        Ast::Alt(list) if list.windows(2).all(|pair| pair[0] == pair[1]) && ast.asserts() => {
+            let one = list.first()?;
+            Some(without_repeats(one).unwrap_or_else(|| one.clone()))
+        }
+        Ast::Alt(list) => parts_without_repeats(list).map(Ast::Alt),
+        Ast::Concat(list) => parts_without_repeats(list).map(Ast::Concat),
+        _ => None,
+    }
+}
+
+fn parts_without_repeats(list: &[Ast]) -> Option<Vec<Ast>> {
+    let parts: Vec<Option<Ast>> = list.iter().map(without_repeats).collect();
+    let is_changed = parts.iter().any(Option::is_some);
+    let parts = parts.into_iter().zip(list).map(|(part, own)| part.unwrap_or_else(|| own.clone()));
+    is_changed.then(|| parts.collect())
 }
 
 /// The tree written out.
