@@ -241,7 +241,7 @@ impl Normalizer<'_> {
                 let mut text = format!("[{}], then {}", parts(&array.prefix), part(array.rest));
                 let most = array.max.map_or_else(|| "any number".to_owned(), |max| max.to_string());
                 let _ = write!(text, "; {} to {most} items", array.min);
-                for some in &array.somewhere {
+                for some in &array.exists {
                     let _ = write!(text, "; {} of them or more are {}", some.min, part(some.f));
                 }
                 if array.unique {
@@ -265,7 +265,7 @@ impl Normalizer<'_> {
                 members.extend(patterns);
                 members.extend(object.rest.iter().map(|(_, f)| format!("others: {}", part(*f))));
                 members.extend(object.names.iter().map(|f| format!("all keys: {}", part(*f))));
-                members.extend(object.somewhere.iter().map(|(_, f)| format!("some key: {}", part(*f))));
+                members.extend(object.exists.iter().map(|(_, f)| format!("some key: {}", part(*f))));
                 format!("{{{}}}", members.join(", "))
             }
         }

@@ -162,16 +162,16 @@ impl Scan {
             return false;
         }
         self.depth += 1;
-        let mut gone = Vec::new();
+        let mut removed = Vec::new();
         let mut fine = true;
         for (key, value) in object.iter_mut() {
-            fine = fine && self.keyword(key, value, &mut gone);
+            fine = fine && self.keyword(key, value, &mut removed);
         }
         self.depth -= 1;
         if self.bounds_digits && names_numbers(object) {
             self.rule("digits");
         }
-        for key in gone {
+        for key in removed {
             object.shift_remove(key);
         }
         fine && self.format(object)
@@ -221,7 +221,7 @@ impl Scan {
             return false;
         }
         if has("$ref")
-            && self.dialect.lone_ref()
+            && self.dialect.ref_stands_alone()
             && object.keys().any(|key| is_constraint(key) || key == "$id")
         {
             return false;
@@ -259,7 +259,7 @@ impl Scan {
         is_alone && Number::of_keywords(object).is_some_and(|number| number.is_native())
     }
 
-    fn keyword(&mut self, key: &str, value: &mut Value, gone: &mut Vec<&'static str>) -> bool {
+    fn keyword(&mut self, key: &str, value: &mut Value, removed: &mut Vec<&'static str>) -> bool {
         match (key, value) {
             ("properties" | "$defs" | "definitions", Value::Object(members)) => self.children(key, members),
             ("patternProperties", Value::Object(members)) => {
@@ -293,12 +293,12 @@ impl Scan {
             },
             ("uniqueItems", Value::Bool(false)) => {
                 self.rule("trivial");
-                gone.push("uniqueItems");
+                removed.push("uniqueItems");
                 true
             }
             ("minProperties", Value::Number(number)) if number.as_u64() == Some(0) => {
                 self.rule("trivial");
-                gone.push("minProperties");
+                removed.push("minProperties");
                 true
             }
             ("uniqueItems" | "minProperties", _) => false,

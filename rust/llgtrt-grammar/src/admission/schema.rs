@@ -12,7 +12,7 @@ use llgtrt_schema::keyword::{self, Keyword};
 use llgtrt_schema::path::resolve_fragment;
 use serde_json::{Map, Value};
 
-use self::paths::{Paths, Segment};
+use self::paths::{PathSegment, Paths};
 use super::json::MAX_JSON_DEPTH;
 use super::regex;
 use crate::config::GrammarConfig;
@@ -173,7 +173,7 @@ impl<'a> Walk<'a> {
     ) {
         let depth = node.depth + 1;
         for (segment, schema) in keywords::children(known, value) {
-            let mut path = self.paths.push(node.path, Segment::Key(keyword));
+            let mut path = self.paths.push(node.path, PathSegment::Key(keyword));
             if let Some(segment) = segment {
                 path = self.paths.push(path, segment);
             }

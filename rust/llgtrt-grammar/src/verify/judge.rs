@@ -88,7 +88,7 @@ impl Allowance {
 
 /// What a judge says of a value.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) enum Judgement {
+pub(super) enum Ruling {
     Valid,
     Invalid,
     /// Not with what was left; with the steps of a whole check it may say.
@@ -134,14 +134,14 @@ impl Judge {
     }
 
     /// Whether the JSON text satisfies the schema. What is no JSON does not.
-    pub(super) fn judge(&self, text: &[u8], allowance: &mut Allowance) -> Judgement {
+    pub(super) fn judge(&self, text: &[u8], allowance: &mut Allowance) -> Ruling {
         match serde_json::from_slice(text) {
             Ok(value) => self.judge_value(&value, allowance),
-            Err(_) => Judgement::Invalid,
+            Err(_) => Ruling::Invalid,
         }
     }
 
-    pub(super) fn judge_value(&self, value: &Value, allowance: &mut Allowance) -> Judgement {
+    pub(super) fn judge_value(&self, value: &Value, allowance: &mut Allowance) -> Ruling {
         let steps = CHECK_STEPS.min(allowance.left);
         let (accepted, spent) = match self {
             Self::Schema(schema) => match llgtrt_schema::evaluate(schema, value, &limits(steps)) {
@@ -155,10 +155,10 @@ impl Judge {
         };
         allowance.left = allowance.left.saturating_sub(spent);
         match accepted {
-            Some(true) => Judgement::Valid,
-            Some(false) => Judgement::Invalid,
-            None if steps < CHECK_STEPS => Judgement::PutOff,
-            None => Judgement::TooCostly,
+            Some(true) => Ruling::Valid,
+            Some(false) => Ruling::Invalid,
+            None if steps < CHECK_STEPS => Ruling::PutOff,
+            None => Ruling::TooCostly,
         }
     }
 }
@@ -191,7 +191,7 @@ mod tests {
         Judge::new(schema, &mut 2_000_000)
     }
 
-    fn judge(schema: &Value, text: &str) -> Judgement {
+    fn judge(schema: &Value, text: &str) -> Ruling {
         whole(schema).unwrap().judge(text.as_bytes(), &mut Allowance::check())
     }
 
@@ -209,20 +209,20 @@ mod tests {
     #[test]
     fn values_are_judged() {
         let unique = json!({"uniqueItems": true});
-        assert_eq!(judge(&unique, "[1, 2]"), Judgement::Valid);
-        assert_eq!(judge(&unique, "[1, 1.0]"), Judgement::Invalid);
-        assert_eq!(judge(&unique, "[1,"), Judgement::Invalid);
+        assert_eq!(judge(&unique, "[1, 2]"), Ruling::Valid);
+        assert_eq!(judge(&unique, "[1, 1.0]"), Ruling::Invalid);
+        assert_eq!(judge(&unique, "[1,"), Ruling::Invalid);
         let repeated = json!({"type": "string", "pattern": r"^(.)\1$"});
         assert!(matches!(whole(&repeated), Some(Judge::Validator { .. })));
-        assert_eq!(judge(&repeated, "\"xx\""), Judgement::Valid);
-        assert_eq!(judge(&repeated, "\"xy\""), Judgement::Invalid);
+        assert_eq!(judge(&repeated, "\"xx\""), Ruling::Valid);
+        assert_eq!(judge(&repeated, "\"xy\""), Ruling::Invalid);
     }
 
     #[test]
     fn work_that_doubles_with_every_level_is_shared() {
         let schema = doubling(45, &json!({"uniqueItems": true, "minimum": 0}));
-        assert_eq!(judge(&schema, "1"), Judgement::Valid);
-        assert_eq!(judge(&schema, "-1"), Judgement::Invalid);
+        assert_eq!(judge(&schema, "1"), Ruling::Valid);
+        assert_eq!(judge(&schema, "-1"), Ruling::Invalid);
     }
 
     #[test]
@@ -238,13 +238,13 @@ mod tests {
         let judge = whole(&json!({"items": {"type": "integer"}})).unwrap();
         let text = format!("[{}1]", "1,".repeat(1000));
         let mut little = Allowance { left: 500 };
-        assert_eq!(judge.judge(text.as_bytes(), &mut little), Judgement::PutOff);
+        assert_eq!(judge.judge(text.as_bytes(), &mut little), Ruling::PutOff);
         assert_eq!(little.left, 0);
         let mut turn = Allowance::turn();
-        assert_eq!(judge.judge(text.as_bytes(), &mut turn.reserve()), Judgement::Valid);
+        assert_eq!(judge.judge(text.as_bytes(), &mut turn.reserve()), Ruling::Valid);
         assert_eq!(turn.left, TURN_STEPS - CHECK_STEPS);
         let validator = whole(&json!({"items": {"pattern": r"(.)\1"}})).unwrap();
         let text = format!("[{}\"\"]", "\"ab\",".repeat(1000));
-        assert_eq!(validator.judge(text.as_bytes(), &mut Allowance::check()), Judgement::TooCostly);
+        assert_eq!(validator.judge(text.as_bytes(), &mut Allowance::check()), Ruling::TooCostly);
     }
 }

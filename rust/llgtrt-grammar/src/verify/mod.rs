@@ -27,7 +27,7 @@ pub(crate) use self::trial::Trial;
 
 use self::bans::Bans;
 use self::items::Items;
-use self::judge::{Judge, Judgement};
+use self::judge::{Judge, Ruling};
 use self::plan::Check;
 use self::scan::{Event, Scanner};
 use crate::TokenEnv;
@@ -375,10 +375,10 @@ fn further(end: usize, furthest: usize, attempts: usize) -> (usize, usize) {
 /// What a judge says.
 fn ask(judge: &Judge, text: &[u8], allowance: &mut Allowance) -> Result<(), Wrong> {
     match judge.judge(text, allowance) {
-        Judgement::Valid => Ok(()),
-        Judgement::Invalid => Err(Wrong::Here),
-        Judgement::PutOff => Err(Wrong::PutOff),
-        Judgement::TooCostly => {
+        Ruling::Valid => Ok(()),
+        Ruling::Invalid => Err(Wrong::Here),
+        Ruling::PutOff => Err(Wrong::PutOff),
+        Ruling::TooCostly => {
             Err(Wrong::Failed(failure("checking the answer takes more steps than the limit allows")))
         }
     }

@@ -5,7 +5,7 @@ use std::sync::Arc;
 
 use serde_json::{Value, json};
 
-use super::judge::{Allowance, Judge, Judgement, READ_STEPS};
+use super::judge::{Allowance, Judge, READ_STEPS, Ruling};
 use super::size::value_nodes;
 use crate::refusal::Refusal;
 use llgtrt_schema::path::push_key;
@@ -104,9 +104,9 @@ impl Plan {
     /// Whether a value satisfies the whole schema; `None` if that takes too much to say.
     pub(crate) fn judge(&self, value: &Value) -> Option<bool> {
         match self.whole.as_ref()?.judge_value(value, &mut Allowance::check()) {
-            Judgement::Valid => Some(true),
-            Judgement::Invalid => Some(false),
-            Judgement::PutOff | Judgement::TooCostly => None,
+            Ruling::Valid => Some(true),
+            Ruling::Invalid => Some(false),
+            Ruling::PutOff | Ruling::TooCostly => None,
         }
     }
 }
@@ -307,8 +307,8 @@ mod tests {
         let plan = Plan::new(&schema, &[open], 9).unwrap();
         let [Check::Value(judge)] = &plan.checks[..] else { panic!("{:?}", plan.checks) };
         let judged = |value: &Value| judge.judge_value(value, &mut Allowance::check());
-        assert!(matches!(judged(&json!({"aa": 1})), Judgement::Valid));
-        assert!(matches!(judged(&json!({"ab": 1})), Judgement::Invalid));
+        assert!(matches!(judged(&json!({"aa": 1})), Ruling::Valid));
+        assert!(matches!(judged(&json!({"ab": 1})), Ruling::Invalid));
     }
 
     #[test]

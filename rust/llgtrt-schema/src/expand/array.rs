@@ -13,7 +13,7 @@ impl Normalizer<'_> {
     pub(crate) fn array_shapes(&mut self, lit: &Lit, negated: bool, path: &Rc<str>) -> Vec<Array> {
         let any = Array::default();
         let some = |from: usize, f: FormulaId, min: u64, max: Option<u64>| Array {
-            somewhere: vec![ContainsCount { from, f, min, max, negated, path: Rc::clone(path) }],
+            exists: vec![ContainsCount { from, f, min, max, negated, path: Rc::clone(path) }],
             ..Array::default()
         };
         match (lit, negated) {
@@ -87,9 +87,9 @@ impl Normalizer<'_> {
             (Some(x), Some(y)) => Some(x.min(y)),
             (x, y) => x.or(y),
         };
-        for some in &b.somewhere {
-            if !a.somewhere.contains(some) {
-                a.somewhere.push(some.clone());
+        for some in &b.exists {
+            if !a.exists.contains(some) {
+                a.exists.push(some.clone());
             }
         }
         a.unique |= b.unique;
@@ -121,14 +121,14 @@ impl Normalizer<'_> {
             return Ok(None);
         }
         let mut kept = Vec::new();
-        for some in std::mem::take(&mut a.somewhere) {
-            match self.settle(&mut a, some)? {
-                Settled::Never => return Ok(None),
-                Settled::Always => {}
-                Settled::Open(some) => kept.push(some),
+        for some in std::mem::take(&mut a.exists) {
+            match self.decide(&mut a, some)? {
+                Decided::Never => return Ok(None),
+                Decided::Always => {}
+                Decided::Open(some) => kept.push(some),
             }
         }
-        a.somewhere = kept;
+        a.exists = kept;
         if a.max.is_some_and(|max| a.min > max) {
             return Ok(None);
         }
@@ -142,7 +142,7 @@ impl Normalizer<'_> {
     }
 
     /// Decides what it can: items that always or never satisfy the formula.
-    fn settle(&mut self, a: &mut Array, some: ContainsCount) -> Result<Settled, SchemaError> {
+    fn decide(&mut self, a: &mut Array, some: ContainsCount) -> Result<Decided, SchemaError> {
         let negated = self.forms.not(some.f);
         let (mut never, mut always) = (true, true);
         let mut positions: Vec<FormulaId> = (some.from..a.prefix.len()).map(|i| a.at(i)).collect();
@@ -156,7 +156,7 @@ impl Normalizer<'_> {
             always &= self.is_empty(outside)?;
         }
         if never {
-            return Ok(if some.min > 0 { Settled::Never } else { Settled::Always });
+            return Ok(if some.min > 0 { Decided::Never } else { Decided::Always });
         }
         if always {
             a.min = a.min.max(if some.min > 0 { some.min + some.from as u64 } else { 0 });
@@ -164,9 +164,9 @@ impl Normalizer<'_> {
                 let max = max + some.from as u64;
                 a.max = Some(a.max.map_or(max, |known| known.min(max)));
             }
-            return Ok(Settled::Always);
+            return Ok(Decided::Always);
         }
-        Ok(if some.min == 0 && some.max.is_none() { Settled::Always } else { Settled::Open(some) })
+        Ok(if some.min == 0 && some.max.is_none() { Decided::Always } else { Decided::Open(some) })
     }
 
     pub(crate) fn fits_array(&mut self, a: &Array, items: &[Value]) -> Result<bool, SchemaError> {
@@ -179,7 +179,7 @@ impl Normalizer<'_> {
                 return Ok(false);
             }
         }
-        for some in &a.somewhere {
+        for some in &a.exists {
             let mut count = 0;
             for item in items.iter().skip(some.from) {
                 count += u64::from(self.eval(some.f, item)?);
@@ -195,7 +195,7 @@ impl Normalizer<'_> {
     }
 }
 
-enum Settled {
+enum Decided {
     Always,
     Never,
     Open(ContainsCount),

@@ -39,15 +39,15 @@ impl Normalizer<'_> {
             (Lit::Keys(x, text, f), false) => vec![Object { keys: vec![(*x, text.clone(), *f)], ..any }],
             (Lit::Keys(x, text, f), true) => {
                 let wrong = self.forms.not(*f);
-                vec![Object { somewhere: vec![(Keys::Language(*x, text.clone()), wrong)], ..any }]
+                vec![Object { exists: vec![(Keys::Language(*x, text.clone()), wrong)], ..any }]
             }
             (Lit::Rest(others, f), false) => vec![Object { rest: vec![(others.clone(), *f)], ..any }],
             (Lit::Rest(others, f), true) => {
                 let wrong = self.forms.not(*f);
-                vec![Object { somewhere: vec![(Keys::Others(others.clone()), wrong)], ..any }]
+                vec![Object { exists: vec![(Keys::Others(others.clone()), wrong)], ..any }]
             }
             (Lit::Names(f), false) => vec![Object { names: vec![*f], ..any }],
-            (Lit::Names(f), true) => vec![Object { somewhere: vec![(Keys::NotNamed(*f), TRUE)], ..any }],
+            (Lit::Names(f), true) => vec![Object { exists: vec![(Keys::NotNamed(*f), TRUE)], ..any }],
             (Lit::MinProps(n), false) => vec![counted(*n, None)],
             (Lit::MinProps(0), true) => Vec::new(),
             (Lit::MinProps(n), true) => vec![counted(0, Some(n - 1))],
@@ -100,9 +100,9 @@ impl Normalizer<'_> {
                 a.names.push(f);
             }
         }
-        for entry in &b.somewhere {
-            if !a.somewhere.contains(entry) {
-                a.somewhere.push(entry.clone());
+        for entry in &b.exists {
+            if !a.exists.contains(entry) {
+                a.exists.push(entry.clone());
             }
         }
         a.min = a.min.max(b.min);
@@ -173,10 +173,10 @@ impl Normalizer<'_> {
                 object.max = None;
             }
         }
-        if object.max == Some(required) && object.max.is_some() && !object.somewhere.is_empty() {
+        if object.max == Some(required) && object.max.is_some() && !object.exists.is_empty() {
             // Nothing but the required keys can occur.
             let mut kept = Vec::new();
-            for (keys, f) in std::mem::take(&mut object.somewhere) {
+            for (keys, f) in std::mem::take(&mut object.exists) {
                 let mut possible = false;
                 for key in object.required.clone() {
                     if self.in_keys(&keys, &key)? {
@@ -190,10 +190,10 @@ impl Normalizer<'_> {
                 }
                 kept.push((keys, f));
             }
-            object.somewhere = kept;
+            object.exists = kept;
         }
         let mut kept = Vec::new();
-        for (keys, f) in std::mem::take(&mut object.somewhere) {
+        for (keys, f) in std::mem::take(&mut object.exists) {
             let mut sure = false;
             for key in object.required.clone() {
                 if self.in_keys(&keys, &key)? {
@@ -207,10 +207,10 @@ impl Normalizer<'_> {
                 kept.push((keys, f));
             }
         }
-        object.somewhere = kept;
-        if !object.somewhere.is_empty() && object.is_closed() {
+        object.exists = kept;
+        if !object.exists.is_empty() && object.is_closed() {
             // One of the named keys has to be it.
-            for (keys, f) in object.somewhere.clone() {
+            for (keys, f) in object.exists.clone() {
                 let mut possible = false;
                 let names: Vec<Rc<str>> = object.named.keys().cloned().collect();
                 for key in names {
@@ -246,7 +246,7 @@ impl Normalizer<'_> {
                 return Ok(false);
             }
         }
-        for (keys, f) in &object.somewhere {
+        for (keys, f) in &object.exists {
             let mut found = false;
             for (key, value) in members {
                 found = found || (self.in_keys(keys, key)? && self.eval(*f, value)?);

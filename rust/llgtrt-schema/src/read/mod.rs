@@ -71,7 +71,7 @@ impl<'a> Normalizer<'a> {
         place: &Place<'a>,
         object: &'a Map<String, Value>,
     ) -> Result<FormulaId, SchemaError> {
-        if place.dialect.lone_ref() {
+        if place.dialect.ref_stands_alone() {
             if let Some(reference) = object.get("$ref") {
                 return self.reference(place, "$ref", reference);
             }

@@ -32,7 +32,7 @@ pub(crate) struct Array {
     pub(crate) rest: FormulaId,
     pub(crate) min: u64,
     pub(crate) max: Option<u64>,
-    pub(crate) somewhere: Vec<ContainsCount>,
+    pub(crate) exists: Vec<ContainsCount>,
     pub(crate) unique: bool,
     pub(crate) repeated: bool,
     /// Where `uniqueItems` was first asked for.
@@ -46,7 +46,7 @@ impl Default for Array {
             rest: TRUE,
             min: 0,
             max: None,
-            somewhere: Vec::new(),
+            exists: Vec::new(),
             unique: false,
             repeated: false,
             unique_path: None,
@@ -65,6 +65,6 @@ impl Array {
 
     /// Where the first of what no schema says was asked for.
     pub(crate) fn path(&self) -> Option<&Rc<str>> {
-        self.somewhere.first().map(|some| &some.path).or(self.unique_path.as_ref())
+        self.exists.first().map(|some| &some.path).or(self.unique_path.as_ref())
     }
 }

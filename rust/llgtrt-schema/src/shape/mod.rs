@@ -57,7 +57,7 @@ impl Shape {
         match self {
             Shape::Null | Shape::Boolean { .. } | Shape::Number(_) => 1,
             Shape::Text(text) => 1 + text.len() as u64,
-            Shape::Array(array) => 4 + (array.prefix.len() / 8 + array.somewhere.len()) as u64,
+            Shape::Array(array) => 4 + (array.prefix.len() / 8 + array.exists.len()) as u64,
             Shape::Object(object) => 4 + object.len() as u64,
             // Shared.
             Shape::Fixed(_) => 1,

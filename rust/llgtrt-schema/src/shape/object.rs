@@ -40,7 +40,7 @@ pub(crate) struct Object {
     pub(crate) min: u64,
     pub(crate) max: Option<u64>,
     /// Some key of the set has a value that satisfies the formula.
-    pub(crate) somewhere: Vec<(Keys, FormulaId)>,
+    pub(crate) exists: Vec<(Keys, FormulaId)>,
     /// The schema says something of keys that it does not name.
     pub(crate) open: bool,
     /// Keys that are left out where this is written: with one of them it may be more than one alternative of a
@@ -62,7 +62,7 @@ impl PartialEq for Object {
             && self.keys == other.keys
             && self.rest == other.rest
             && self.names == other.names
-            && self.somewhere == other.somewhere
+            && self.exists == other.exists
             && self.open == other.open
             && self.avoided == other.avoided
     }
@@ -76,7 +76,7 @@ impl Object {
             + self.keys.len()
             + self.rest.len()
             + self.names.len()
-            + self.somewhere.len()
+            + self.exists.len()
             + self.avoided.len()
     }
 
@@ -89,7 +89,7 @@ impl Object {
         };
         let named = self.named.iter().map(|(key, named)| hash(&|h| (key, named.f).hash(h)));
         let sum = named.fold(0_u64, u64::wrapping_add);
-        hash(&|h| (sum, &self.required, self.min, self.max, self.somewhere.len()).hash(h))
+        hash(&|h| (sum, &self.required, self.min, self.max, self.exists.len()).hash(h))
     }
 
     /// Whether no key outside of those named may occur, at first sight.

@@ -254,8 +254,8 @@ impl Text {
         if let Some(text) = langs.print(whole, MAX_PATTERN) {
             return Ok(json!({ "type": "string", "pattern": text }));
         }
-        let apart = Self { min: 0, max: None, ..self.clone() };
-        let language = apart.language(langs, u64::MAX);
+        let of_any_length = Self { min: 0, max: None, ..self.clone() };
+        let language = of_any_length.language(langs, u64::MAX);
         let (keyword, text) = match (&self.all[..], &self.none[..]) {
             ([(_, Some(text))], []) => pattern_of(text),
             _ => match langs.print(language, MAX_PATTERN) {

@@ -46,14 +46,14 @@ impl Dialect {
     }
 
     /// Whether keywords beside `$ref` are ignored.
-    pub(crate) fn lone_ref(self) -> bool {
+    pub(crate) fn ref_stands_alone(self) -> bool {
         self.named && self.draft <= Draft::D7
     }
 
     /// The keyword of a schema's identifier.
     pub(crate) fn id(self, schema: &Value) -> Option<&str> {
         let object = schema.as_object()?;
-        if self.lone_ref() && object.contains_key("$ref") {
+        if self.ref_stands_alone() && object.contains_key("$ref") {
             return None;
         }
         let new = if self.draft >= Draft::D6 || !self.named { object.get("$id") } else { None };

@@ -161,7 +161,7 @@ impl<'a> Index<'a> {
 
     fn note(&mut self, place: &Place<'a>) {
         let Some(object) = place.schema.as_object() else { return };
-        if place.dialect.lone_ref() && object.contains_key("$ref") {
+        if place.dialect.ref_stands_alone() && object.contains_key("$ref") {
             return;
         }
         if let Some(id) = place.dialect.id(place.schema) {

@@ -28,14 +28,14 @@ impl Normalizer<'_> {
         let mut composed = Vec::new();
         while let Some(mut a) = open.pop() {
             self.step(TRUE)?;
-            if let Some(some) = a.somewhere.pop() {
+            if let Some(some) = a.exists.pop() {
                 if let Some(options) = self.place(&a, &some) {
                     // In order: the first position first.
                     for option in options.into_iter().rev() {
                         open.extend(self.prune_array(option)?);
                     }
                 } else if self.compose {
-                    a.somewhere.push(some);
+                    a.exists.push(some);
                     composed.push(a);
                 } else {
                     self.residual(

@@ -9,7 +9,7 @@ use crate::normalizer::{Normalizer, Segment};
 use crate::shape::object::{Keys, Named, Object};
 use crate::tree::{ObjectTree, Property, Tree};
 use crate::write::regions::Regions;
-use crate::write::rows::{Class, Members};
+use crate::write::rows::{Class, Members, NamedKey};
 
 /// Optional keys whose presence is written out, by us or by llguidance, where a count or an unnamed key needs it.
 const MAX_SPLIT: usize = 64;
@@ -25,8 +25,7 @@ const TWICE_HINT: &str = "list the keys in `properties`, or use a `minProperties
 /// An object ready to be written.
 #[derive(Debug, Clone)]
 struct PlainObject {
-    /// Key, schema, whether it is required.
-    named: Vec<(Rc<str>, FormulaId, bool)>,
+    named: Vec<NamedKey>,
     regions: Regions,
     /// Unnamed keys: at least, at most.
     unnamed: (u64, Option<u64>),
@@ -39,7 +38,20 @@ struct PlainObject {
 #[derive(Debug)]
 struct Composed {
     classes: Vec<Class>,
-    wishes: Vec<FormulaId>,
+    obligations: Vec<FormulaId>,
+}
+
+/// The optional keys of an object in which keys are counted.
+struct OptionalKeys<'a> {
+    /// Where they are counted.
+    path: Option<&'a Rc<str>>,
+    /// Which of the named keys they are.
+    keys: Vec<usize>,
+    /// Those that are there, of `keys`, one alternative each.
+    choices: Vec<Vec<usize>>,
+    /// So many keys that are not required: at least, at most.
+    need: u64,
+    limit: Option<u64>,
 }
 
 impl Normalizer<'_> {
@@ -47,19 +59,19 @@ impl Normalizer<'_> {
         let mut object = object.clone();
         let path = object.path.clone();
         let closed = self.name_keys(&mut object)?;
-        let mut flats = Vec::new();
+        let mut plains = Vec::new();
         let mut open: Vec<(Object, Vec<(Keys, FormulaId)>)> = vec![(object, Vec::new())];
-        while let Some((mut object, wishes)) = open.pop() {
+        while let Some((mut object, obligations)) = open.pop() {
             self.step(TRUE)?;
             let path = object.path.clone();
-            match object.somewhere.pop() {
-                Some(wanted) => self.somewhere(object, closed, wanted, &wishes, &mut open)?,
-                None => self.flatten(&object, closed, &wishes, &mut flats)?,
+            match object.exists.pop() {
+                Some(wanted) => self.split_exists(object, closed, wanted, &obligations, &mut open)?,
+                None => self.flatten(&object, closed, &obligations, &mut plains)?,
             }
             let entries = open.iter().map(|(object, _)| object.len()).sum::<usize>()
-                + flats.iter().map(|flat: &PlainObject| flat.named.len()).sum::<usize>();
-            self.spend(TRUE, 1 + (open.len() + flats.len()) as u64)?;
-            if open.len() + flats.len() > self.limits.max_alternatives || entries > 4 * self.limits.max_nodes
+                + plains.iter().map(|plain: &PlainObject| plain.named.len()).sum::<usize>();
+            self.spend(TRUE, 1 + (open.len() + plains.len()) as u64)?;
+            if open.len() + plains.len() > self.limits.max_alternatives || entries > 4 * self.limits.max_nodes
             {
                 return Err(refuse(
                     path.as_ref(),
@@ -70,8 +82,8 @@ impl Normalizer<'_> {
             }
         }
         let mut out = Vec::new();
-        for flat in flats {
-            if let Some(value) = self.write_flat(&flat, path.as_ref())? {
+        for plain in plains {
+            if let Some(value) = self.write_plain_object(&plain, path.as_ref())? {
                 if !out.contains(&value) {
                     out.push(value);
                 }
@@ -87,7 +99,7 @@ impl Normalizer<'_> {
         for (others, _) in &object.rest {
             keys.extend(others.names.iter().cloned());
         }
-        for (set, _) in &object.somewhere {
+        for (set, _) in &object.exists {
             if let Keys::Others(others) = set {
                 keys.extend(others.names.iter().cloned());
             }
@@ -99,7 +111,7 @@ impl Normalizer<'_> {
                 keys.extend(words);
             }
         }
-        for (set, _) in &object.somewhere.clone() {
+        for (set, _) in &object.exists.clone() {
             if let Keys::NotNamed(f) = set {
                 keys.extend(self.key_words(*f)?.into_iter().flatten());
             }
@@ -110,14 +122,14 @@ impl Normalizer<'_> {
         Ok(closed)
     }
 
-    /// Some key of a set has a certain value: a named one, or one without a name. The wishes are what
+    /// Some key of a set has a certain value: a named one, or one without a name. The obligations are what
     /// unnamed keys have to be already.
-    fn somewhere(
+    fn split_exists(
         &mut self,
         object: Object,
         closed: bool,
         wanted: (Keys, FormulaId),
-        wishes: &[(Keys, FormulaId)],
+        obligations: &[(Keys, FormulaId)],
         open: &mut Vec<(Object, Vec<(Keys, FormulaId)>)>,
     ) -> Result<(), SchemaError> {
         let (keys, f) = &wanted;
@@ -133,7 +145,7 @@ impl Normalizer<'_> {
                 named.f = self.forms.and([named.f, *f]);
             }
             if option.max.is_none_or(|max| option.required.len() as u64 <= max) {
-                options.extend(self.prune_object(option)?.map(|option| (option, wishes.to_vec())));
+                options.extend(self.prune_object(option)?.map(|option| (option, obligations.to_vec())));
                 if options.len() * object.len() > 4 * self.limits.max_nodes {
                     return Err(self.too_large(*f));
                 }
@@ -149,7 +161,7 @@ impl Normalizer<'_> {
                     "some key must have a value that others need not have",
                     "name the key in `required`",
                 )?;
-                open.push((object, wishes.to_vec()));
+                open.push((object, obligations.to_vec()));
                 return Ok(());
             }
             let mut option = object;
@@ -158,10 +170,10 @@ impl Normalizer<'_> {
                     named.1.f = FALSE;
                 }
             }
-            // Kept as a wish for the counts below.
-            let mut wishes = wishes.to_vec();
-            wishes.push(wanted);
-            options.push((option, wishes));
+            // Kept as an obligation for the counts below.
+            let mut obligations = obligations.to_vec();
+            obligations.push(wanted);
+            options.push((option, obligations));
         }
         open.extend(options.into_iter().rev());
         Ok(())
@@ -171,23 +183,23 @@ impl Normalizer<'_> {
         &mut self,
         object: &Object,
         closed: bool,
-        wishes: &[(Keys, FormulaId)],
+        obligations: &[(Keys, FormulaId)],
         out: &mut Vec<PlainObject>,
     ) -> Result<(), SchemaError> {
-        // With wishes, at least one unnamed key is there; where values differ, it is the only one.
+        // With obligations, at least one unnamed key is there; where values differ, it is the only one.
         let mut only = Vec::new();
         let mut composed = None;
-        for wish in wishes {
-            if !self.regions(object, closed, &[], Some(wish))?.all_inside {
-                only.push(wish.clone());
+        for obligation in obligations {
+            if !self.regions(object, closed, &[], Some(obligation))?.all_inside {
+                only.push(obligation.clone());
             }
         }
         if self.compose {
-            match self.classes(object, closed, wishes) {
+            match self.classes(object, closed, obligations) {
                 Ok(classes) => {
-                    let wishes =
-                        if only.is_empty() { Vec::new() } else { wishes.iter().map(|w| w.1).collect() };
-                    composed = Some(Rc::new(Composed { classes, wishes }));
+                    let obligations =
+                        if only.is_empty() { Vec::new() } else { obligations.iter().map(|w| w.1).collect() };
+                    composed = Some(Rc::new(Composed { classes, obligations }));
                 }
                 Err(error) if !only.is_empty() => return Err(error),
                 Err(_) => {}
@@ -203,38 +215,38 @@ impl Normalizer<'_> {
         others.sort_by_key(|key| self.ranks.get(key).copied().unwrap_or(usize::MAX));
         order.extend(others);
         for key in order {
-            let mut f = self.value_at(object, &key)?;
-            if f != FALSE && self.is_empty(f)? {
-                f = FALSE;
+            let mut value = self.value_at(object, &key)?;
+            if value != FALSE && self.is_empty(value)? {
+                value = FALSE;
             }
             let required = object.required.contains(&key);
-            if required && f == FALSE {
+            if required && value == FALSE {
                 return Ok(());
             }
-            named.push((key, f, required));
+            named.push(NamedKey { key, value, required });
         }
-        let least = u64::from(!wishes.is_empty());
-        let is_composed = composed.as_ref().is_some_and(|c| !c.wishes.is_empty());
-        let flat = PlainObject { named, regions, unnamed: (least, None), native: (0, None), composed };
+        let least = u64::from(!obligations.is_empty());
+        let is_composed = composed.as_ref().is_some_and(|c| !c.obligations.is_empty());
+        let plain = PlainObject { named, regions, unnamed: (least, None), native: (0, None), composed };
         if is_composed {
-            return self.count_composed(object, flat, out);
+            return self.count_composed(object, plain, out);
         }
-        self.count(object, flat, out)
+        self.count(object, plain, out)
     }
 
     /// The automaton counts by itself, except that it does not see that a key was written twice.
     fn count_composed(
         &mut self,
         object: &Object,
-        mut flat: PlainObject,
+        mut plain: PlainObject,
         out: &mut Vec<PlainObject>,
     ) -> Result<(), SchemaError> {
         self.rule_path("composed", object.path.as_ref());
-        flat.native = (object.min, object.max);
+        plain.native = (object.min, object.max);
         if object.min > object.required.len() as u64 + 1 {
             self.residual(object.count_path.as_ref(), ("minProperties", false), TWICE, TWICE_HINT)?;
         }
-        out.push(flat);
+        out.push(plain);
         Ok(())
     }
 
@@ -242,99 +254,116 @@ impl Normalizer<'_> {
     fn count(
         &mut self,
         object: &Object,
-        flat: PlainObject,
+        plain: PlainObject,
         out: &mut Vec<PlainObject>,
     ) -> Result<(), SchemaError> {
-        let required = flat.named.iter().filter(|(_, _, r)| *r).count() as u64;
-        let optional: Vec<usize> =
-            (0..flat.named.len()).filter(|&i| !flat.named[i].2 && flat.named[i].1 != FALSE).collect();
-        let open = flat.regions.is_open();
+        let required = plain.named.iter().filter(|named| named.required).count() as u64;
+        let optional: Vec<usize> = (0..plain.named.len()).filter(|&i| plain.named[i].is_optional()).collect();
+        let open = plain.regions.is_open();
         if object.max.is_some_and(|max| max < required) {
             return Ok(());
         }
         let need = object.min.saturating_sub(required);
         let limit = object.max.map(|max| max - required);
         let n = optional.len() as u64;
-        if !open && (need > n || flat.unnamed.0 > 0) {
+        if !open && (need > n || plain.unnamed.0 > 0) {
             return Ok(());
         }
         let free = limit.is_none_or(|limit| limit >= n && !open);
-        if need == 0 && flat.unnamed.0 == 0 && free {
-            out.push(flat);
+        if need == 0 && plain.unnamed.0 == 0 && free {
+            out.push(plain);
             return Ok(());
         }
         let path = object.count_path.as_ref().or(object.path.as_ref());
         self.rule_path("property-counts", path);
         if optional.is_empty() {
-            let mut flat = flat;
-            flat.unnamed = (need.max(flat.unnamed.0), limit);
-            return self.counted(path, flat, out);
+            let mut plain = plain;
+            plain.unnamed = (need.max(plain.unnamed.0), limit);
+            return self.counted(path, plain, out);
         }
         let few = optional.len() <= MAX_SPLIT;
         if !open && few && ((need == 1 && limit.is_none()) || (need <= 1 && limit == Some(1))) {
-            let mut flat = flat;
-            flat.native = (object.min, object.max);
-            out.push(flat);
+            let mut plain = plain;
+            plain.native = (object.min, object.max);
+            out.push(plain);
             return Ok(());
         }
-        // Which optional keys are there.
-        let is_minimum = limit.is_none() && flat.unnamed.0 == 0;
-        let most = limit.map_or(n, |limit| limit.min(n)) as usize;
-        let size = if is_minimum { need as usize } else { most };
+        let is_minimum = limit.is_none() && plain.unnamed.0 == 0;
+        let size = if is_minimum { need } else { limit.map_or(n, |limit| limit.min(n)) } as usize;
         let Some(choices) =
             few.then(|| subsets(optional.len(), size, self.limits.max_alternatives)).flatten()
         else {
             let keyword = if object.max.is_some() { "maxProperties" } else { "minProperties" };
-            if flat.unnamed.0 > 0 {
+            if plain.unnamed.0 > 0 {
                 return Err(refuse(path, keyword, TOO_MANY, TOO_MANY_HINT));
             }
             self.residual(path, (keyword, false), TOO_MANY, TOO_MANY_HINT)?;
-            out.push(flat);
+            out.push(plain);
             return Ok(());
         };
-        if is_minimum {
-            // At least `need`: fewer named keys and enough unnamed ones, or these named keys and any.
-            for chosen in choices {
-                let enough = chosen.len() as u64 == need;
-                let mut option = flat.clone();
-                for (at, &i) in optional.iter().enumerate() {
-                    if chosen.contains(&at) {
-                        option.named[i].2 = true;
-                    } else if !enough {
-                        option.named[i].1 = FALSE;
-                    }
-                }
-                if enough {
-                    out.push(option);
-                } else if open {
-                    option.unnamed = (need - chosen.len() as u64, None);
-                    self.counted(path, option, out)?;
+        let optional = OptionalKeys { path, keys: optional, choices, need, limit };
+        if is_minimum { self.at_least(&plain, &optional, out) } else { self.between(&plain, &optional, out) }
+    }
+
+    /// At least so many keys: fewer named ones and enough unnamed ones, or these named ones and any.
+    fn at_least(
+        &mut self,
+        plain: &PlainObject,
+        optional: &OptionalKeys,
+        out: &mut Vec<PlainObject>,
+    ) -> Result<(), SchemaError> {
+        for chosen in &optional.choices {
+            let enough = chosen.len() as u64 == optional.need;
+            let mut option = plain.clone();
+            for (at, &i) in optional.keys.iter().enumerate() {
+                if chosen.contains(&at) {
+                    option.named[i].required = true;
+                } else if !enough {
+                    option.named[i].value = FALSE;
                 }
             }
-            return Ok(());
+            if enough {
+                out.push(option);
+            } else if plain.regions.is_open() {
+                option.unnamed = (optional.need - chosen.len() as u64, None);
+                self.counted(optional.path, option, out)?;
+            }
         }
-        for chosen in choices {
+        Ok(())
+    }
+
+    /// At most so many keys, or both: these named ones, and as many unnamed ones as are left.
+    fn between(
+        &mut self,
+        plain: &PlainObject,
+        optional: &OptionalKeys,
+        out: &mut Vec<PlainObject>,
+    ) -> Result<(), SchemaError> {
+        let open = plain.regions.is_open();
+        let n = optional.keys.len() as u64;
+        let most = optional.limit.map_or(n, |limit| limit.min(n));
+        for chosen in &optional.choices {
             let have = chosen.len() as u64;
-            let full = !open && need == 0 && limit.is_some();
-            if full && chosen.len() != most {
+            let full = !open && optional.need == 0 && optional.limit.is_some();
+            if full && have != most {
                 continue;
             }
-            let mut option = flat.clone();
-            for (at, &i) in optional.iter().enumerate() {
+            let mut option = plain.clone();
+            for (at, &i) in optional.keys.iter().enumerate() {
                 if !chosen.contains(&at) {
-                    option.named[i].1 = FALSE;
+                    option.named[i].value = FALSE;
                 } else if !full {
-                    option.named[i].2 = true;
+                    option.named[i].required = true;
                 }
             }
-            let least = need.saturating_sub(have).max(flat.unnamed.0);
-            let left = limit.map(|limit| limit - have);
+            let least = optional.need.saturating_sub(have).max(plain.unnamed.0);
+            let left = optional.limit.map(|limit| limit - have);
             if left.is_some_and(|left| left < least) || (!open && least > 0) {
                 continue;
             }
             if open {
                 option.unnamed = (least, left);
-                self.counted(path, option, out)?;
+                self.counted(optional.path, option, out)?;
             } else {
                 out.push(option);
             }
@@ -347,50 +376,50 @@ impl Normalizer<'_> {
     fn counted(
         &mut self,
         path: Option<&Rc<str>>,
-        mut flat: PlainObject,
+        mut plain: PlainObject,
         out: &mut Vec<PlainObject>,
     ) -> Result<(), SchemaError> {
-        let required = flat.named.iter().filter(|(_, _, r)| *r).count() as u64;
-        let (least, most) = flat.unnamed;
+        let required = plain.named.iter().filter(|named| named.required).count() as u64;
+        let (least, most) = plain.unnamed;
         if least > 1 {
             self.residual(path, ("minProperties", false), TWICE, TWICE_HINT)?;
         }
-        flat.native = (if least > 0 { required + least } else { 0 }, most.map(|most| required + most));
-        out.push(flat);
+        plain.native = (if least > 0 { required + least } else { 0 }, most.map(|most| required + most));
+        out.push(plain);
         Ok(())
     }
 
-    fn write_flat(
+    fn write_plain_object(
         &mut self,
-        flat: &PlainObject,
+        plain: &PlainObject,
         path: Option<&Rc<str>>,
     ) -> Result<Option<Tree>, SchemaError> {
-        let members = flat.composed.as_ref().map(|composed| Members {
-            named: &flat.named,
+        let members = plain.composed.as_ref().map(|composed| Members {
+            named: &plain.named,
             classes: &composed.classes,
-            wishes: &composed.wishes,
-            count: flat.native,
+            obligations: &composed.obligations,
+            count: plain.native,
         });
-        if let Some(members) = members.as_ref().filter(|members| !members.wishes.is_empty()) {
+        if let Some(members) = members.as_ref().filter(|members| !members.obligations.is_empty()) {
             return self.object_rows(members, path, None);
         }
         let mut properties = Vec::new();
-        for (key, f, required) in &flat.named {
+        for NamedKey { key, value: f, required } in &plain.named {
             let value = self.emit(*f, Segment::Key(key.to_string()))?;
             if *required && value == Tree::Never {
                 return Ok(None);
             }
             // A key without a value is only named to keep it out of the others.
-            if value != Tree::Never || flat.regions.is_open() {
+            if value != Tree::Never || plain.regions.is_open() {
                 properties.push(Property { key: Rc::clone(key), value, required: *required });
             }
         }
         let mut patterns = Vec::new();
-        for (text, f) in &flat.regions.patterns {
+        for (text, f) in &plain.regions.patterns {
             patterns.push((text.clone(), self.emit(*f, Segment::AnyKey)?));
         }
-        let others = self.emit(flat.regions.others, Segment::AnyKey)?;
-        let (min, max) = flat.native;
+        let others = self.emit(plain.regions.others, Segment::AnyKey)?;
+        let (min, max) = plain.native;
         let tree = Tree::Object(Box::new(ObjectTree { properties, patterns, others, min, max }));
         let both = match members {
             Some(members) => self.object_rows(&members, path, Some(tree.clone())).ok().flatten(),

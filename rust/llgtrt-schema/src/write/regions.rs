@@ -203,20 +203,20 @@ impl Normalizer<'_> {
         })
     }
 
-    /// The unnamed keys that may occur, told apart by what their values have to be and by the wishes
+    /// The unnamed keys that may occur, told apart by what their values have to be and by the obligations
     /// that they can fulfil.
     pub(crate) fn classes(
         &mut self,
         object: &Object,
         closed: bool,
-        wishes: &[(Keys, FormulaId)],
+        obligations: &[(Keys, FormulaId)],
     ) -> Result<Vec<Class>, SchemaError> {
         if closed {
             return Ok(Vec::new());
         }
         let mut split = self.split(object)?;
         let mut sets = Vec::new();
-        for (keys, _) in wishes {
+        for (keys, _) in obligations {
             sets.push(self.set_of(&mut split.atoms, keys)?);
         }
         let Split { atoms, keys, rest, names } = split;

@@ -18,7 +18,7 @@ use crate::tree::{Automaton, Container, Edge, Key, Row, Tree};
 const MAX_ROWS: usize = 600;
 
 /// Constraints of one value that need an automaton.
-const MAX_WISHES: usize = 4;
+const MAX_OBLIGATIONS: usize = 4;
 
 /// An automaton before its values are written.
 #[derive(Default)]
@@ -51,17 +51,31 @@ impl Draft {
 pub(crate) struct Class {
     pub(crate) key: Key,
     pub(crate) f: FormulaId,
-    /// The wishes whose set of keys it belongs to.
+    /// The obligations whose set of keys it belongs to.
     pub(crate) inside: u32,
+}
+
+/// A key with a name of its own.
+#[derive(Debug, Clone)]
+pub(crate) struct NamedKey {
+    pub(crate) key: Rc<str>,
+    /// What its value has to satisfy; nothing does if it may not be there.
+    pub(crate) value: FormulaId,
+    pub(crate) required: bool,
+}
+
+impl NamedKey {
+    pub(crate) fn is_optional(&self) -> bool {
+        !self.required && self.value != FALSE
+    }
 }
 
 /// Members of an object: named keys in order, then any number of unnamed ones.
 pub(crate) struct Members<'a> {
-    /// Key, schema, whether it is required.
-    pub(crate) named: &'a [(Rc<str>, FormulaId, bool)],
+    pub(crate) named: &'a [NamedKey],
     pub(crate) classes: &'a [Class],
     /// What the values of some unnamed keys have to satisfy.
-    pub(crate) wishes: &'a [FormulaId],
+    pub(crate) obligations: &'a [FormulaId],
     /// All keys: at least, at most.
     pub(crate) count: (u64, Option<u64>),
 }
@@ -76,16 +90,16 @@ impl Normalizer<'_> {
         let path = a.path().cloned();
         let too_many =
             || refuse(path.as_ref(), "contains", "needs too many alternatives", "lower `maxItems`");
-        let from = a.somewhere.iter().map(|some| some.from).max().unwrap_or(0);
+        let from = a.exists.iter().map(|some| some.from).max().unwrap_or(0);
         // Positions from here on are alike.
         let last = (a.prefix.len() as u64).max(a.min).max(a.max.unwrap_or(0)).max(from as u64);
-        if a.somewhere.len() > MAX_WISHES || last > MAX_ROWS as u64 {
+        if a.exists.len() > MAX_OBLIGATIONS || last > MAX_ROWS as u64 {
             return Err(too_many());
         }
         let mut rows = Draft::default();
         let mut known: HashMap<(u64, Vec<u64>), usize> = HashMap::new();
-        let start = (0, vec![0; a.somewhere.len()]);
-        let enough = |counts: &[u64]| a.somewhere.iter().zip(counts).all(|(some, n)| *n >= some.min);
+        let start = (0, vec![0; a.exists.len()]);
+        let enough = |counts: &[u64]| a.exists.iter().zip(counts).all(|(some, n)| *n >= some.min);
         known.insert(start.clone(), rows.add(a.min == 0 && enough(&start.1)));
         let mut open = vec![start];
         while let Some(state) = open.pop() {
@@ -123,7 +137,7 @@ impl Normalizer<'_> {
         counts: &[u64],
     ) -> Vec<(FormulaId, Vec<u64>)> {
         let mut options = vec![(base, counts.to_vec())];
-        for (j, some) in a.somewhere.iter().enumerate() {
+        for (j, some) in a.exists.iter().enumerate() {
             let ContainsCount { from, f, min, max, .. } = *some;
             let done = max.is_none() && counts[j] >= min;
             if at < from as u64 || done {
@@ -164,18 +178,19 @@ impl Normalizer<'_> {
             || refuse(path, "minProperties", "needs too many alternatives", "name the keys in `required`");
         let (min, max) = members.count;
         let most = min.max(max.unwrap_or(0));
-        if members.wishes.len() > MAX_WISHES || most > MAX_ROWS as u64 {
+        if members.obligations.len() > MAX_OBLIGATIONS || most > MAX_ROWS as u64 {
             return Err(too_many());
         }
-        let all = (1_u32 << members.wishes.len()) - 1;
+        let all = (1_u32 << members.obligations.len()) - 1;
         let mut rows = Draft::default();
         let mut known: HashMap<(usize, u32, u64), usize> = HashMap::new();
-        let ends =
-            |(at, wishes, n): (usize, u32, u64)| at == members.named.len() && wishes == all && n >= min;
+        let ends = |(at, obligations, n): (usize, u32, u64)| {
+            at == members.named.len() && obligations == all && n >= min
+        };
         let mut open = vec![(0, 0, 0)];
         known.insert((0, 0, 0), rows.add(ends((0, 0, 0))));
         while let Some(state) = open.pop() {
-            let (at, wishes, n) = state;
+            let (at, obligations, n) = state;
             let row = known[&state];
             let full = max.is_some_and(|max| n >= max);
             let more = (n + 1).min(most);
@@ -185,34 +200,34 @@ impl Normalizer<'_> {
                     rows.add(ends(next))
                 })
             };
-            if let Some((key, f, required)) = members.named.get(at) {
+            if let Some(NamedKey { key, value: f, required }) = members.named.get(at) {
                 if *f != FALSE && !full {
-                    let to = reach(&mut rows, (at + 1, wishes, more));
+                    let to = reach(&mut rows, (at + 1, obligations, more));
                     rows.rows[row].edges.push(DraftEdge { key: Key::Name(Rc::clone(key)), value: *f, to });
                 }
                 if !required {
-                    rows.rows[row].skip = Some(reach(&mut rows, (at + 1, wishes, n)));
+                    rows.rows[row].skip = Some(reach(&mut rows, (at + 1, obligations, n)));
                 }
             } else if !full {
                 for class in members.classes.iter().filter(|class| class.f != FALSE) {
-                    // Where a wish is fulfilled, a key that was written twice must not undo it.
-                    for fulfilled in 0..=all {
-                        if fulfilled & !class.inside != 0 || fulfilled & wishes != 0 {
+                    // Where an obligation is met, a key that was written twice must not undo it.
+                    for met in 0..=all {
+                        if met & !class.inside != 0 || met & obligations != 0 {
                             continue;
                         }
-                        let held = (wishes & class.inside) | fulfilled;
+                        let held = (obligations & class.inside) | met;
                         let mut parts = vec![class.f];
                         parts.extend(
-                            (0..members.wishes.len())
+                            (0..members.obligations.len())
                                 .filter(|j| held >> j & 1 == 1)
-                                .map(|j| members.wishes[j]),
+                                .map(|j| members.obligations[j]),
                         );
                         let f = self.forms.and(parts);
                         self.step(f)?;
                         if f == FALSE || self.is_empty(f)? {
                             continue;
                         }
-                        let to = reach(&mut rows, (at, wishes | fulfilled, more));
+                        let to = reach(&mut rows, (at, obligations | met, more));
                         rows.rows[row].edges.push(DraftEdge { key: class.key.clone(), value: f, to });
                     }
                 }

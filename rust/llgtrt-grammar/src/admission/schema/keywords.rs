@@ -3,7 +3,7 @@
 use llgtrt_schema::keyword::{self, Inside, Keyword, Role};
 use serde_json::Value;
 
-use super::paths::Segment;
+use super::paths::PathSegment;
 
 /// Type names.
 pub(super) const TYPES: [&str; 7] = ["null", "boolean", "integer", "number", "string", "array", "object"];
@@ -64,13 +64,13 @@ pub(super) fn wrong_type(keyword: &str, value: &Value) -> Option<&'static str> {
 pub(super) fn children<'a>(
     known: Option<&'static Keyword>,
     value: &'a Value,
-) -> impl Iterator<Item = (Option<Segment<'a>>, &'a Value)> + use<'a> {
+) -> impl Iterator<Item = (Option<PathSegment<'a>>, &'a Value)> + use<'a> {
     let holds = known.filter(|keyword| keyword.role != Role::Container);
     let schemas = holds.into_iter().flat_map(move |keyword| keyword.schemas(value));
     schemas.map(|(step, schema)| {
         let segment = step.map(|step| match step {
-            Inside::Key(key) => Segment::Key(key),
-            Inside::Index(index) => Segment::Index(index),
+            Inside::Key(key) => PathSegment::Key(key),
+            Inside::Index(index) => PathSegment::Index(index),
         });
         (segment, schema)
     })

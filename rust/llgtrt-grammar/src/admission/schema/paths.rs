@@ -6,23 +6,23 @@ use llgtrt_schema::path::{Step, push_key};
 
 /// One step of a path.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub(super) enum Segment<'a> {
+pub(super) enum PathSegment<'a> {
     Key(&'a str),
     Owned(String),
     Index(usize),
 }
 
-impl From<Step> for Segment<'_> {
+impl From<Step> for PathSegment<'_> {
     fn from(step: Step) -> Self {
         match step {
-            Step::Key(key) => Segment::Owned(key),
-            Step::Index(index) => Segment::Index(index),
+            Step::Key(key) => PathSegment::Owned(key),
+            Step::Index(index) => PathSegment::Index(index),
         }
     }
 }
 
 pub(super) struct Paths<'a> {
-    links: Vec<(usize, Segment<'a>)>,
+    links: Vec<(usize, PathSegment<'a>)>,
 }
 
 impl<'a> Paths<'a> {
@@ -33,7 +33,7 @@ impl<'a> Paths<'a> {
         Self { links: Vec::new() }
     }
 
-    pub(super) fn push(&mut self, parent: usize, segment: Segment<'a>) -> usize {
+    pub(super) fn push(&mut self, parent: usize, segment: PathSegment<'a>) -> usize {
         self.links.push((parent, segment));
         self.links.len() - 1
     }
@@ -48,9 +48,9 @@ impl<'a> Paths<'a> {
         let mut text = String::new();
         for segment in segments.into_iter().rev() {
             match segment {
-                Segment::Key(key) => push_key(&mut text, key),
-                Segment::Owned(key) => push_key(&mut text, key),
-                Segment::Index(index) => _ = write!(text, "[{index}]"),
+                PathSegment::Key(key) => push_key(&mut text, key),
+                PathSegment::Owned(key) => push_key(&mut text, key),
+                PathSegment::Index(index) => _ = write!(text, "[{index}]"),
             }
         }
         text
