@@ -7,6 +7,7 @@ import json
 import time
 from collections.abc import Iterable
 from concurrent.futures import ThreadPoolExecutor
+from statistics import median
 from typing import Any
 
 import httpx
@@ -15,6 +16,8 @@ import pytest
 from support.api import CHAT, chat, ok
 from support.hostile.figures import record
 from support.hostile.form import FULL
+from support.hostile.gaps import TokenGaps
+from support.hostile.probe import percentile
 from support.hostile.schemas import CORPUS, SCHEMAS, corpus, corpus_of_suite
 from support.hostile.verdict import fault_of
 from support.hostile.watch import watched
@@ -24,6 +27,12 @@ from support.server import ServerProcess
 ANSWERED = {200, 400, 422}
 """Taken, refused, or taken with an answer that could not be made to fit."""
 _fresh = itertools.count()
+
+MOST_SLOWER = 1.2
+"""How much longer a simple schema may take behind the hostile ones, on a machine that does nothing else."""
+
+MOST_GAP_MS = 250.0
+"""Between two tokens of a neighbour's stream, there."""
 
 
 def ask(server: ServerProcess, schema: Any, path: str = CHAT) -> httpx.Response:
@@ -42,6 +51,13 @@ def simple(server: ServerProcess) -> dict[str, Any]:
     return ok(post(server, CHAT, chat(max_tokens=60, guided_json=schema)))
 
 
+def simple_ms(server: ServerProcess) -> float:
+    """How long such a request takes."""
+    began = time.perf_counter()
+    simple(server)
+    return (time.perf_counter() - began) * 1000
+
+
 def check(name: str, response: httpx.Response) -> None:
     fault = fault_of(response.status_code, response.headers["content-type"], response.content)
     assert fault is None, (name, fault)
@@ -56,14 +72,16 @@ def ask_with_text(server: ServerProcess, schema: str) -> httpx.Response:
 def one_after_another(server: ServerProcess, case: str, schemas: Iterable[tuple[str, str]]) -> None:
     statuses: list[int] = []
     longest = (0.0, "")
-    with watched(server, case):
+    behind_ms: list[float] = []
+    with watched(server, case), TokenGaps(server.port) as gaps:
+        usual_ms = [simple_ms(server) for _ in range(20)]
         for name, schema in schemas:
             began = time.monotonic()
             response = ask_with_text(server, schema)
             longest = max(longest, (time.monotonic() - began, name))
             check(name, response)
             statuses.append(response.status_code)
-            simple(server)
+            behind_ms.append(simple_ms(server))
     overruns = server.metric("llgtrt_grammar_overruns_total")
     taken = sum(status != 400 for status in statuses)
     record(
@@ -71,9 +89,17 @@ def one_after_another(server: ServerProcess, case: str, schemas: Iterable[tuple[
         f"{len(statuses)} answered, {taken} of them taken; longest {longest[0]:.1f} s "
         f"({longest[1]}); {overruns:.0f} beyond their time",
     )
+    times = gaps.times_ms
+    record(
+        case,
+        f"a simple schema takes {median(usual_ms):.1f} ms, behind them {median(behind_ms):.1f} ms; "
+        f"gaps of a stream beside: p99 {percentile(times, 99):.1f} ms, longest {max(times):.1f} ms",
+    )
     if FULL:
         # The budget is counted in steps: on a machine that does nothing else it ends each in time.
         assert overruns == 0
+        assert median(behind_ms) <= MOST_SLOWER * median(usual_ms), (usual_ms, behind_ms)
+        assert max(times) <= MOST_GAP_MS
 
 
 def test_each_is_answered_and_the_next_one_too(attacked: ServerProcess) -> None:
