@@ -1,9 +1,7 @@
 //! Why a schema is refused.
 
-use std::rc::Rc;
-
 use crate::keyword;
-use crate::path::{push_key, split_keyword};
+use crate::path::{SchemaPath, push_key};
 
 /// Why a schema is refused.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -146,10 +144,10 @@ impl std::fmt::Display for SchemaError {
 impl std::error::Error for SchemaError {}
 
 /// The error for what no grammar can hold.
-pub(crate) fn refuse(path: Option<&Rc<str>>, keyword: &str, what: &str, hint: &str) -> SchemaError {
-    let path = path.map_or("", |path| path);
-    let (at, own) = split_keyword(path);
-    let is_keyword = keyword::is_constraint(own);
-    let (at, own) = if is_keyword { (at, own) } else { (path, keyword) };
-    SchemaError::new(at, own, format!("no grammar can hold this: {what}"), hint).because(Reason::Unsupported)
+pub(crate) fn refuse(path: Option<&SchemaPath>, keyword: &str, what: &str, hint: &str) -> SchemaError {
+    let path = path.cloned().unwrap_or_else(SchemaPath::root);
+    let (schema, own) = path.split_keyword();
+    let (at, keyword) = if keyword::is_constraint(own) { (schema, own) } else { (path.clone(), keyword) };
+    SchemaError::new(&at, keyword, format!("no grammar can hold this: {what}"), hint)
+        .because(Reason::Unsupported)
 }

@@ -1,6 +1,8 @@
 //! The syntax of paths that errors name, written and read: `properties["a b"].items[0].pattern`. Pure functions.
 
-use std::fmt::Write;
+use std::fmt::{self, Write};
+use std::ops::Deref;
+use std::rc::Rc;
 
 use serde_json::Value;
 
@@ -8,6 +10,55 @@ use crate::keyword::Keyword;
 
 /// Longer keys are cut in paths.
 const MAX_KEY_CHARS: usize = 80;
+
+/// The path of a schema or of a keyword, in the syntax of this module. A copy is cheap.
+#[derive(Debug, Clone, PartialEq, Eq, Hash)]
+pub(crate) struct SchemaPath(Rc<str>);
+
+impl SchemaPath {
+    /// That of the document as a whole.
+    pub(crate) fn root() -> Self {
+        Self("".into())
+    }
+
+    /// That of a member.
+    pub(crate) fn child(&self, key: &str) -> Self {
+        let mut path = self.0.to_string();
+        push_key(&mut path, key);
+        Self(path.into())
+    }
+
+    /// That of an item.
+    pub(crate) fn item(&self, index: usize) -> Self {
+        Self(format!("{}[{index}]", self.0).into())
+    }
+
+    /// That of the schema, and the keyword that it ends in.
+    pub(crate) fn split_keyword(&self) -> (Self, &str) {
+        let (schema, keyword) = split_keyword(&self.0);
+        (Self(schema.into()), keyword)
+    }
+}
+
+impl Deref for SchemaPath {
+    type Target = str;
+
+    fn deref(&self) -> &str {
+        &self.0
+    }
+}
+
+impl fmt::Display for SchemaPath {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(&self.0)
+    }
+}
+
+impl From<String> for SchemaPath {
+    fn from(path: String) -> Self {
+        Self(path.into())
+    }
+}
 
 /// A step of a path.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -168,12 +219,9 @@ pub fn percent_decode(text: &str) -> Option<String> {
 }
 
 /// Splits `a.b.oneOf` at its last keyword.
-pub(crate) fn split_keyword(path: &str) -> (&str, &str) {
-    match path.rsplit_once('.') {
-        Some((head, tail)) if !tail.contains('[') => (head, tail),
-        None if !path.contains('[') => ("", path),
-        _ => (path, ""),
-    }
+fn split_keyword(path: &str) -> (&str, &str) {
+    // Behind a bracket, a point may be part of a key.
+    if path.ends_with(']') { (path, "") } else { path.rsplit_once('.').unwrap_or(("", path)) }
 }
 
 #[cfg(test)]
@@ -194,6 +242,17 @@ mod tests {
         assert_eq!(steps(""), Some(Vec::new()));
         for wrong in ["a..b", "a[", "a[x]", "[\"a", "a]b[", ".a"] {
             assert!(steps(wrong).is_none_or(|steps| steps.len() == 1), "{wrong}");
+        }
+    }
+
+    #[test]
+    fn the_keyword_of_a_path_is_its_last_step() {
+        let schema = SchemaPath::root().child("properties").child("a.b").child("anyOf").item(2);
+        assert_eq!(&*schema, "properties[\"a.b\"].anyOf[2]");
+        assert_eq!(schema.child("minimum").split_keyword(), (schema.clone(), "minimum"));
+        assert_eq!(SchemaPath::root().child("not").split_keyword(), (SchemaPath::root(), "not"));
+        for named in [schema, SchemaPath::root().child("properties").child("a.b")] {
+            assert_eq!(named.split_keyword(), (named.clone(), ""));
         }
     }
 

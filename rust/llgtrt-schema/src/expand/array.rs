@@ -1,19 +1,18 @@
 //! Arrays: what primitive constraints ask of them, merged and pruned.
 
-use std::rc::Rc;
-
 use serde_json::Value;
 
 use crate::error::SchemaError;
 use crate::formula::{FALSE, FormulaId, Lit, TRUE};
 use crate::normalizer::Normalizer;
+use crate::path::SchemaPath;
 use crate::shape::array::{Array, ContainsCount};
 
 impl Normalizer<'_> {
-    pub(crate) fn array_shapes(&mut self, lit: &Lit, negated: bool, path: &Rc<str>) -> Vec<Array> {
+    pub(crate) fn array_shapes(&mut self, lit: &Lit, negated: bool, path: &SchemaPath) -> Vec<Array> {
         let any = Array::default();
         let some = |from: usize, f: FormulaId, min: u64, max: Option<u64>| Array {
-            exists: vec![ContainsCount { from, f, min, max, negated, path: Rc::clone(path) }],
+            exists: vec![ContainsCount { from, f, min, max, negated, path: path.clone() }],
             ..Array::default()
         };
         match (lit, negated) {
@@ -67,9 +66,9 @@ impl Normalizer<'_> {
                 }
                 out
             }
-            (Lit::Unique, false) => vec![Array { unique: true, unique_path: Some(Rc::clone(path)), ..any }],
+            (Lit::Unique, false) => vec![Array { unique: true, unique_path: Some(path.clone()), ..any }],
             (Lit::Unique, true) => {
-                vec![Array { repeated: true, min: 2, unique_path: Some(Rc::clone(path)), ..any }]
+                vec![Array { repeated: true, min: 2, unique_path: Some(path.clone()), ..any }]
             }
             _ => vec![any],
         }

@@ -18,6 +18,7 @@ use crate::error::{Reason, SchemaError};
 use crate::formula::{FormulaId, Lit, Node, TRUE, Type};
 use crate::limits::ResidualMode;
 use crate::normalizer::Normalizer;
+use crate::path::SchemaPath;
 use crate::shape::{Shape, Shapes};
 
 /// Depth of values up to which emptiness is looked for.
@@ -109,10 +110,10 @@ impl Normalizer<'_> {
             Node::Def(number) => {
                 let entry = (number, negated);
                 if !self.following.last_mut().is_some_and(|set| set.insert(entry)) {
-                    let path = self.forms.path(f).map_or("", |path| path);
-                    let (path, keyword) = crate::path::split_keyword(path);
+                    let path = self.forms.path(f).cloned().unwrap_or_else(SchemaPath::root);
+                    let (path, keyword) = path.split_keyword();
                     return Err(SchemaError::new(
-                        path,
+                        &path,
                         keyword,
                         "the reference leads back to itself without a value in between",
                         "",
@@ -162,7 +163,7 @@ impl Normalizer<'_> {
     }
 
     pub(crate) fn rule_at(&mut self, rule: &'static str, f: FormulaId) {
-        let path = self.forms.path(f).cloned().unwrap_or_else(|| "".into());
+        let path = self.forms.path(f).cloned().unwrap_or_else(SchemaPath::root);
         self.rule(rule, &path);
     }
 

@@ -9,19 +9,20 @@ use serde_json::{Map, Value};
 use crate::error::SchemaError;
 use crate::formula::{FALSE, FormulaId, Lit, TRUE};
 use crate::normalizer::Normalizer;
+use crate::path::SchemaPath;
 use crate::shape::object::{Keys, Named, Object};
 
 impl Normalizer<'_> {
-    pub(crate) fn object_shapes(&mut self, lit: &Lit, negated: bool, path: &Rc<str>) -> Vec<Object> {
-        let any = Object { path: Some(Rc::clone(path)), ..Object::default() };
+    pub(crate) fn object_shapes(&mut self, lit: &Lit, negated: bool, path: &SchemaPath) -> Vec<Object> {
+        let any = Object { path: Some(path.clone()), ..Object::default() };
         let entry = |key: &Rc<str>, f: FormulaId, placed: bool, complement: bool| {
             IndexMap::from([(Rc::clone(key), Named { f, placed, complement })])
         };
         let named = |key: &Rc<str>, f: FormulaId, placed: bool| entry(key, f, placed, false);
         let required = |key: &Rc<str>| BTreeSet::from([Rc::clone(key)]);
         let counted = |min: u64, max: Option<u64>| {
-            let count_path = Some(Rc::clone(path));
-            Object { min, max, count_path, path: Some(Rc::clone(path)), ..Object::default() }
+            let count_path = Some(path.clone());
+            Object { min, max, count_path, path: Some(path.clone()), ..Object::default() }
         };
         match (lit, negated) {
             (Lit::Key(key, f), false) => vec![Object { named: named(key, *f, true), path: None, ..any }],

@@ -8,6 +8,7 @@ use crate::budget::weight;
 use crate::error::SchemaError;
 use crate::formula::{FALSE, FormulaId, Lit, Num, TRUE, Type};
 use crate::normalizer::Normalizer;
+use crate::path::SchemaPath;
 use crate::shape::number::Number;
 use crate::shape::string::Text;
 use crate::shape::{Shape, Shapes};
@@ -50,7 +51,7 @@ impl Normalizer<'_> {
                         return Err(self.too_large(f));
                     }
                 }
-                let path = self.forms.path(f).cloned().unwrap_or_else(|| "".into());
+                let path = self.forms.path(f).cloned().unwrap_or_else(SchemaPath::root);
                 let list = self.array_shapes(lit, negated, &path);
                 list.into_iter().map(|a| Shape::Array(Box::new(a))).collect()
             }
@@ -65,7 +66,7 @@ impl Normalizer<'_> {
                 | Lit::Open,
                 Type::Object,
             ) => {
-                let path = self.forms.path(f).cloned().unwrap_or_else(|| "".into());
+                let path = self.forms.path(f).cloned().unwrap_or_else(SchemaPath::root);
                 let list = self.object_shapes(lit, negated, &path);
                 list.into_iter().map(|o| Shape::Object(Box::new(o))).collect()
             }

@@ -17,6 +17,7 @@ use serde_json::Value;
 
 use crate::budget::{Budget, weight};
 use crate::languages::LanguageId;
+use crate::path::SchemaPath;
 
 /// Lists up to this length are searched from front to back.
 const SHORT: usize = 16;
@@ -222,7 +223,7 @@ pub(crate) struct Formulas {
     nodes: Vec<Node>,
     ids: HashMap<Node, FormulaId>,
     /// The source path that a formula was first made for.
-    paths: HashMap<FormulaId, Rc<str>>,
+    paths: HashMap<FormulaId, SchemaPath>,
 }
 
 impl Formulas {
@@ -238,21 +239,21 @@ impl Formulas {
         &self.nodes[f.index()]
     }
 
-    pub(crate) fn set_path(&mut self, f: FormulaId, path: &str) {
+    pub(crate) fn set_path(&mut self, f: FormulaId, path: &SchemaPath) {
         if f > FALSE && !self.budget.is_spent() {
             self.paths.entry(f).or_insert_with(|| {
                 self.budget.charge_bytes(path.len() + 60);
-                path.into()
+                path.clone()
             });
         }
     }
 
-    pub(crate) fn path(&self, f: FormulaId) -> Option<&Rc<str>> {
+    pub(crate) fn path(&self, f: FormulaId) -> Option<&SchemaPath> {
         self.paths.get(&f)
     }
 
     /// The path of the formula, or of one of its parts.
-    pub(crate) fn path_near(&self, f: FormulaId) -> Option<&Rc<str>> {
+    pub(crate) fn path_near(&self, f: FormulaId) -> Option<&SchemaPath> {
         let mut open = std::collections::VecDeque::from([f]);
         for _ in 0..200 {
             let f = open.pop_front()?;

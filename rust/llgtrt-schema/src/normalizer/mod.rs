@@ -19,7 +19,7 @@ use crate::error::{Reason, SchemaError};
 use crate::formula::{DefId, FormulaId, Formulas, TRUE, Type};
 use crate::languages::Languages;
 use crate::limits::NormalizeLimits;
-use crate::path;
+use crate::path::SchemaPath;
 use crate::rules::RuleUse;
 use crate::shape::Shape;
 use crate::source::{Index, Place, PlaceKey};
@@ -57,7 +57,7 @@ pub(crate) struct Normalizer<'a> {
     /// Keys in the order in which the schema first mentions them.
     pub(crate) ranks: HashMap<Rc<str>, usize>,
     pub(crate) rules: Vec<RuleUse>,
-    pub(crate) used: HashSet<(&'static str, Rc<str>)>,
+    pub(crate) used: HashSet<(&'static str, SchemaPath)>,
     pub(crate) left: Left,
     /// Automata are written.
     pub(crate) compose: bool,
@@ -99,16 +99,16 @@ impl<'a> Normalizer<'a> {
     }
 
     /// Notes the first use of a rule at a path.
-    pub(crate) fn rule(&mut self, rule: &'static str, path: &Rc<str>) {
-        if self.used.insert((rule, Rc::clone(path))) {
+    pub(crate) fn rule(&mut self, rule: &'static str, path: &SchemaPath) {
+        if self.used.insert((rule, path.clone())) {
             self.budget.charge_bytes(2 * path.len() + 100);
             self.rules.push(RuleUse { rule, path: path.to_string() });
         }
     }
 
     /// As [`Normalizer::rule`], at the root where there is no path.
-    pub(crate) fn rule_path(&mut self, rule: &'static str, path: Option<&Rc<str>>) {
-        let path = path.cloned().unwrap_or_else(|| "".into());
+    pub(crate) fn rule_path(&mut self, rule: &'static str, path: Option<&SchemaPath>) {
+        let path = path.cloned().unwrap_or_else(SchemaPath::root);
         self.rule(rule, &path);
     }
 
@@ -142,7 +142,8 @@ impl<'a> Normalizer<'a> {
 
     /// The error for a budget that is spent by work on `f`.
     pub(crate) fn spent(&self, f: FormulaId, spent: Spent) -> SchemaError {
-        let (path, keyword) = self.near(f);
+        let near = self.near(f);
+        let (path, keyword) = near.split_keyword();
         let (reason, message) = match spent {
             Spent::Steps => {
                 (Reason::BudgetSpent, "rewriting the schema takes more steps than the limit allows")
@@ -155,16 +156,17 @@ impl<'a> Normalizer<'a> {
             }
             Spent::Time => (Reason::TimedOut, "the schema was not rewritten within the time limit"),
         };
-        SchemaError::new(path, keyword, message, "").because(reason)
+        SchemaError::new(&path, keyword, message, "").because(reason)
     }
 
     pub(crate) fn too_large(&self, f: FormulaId) -> SchemaError {
-        let (path, keyword) = self.near(f);
+        let near = self.near(f);
+        let (path, keyword) = near.split_keyword();
         let message = "rewriting this takes more alternatives than the limit allows";
-        SchemaError::new(path, keyword, message, "").because(Reason::TooLarge)
+        SchemaError::new(&path, keyword, message, "").because(Reason::TooLarge)
     }
 
-    fn near(&self, f: FormulaId) -> (&str, &str) {
-        path::split_keyword(self.forms.path_near(f).map_or("", |path| path))
+    fn near(&self, f: FormulaId) -> SchemaPath {
+        self.forms.path_near(f).cloned().unwrap_or_else(SchemaPath::root)
     }
 }

@@ -150,18 +150,14 @@ impl<'a> Normalizer<'a> {
                         self.forms.one(&list)
                     }
                 };
-                let mut path = place.path.to_string();
-                crate::path::push_key(&mut path, keyword);
-                self.forms.set_path(f, &path);
+                self.forms.set_path(f, &place.path.child(keyword));
                 parts.first.push(f);
             }
             "not" => {
                 self.rule("not", &place.path);
                 let f = self.read(&place.child(value, keyword))?;
                 let f = self.forms.not(f);
-                let mut path = place.path.to_string();
-                crate::path::push_key(&mut path, keyword);
-                self.forms.set_path(f, &path);
+                self.forms.set_path(f, &place.path.child(keyword));
                 parts.last.push(f);
             }
             "enum" => {
@@ -281,9 +277,7 @@ impl<'a> Normalizer<'a> {
             ),
         };
         let f = self.forms.lit(lit);
-        let mut path = place.path.to_string();
-        crate::path::push_key(&mut path, keyword);
-        self.forms.set_path(f, &path);
+        self.forms.set_path(f, &place.path.child(keyword));
         Ok(Some(f))
     }
 
@@ -309,9 +303,7 @@ impl<'a> Normalizer<'a> {
         let yes = self.forms.and([condition, then]);
         let no = self.forms.and([negated, other]);
         let f = self.forms.or([yes, no]);
-        let mut path = place.path.to_string();
-        crate::path::push_key(&mut path, "if");
-        self.forms.set_path(f, &path);
+        self.forms.set_path(f, &place.path.child("if"));
         parts.last.push(f);
         Ok(())
     }
@@ -340,9 +332,7 @@ impl<'a> Normalizer<'a> {
             id
         };
         let f = self.forms.def(id);
-        let mut path = place.path.to_string();
-        crate::path::push_key(&mut path, keyword);
-        self.forms.set_path(f, &path);
+        self.forms.set_path(f, &place.path.child(keyword));
         Ok(f)
     }
 

@@ -23,8 +23,7 @@ impl<'a> Normalizer<'a> {
         value: &'a Value,
         parts: &mut Parts,
     ) -> Result<(), SchemaError> {
-        let mut path = place.path.to_string();
-        crate::path::push_key(&mut path, keyword);
+        let path = place.path.child(keyword);
         let f = match keyword {
             "minItems" => self.forms.lit(Lit::MinItems(count(place, keyword, value)?)),
             "maxItems" => self.forms.lit(Lit::MaxItems(count(place, keyword, value)?)),
@@ -182,9 +181,7 @@ impl<'a> Normalizer<'a> {
     }
 
     fn set_keyword_path(&mut self, f: FormulaId, place: &Place<'a>, keyword: &str) {
-        let mut path = place.path.to_string();
-        crate::path::push_key(&mut path, keyword);
-        self.forms.set_path(f, &path);
+        self.forms.set_path(f, &place.path.child(keyword));
     }
 
     /// The keys that `additionalProperties` is about.

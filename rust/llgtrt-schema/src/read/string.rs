@@ -50,9 +50,7 @@ impl<'a> Normalizer<'a> {
                 self.format(place, keyword, name, format, is_asserted)?
             }
         };
-        let mut path = place.path.to_string();
-        crate::path::push_key(&mut path, keyword);
-        self.forms.set_path(f, &path);
+        self.forms.set_path(f, &place.path.child(keyword));
         Ok(Some(f))
     }
 

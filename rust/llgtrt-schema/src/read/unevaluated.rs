@@ -58,9 +58,7 @@ impl<'a> Normalizer<'a> {
                 };
                 let unless = self.forms.not(case.condition);
                 let part = self.forms.or([unless, rest]);
-                let mut path = place.path.to_string();
-                crate::path::push_key(&mut path, keyword);
-                self.forms.set_path(part, &path);
+                self.forms.set_path(part, &place.path.child(keyword));
                 parts.last.push(part);
             }
         }

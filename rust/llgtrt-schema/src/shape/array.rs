@@ -1,8 +1,7 @@
 //! Arrays: items by position, counts, and what has to occur somewhere.
 
-use std::rc::Rc;
-
 use crate::formula::{FormulaId, TRUE};
+use crate::path::SchemaPath;
 
 /// Some item at position `from` or later satisfies `f`: at least `min` of them, at most `max`.
 #[derive(Debug, Clone)]
@@ -14,7 +13,7 @@ pub(crate) struct ContainsCount {
     /// It comes from `items` that are not satisfied.
     pub(crate) negated: bool,
     /// Where it is asked for. Beside another keyword of the same list, this is another place.
-    pub(crate) path: Rc<str>,
+    pub(crate) path: SchemaPath,
 }
 
 impl PartialEq for ContainsCount {
@@ -36,7 +35,7 @@ pub(crate) struct Array {
     pub(crate) unique: bool,
     pub(crate) repeated: bool,
     /// Where `uniqueItems` was first asked for.
-    pub(crate) unique_path: Option<Rc<str>>,
+    pub(crate) unique_path: Option<SchemaPath>,
 }
 
 impl Default for Array {
@@ -64,7 +63,7 @@ impl Array {
     }
 
     /// Where the first of what no schema says was asked for.
-    pub(crate) fn path(&self) -> Option<&Rc<str>> {
+    pub(crate) fn path(&self) -> Option<&SchemaPath> {
         self.exists.first().map(|some| &some.path).or(self.unique_path.as_ref())
     }
 }

@@ -8,6 +8,7 @@ use indexmap::IndexMap;
 
 use crate::formula::{FALSE, FormulaId, Others, TRUE};
 use crate::languages::LanguageId;
+use crate::path::SchemaPath;
 
 /// The value at a key.
 #[derive(Debug, Clone, PartialEq)]
@@ -47,9 +48,9 @@ pub(crate) struct Object {
     /// `oneOf`. Otherwise the object counts as if it might have them.
     pub(crate) avoided: BTreeSet<Rc<str>>,
     /// Where keys are counted.
-    pub(crate) count_path: Option<Rc<str>>,
+    pub(crate) count_path: Option<SchemaPath>,
     /// Where one of the harder constraints was first asked for.
-    pub(crate) path: Option<Rc<str>>,
+    pub(crate) path: Option<SchemaPath>,
 }
 
 impl PartialEq for Object {

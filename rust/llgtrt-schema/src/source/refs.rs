@@ -12,7 +12,7 @@ use super::dialect::Dialect;
 use super::meta;
 use crate::budget::Budget;
 use crate::keyword::{self, Keyword};
-use crate::path::{percent_decode, pointer_tokens};
+use crate::path::{SchemaPath, percent_decode, pointer_tokens, push_key};
 
 /// What a schema means depends on where it is: its address, the identifier and the dialect around it.
 pub(crate) type PlaceKey = (*const Value, Rc<str>, Dialect);
@@ -24,7 +24,7 @@ pub(crate) struct Place<'a> {
     pub(crate) schema: &'a Value,
     pub(crate) base: Rc<str>,
     pub(crate) dialect: Dialect,
-    pub(crate) path: Rc<str>,
+    pub(crate) path: SchemaPath,
 }
 
 /// All identified schemas of a document.
@@ -61,7 +61,7 @@ struct Walk<'a> {
 }
 
 impl Walk<'_> {
-    fn path(&self, mut way: usize) -> Rc<str> {
+    fn path(&self, mut way: usize) -> SchemaPath {
         let mut steps = Vec::new();
         while let (before, step @ (Way::Key(_) | Way::Index(_))) = &self.ways[way] {
             steps.push(step);
@@ -70,7 +70,7 @@ impl Walk<'_> {
         let mut path = String::new();
         for step in steps.into_iter().rev() {
             match step {
-                Way::Key(key) => crate::path::push_key(&mut path, key),
+                Way::Key(key) => push_key(&mut path, key),
                 Way::Index(index) => _ = write!(path, "[{index}]"),
                 Way::Root => {}
             }
@@ -93,7 +93,7 @@ impl<'a> Index<'a> {
     pub(crate) fn new(root: &'a Value, budget: &Budget) -> (Self, Place<'a>) {
         let mut index = Self::default();
         let dialect = Dialect::of(root, Dialect::DEFAULT);
-        let start = Place { schema: root, base: ROOT.into(), dialect, path: "".into() };
+        let start = Place { schema: root, base: ROOT.into(), dialect, path: SchemaPath::root() };
         index.resources.insert(ROOT.into(), start.clone());
         let first = start.enter();
         index.resources.insert(ROOT.into(), first.clone());
@@ -276,18 +276,15 @@ impl<'a> Place<'a> {
             }
             _ => Rc::clone(&self.base),
         };
-        Self { schema: self.schema, base, dialect, path: Rc::clone(&self.path) }
+        Self { schema: self.schema, base, dialect, path: self.path.clone() }
     }
 
     pub(crate) fn child(&self, schema: &'a Value, key: &str) -> Self {
-        let mut path = self.path.to_string();
-        crate::path::push_key(&mut path, key);
-        Self { schema, base: Rc::clone(&self.base), dialect: self.dialect, path: path.into() }
+        Self { schema, base: Rc::clone(&self.base), dialect: self.dialect, path: self.path.child(key) }
     }
 
     pub(crate) fn item(&self, schema: &'a Value, index: usize) -> Self {
-        let path = format!("{}[{index}]", self.path);
-        Self { schema, base: Rc::clone(&self.base), dialect: self.dialect, path: path.into() }
+        Self { schema, base: Rc::clone(&self.base), dialect: self.dialect, path: self.path.item(index) }
     }
 }
 

@@ -1,12 +1,11 @@
 //! Writes arrays as alternatives that llguidance can hold: a tuple, one schema for the rest, and counts.
 
-use std::rc::Rc;
-
 use serde_json::{Value, json};
 
 use crate::error::{SchemaError, refuse};
 use crate::formula::{FALSE, FormulaId, Node, TRUE, Type};
 use crate::normalizer::{Normalizer, Segment};
+use crate::path::SchemaPath;
 use crate::shape::Shape;
 use crate::shape::array::{Array, ContainsCount};
 use crate::tree::{ArrayTree, Tree};
@@ -262,6 +261,6 @@ fn extend(a: &mut Array, length: usize) {
     }
 }
 
-fn a_path(done: &[Array], open: &[Array]) -> Option<Rc<str>> {
+fn a_path(done: &[Array], open: &[Array]) -> Option<SchemaPath> {
     done.iter().chain(open).find_map(|a| a.path().cloned())
 }

@@ -10,7 +10,6 @@ mod regions;
 mod rows;
 
 use std::collections::HashSet;
-use std::rc::Rc;
 
 use serde_json::Value;
 
@@ -18,6 +17,7 @@ use crate::error::{Reason, SchemaError, refuse};
 use crate::formula::{FALSE, FormulaId, Num, TRUE, Type};
 use crate::limits::ResidualMode;
 use crate::normalizer::{Mark, Normalizer, Segment, State};
+use crate::path::SchemaPath;
 use crate::shape::Shape;
 use crate::shape::number::Number;
 use crate::shape::numerals::{Cannot, Means};
@@ -164,7 +164,7 @@ impl Normalizer<'_> {
             }
             let Some(error) = left_out else { continue };
             if all.len() != before {
-                let path: Rc<str> = error.param().into();
+                let path: SchemaPath = error.param().into();
                 self.rule("narrowed", &path);
                 self.left_out.get_or_insert(error);
             } else if self.limits.residual == ResidualMode::Verify {
@@ -271,9 +271,9 @@ impl Normalizer<'_> {
             && !number.is_bounded_whole()
             && written.options.iter().any(|option| option.get("enum").is_none())
         {
-            let near = self.forms.path_near(f).map_or("", |path| path);
-            let (schema, own) = crate::path::split_keyword(near);
-            let path: Rc<str> = if crate::keyword::is_constraint(own) { schema } else { near }.into();
+            let near = self.forms.path_near(f).cloned().unwrap_or_else(SchemaPath::root);
+            let (schema, own) = near.split_keyword();
+            let path = if crate::keyword::is_constraint(own) { schema } else { near };
             self.rule("digits", &path);
         }
         let mut list: Vec<Tree> = written.options.into_iter().map(Tree::scalar).collect();
@@ -384,12 +384,12 @@ impl Normalizer<'_> {
     /// may be enough.
     pub(crate) fn residual(
         &mut self,
-        path: Option<&Rc<str>>,
+        path: Option<&SchemaPath>,
         (keyword, negated): (&str, bool),
         what: &str,
         hint: &str,
-    ) -> Result<Rc<str>, SchemaError> {
-        let path: Rc<str> = path.cloned().unwrap_or_else(|| "".into());
+    ) -> Result<SchemaPath, SchemaError> {
+        let path = path.cloned().unwrap_or_else(SchemaPath::root);
         let mut error = refuse(Some(&path), keyword, what, hint);
         if negated {
             error.reason = Reason::UnsupportedComplement;

@@ -6,6 +6,7 @@ use std::rc::Rc;
 use crate::error::{SchemaError, refuse};
 use crate::formula::{FALSE, FormulaId, TRUE};
 use crate::normalizer::{Normalizer, Segment};
+use crate::path::SchemaPath;
 use crate::shape::object::{Keys, Named, Object};
 use crate::tree::{ObjectTree, Property, Tree};
 use crate::write::regions::Regions;
@@ -44,7 +45,7 @@ struct Composed {
 /// The optional keys of an object in which keys are counted.
 struct OptionalKeys<'a> {
     /// Where they are counted.
-    path: Option<&'a Rc<str>>,
+    path: Option<&'a SchemaPath>,
     /// Which of the named keys they are.
     keys: Vec<usize>,
     /// Those that are there, of `keys`, one alternative each.
@@ -375,7 +376,7 @@ impl Normalizer<'_> {
     /// that a key was written twice. So it can count to one, and up to a limit.
     fn counted(
         &mut self,
-        path: Option<&Rc<str>>,
+        path: Option<&SchemaPath>,
         mut plain: PlainObject,
         out: &mut Vec<PlainObject>,
     ) -> Result<(), SchemaError> {
@@ -392,7 +393,7 @@ impl Normalizer<'_> {
     fn write_plain_object(
         &mut self,
         plain: &PlainObject,
-        path: Option<&Rc<str>>,
+        path: Option<&SchemaPath>,
     ) -> Result<Option<Tree>, SchemaError> {
         let members = plain.composed.as_ref().map(|composed| Members {
             named: &plain.named,

@@ -11,6 +11,7 @@ use std::rc::Rc;
 use crate::error::{SchemaError, refuse};
 use crate::formula::{FALSE, FormulaId};
 use crate::normalizer::{Normalizer, Segment};
+use crate::path::SchemaPath;
 use crate::shape::array::{Array, ContainsCount};
 use crate::tree::{Automaton, Container, Edge, Key, Row, Tree};
 
@@ -171,7 +172,7 @@ impl Normalizer<'_> {
     pub(crate) fn object_rows(
         &mut self,
         members: &Members,
-        path: Option<&Rc<str>>,
+        path: Option<&SchemaPath>,
         equivalent: Option<Tree>,
     ) -> Result<Option<Tree>, SchemaError> {
         let too_many =
