@@ -138,6 +138,11 @@ impl Matcher {
         self.parser.is_err()
     }
 
+    /// Whether the lexer has reached one of its limits: from then on it takes nothing.
+    pub(crate) fn is_spoilt(&self) -> bool {
+        self.parser.as_ref().is_ok_and(|parser| parser.parser.lexer_stats().error)
+    }
+
     /// What failed.
     pub fn get_error(&self) -> Option<&str> {
         self.parser.as_ref().err().map(String::as_str)

@@ -46,23 +46,44 @@ impl CompiledGrammar {
     /// Judges an instance. Takes about a microsecond for each byte, ten times as much if keys have to
     /// be put in order, and stops at a bound. Call it on a thread with a big stack.
     pub fn judge(&self, instance: Instance) -> Judgement {
-        judge(self.copy().matcher, instance)
+        let result = match run(self.copy().matcher, instance, false) {
+            Err(error) if error.is::<OutOfFuel>() => run(self.copy().matcher, instance, true),
+            result => result,
+        };
+        result.unwrap_or_else(|error| unknown(&error))
     }
 }
 
 /// Judges an instance with a matcher at the start of its grammar.
 pub fn judge(matcher: Matcher, instance: Instance) -> Judgement {
-    let run = AssertUnwindSafe(|| match instance {
-        Instance::Text(text) => Writer::new(matcher)?.judge_text(text),
-        Instance::Value(value) => Writer::new(matcher)?.judge_value(value),
-        Instance::Exact(value) => Writer::new(matcher)?.exact().judge_value(value),
+    run(matcher, instance, false).unwrap_or_else(|error| unknown(&error))
+}
+
+/// The lexer took nothing any more: without that, the instance may be accepted.
+#[derive(Debug, thiserror::Error)]
+#[error("too many expressions constructed")]
+struct OutOfFuel;
+
+/// Judges an instance; with `masks`, the lexer gets new fuel on the way.
+fn run(matcher: Matcher, instance: Instance, masks: bool) -> anyhow::Result<Judgement> {
+    let judge = AssertUnwindSafe(|| {
+        let writer = Writer::new(matcher)?.with_masks(masks);
+        match instance {
+            Instance::Text(text) => writer.judge_text(text),
+            Instance::Value(value) => writer.judge_value(value),
+            Instance::Exact(value) => writer.exact().judge_value(value),
+        }
     });
-    let result = catch_unwind(run).unwrap_or_else(|_| Err(anyhow::anyhow!("panic: judge")));
-    result.unwrap_or_else(|error| Judgement {
+    catch_unwind(judge).unwrap_or_else(|_| Err(anyhow::anyhow!("panic: judge")))
+}
+
+/// What the grammar engine failed to judge.
+fn unknown(error: &anyhow::Error) -> Judgement {
+    Judgement {
         accepted: false,
         text: String::new(),
         rejected_at: Some(0),
         reason: crate::compiled::mask_error(&error.to_string()),
         exhaustive: false,
-    })
+    }
 }

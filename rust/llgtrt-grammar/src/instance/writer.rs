@@ -2,11 +2,11 @@
 
 use std::rc::Rc;
 
-use anyhow::Result;
+use anyhow::{Result, ensure};
 use serde_json::{Map, Value};
 use toktrie::TokEnv;
 
-use super::{Judgement, place};
+use super::{Judgement, OutOfFuel, place};
 use crate::matcher::Matcher;
 
 /// Work for the value in the order given, in units of [`Matcher::work`]: seconds, which only a long value in a grammar of
@@ -21,6 +21,9 @@ const SEARCH_WORK: u64 = 100_000;
 
 /// Work for a token, besides what its matcher counts.
 const TOKEN_WORK: u64 = 5;
+
+/// Tokens between two masks, for a lexer that ran out of fuel without any: a mask gives it new fuel.
+const TOKENS_PER_MASK: usize = 16;
 
 /// Separators between items and after keys, tried in this order.
 const STYLES: [(&str, &str); 2] = [(",", ":"), (", ", ": ")];
@@ -39,6 +42,8 @@ pub(super) struct Writer {
     tokens: usize,
     /// Work that may still be done.
     budget: u64,
+    /// Tokens up to the next mask, if there are to be any.
+    until_mask: Option<usize>,
     style: (&'static str, &'static str),
     failure: Option<Failure>,
     /// Whether failures are noted.
@@ -92,6 +97,7 @@ impl Writer {
             text: String::new(),
             tokens: 0,
             budget: GIVEN_WORK,
+            until_mask: None,
             style: STYLES[0],
             failure: None,
             noting: true,
@@ -104,11 +110,16 @@ impl Writer {
         Self { whole: false, ..self }
     }
 
+    /// With masks on the way, which take more time and keep the lexer in fuel.
+    pub(super) fn with_masks(self, masks: bool) -> Self {
+        Self { until_mask: masks.then_some(0), ..self }
+    }
+
     pub(super) fn judge_text(mut self, text: &str) -> Result<Judgement> {
         let tokens = self.env.tokenize_bytes(text.as_bytes());
         let accepted = self.put_tokens(text, &tokens)? && self.ends()?;
         let exhaustive = self.budget > 0;
-        Ok(self.answer(accepted, exhaustive))
+        self.answer(accepted, exhaustive)
     }
 
     pub(super) fn judge_value(mut self, value: &Value) -> Result<Judgement> {
@@ -117,31 +128,36 @@ impl Writer {
             // Reasons are about the first style.
             self.noting = style == STYLES[0];
             if self.given(value)? {
-                return Ok(self.answer(true, true));
+                return self.answer(true, true);
             }
         }
         let mut exhaustive = self.budget > 0;
         if !exhaustive || !has_orders(value) {
-            return Ok(self.answer(false, exhaustive));
+            return self.answer(false, exhaustive);
         }
         for style in STYLES {
             self.style = style;
             self.noting = style == STYLES[0];
             self.budget = ORDER_WORK;
             if self.fresh()? && self.ordered(value)? && self.ends()? {
-                return Ok(self.answer(true, true));
+                return self.answer(true, true);
             }
             self.noting = false;
             self.budget = SEARCH_WORK;
             if self.fresh()? && self.search(value, true)? {
-                return Ok(self.answer(true, true));
+                return self.answer(true, true);
             }
             exhaustive &= self.budget > 0;
         }
-        Ok(self.answer(false, exhaustive))
+        self.answer(false, exhaustive)
     }
 
-    fn answer(mut self, accepted: bool, exhaustive: bool) -> Judgement {
+    fn answer(self, accepted: bool, exhaustive: bool) -> Result<Judgement> {
+        ensure!(accepted || !self.matcher.is_spoilt(), OutOfFuel);
+        Ok(self.judgement(accepted, exhaustive))
+    }
+
+    fn judgement(mut self, accepted: bool, exhaustive: bool) -> Judgement {
         if accepted {
             let reason = String::new();
             return Judgement { accepted, text: self.text, rejected_at: None, reason, exhaustive };
@@ -216,10 +232,11 @@ impl Writer {
         }
         let mut before = self.matcher.work();
         let mut taken = 0;
-        while taken < tokens.len()
-            && self.budget > 0
-            && self.matcher.try_consume_tokens(&tokens[taken..=taken])? > 0
-        {
+        while taken < tokens.len() && self.budget > 0 {
+            self.refuel()?;
+            if self.matcher.try_consume_tokens(&tokens[taken..=taken])? == 0 {
+                break;
+            }
             taken += 1;
             self.budget = self.budget.saturating_sub(TOKEN_WORK + self.matcher.work() - before);
             before = self.matcher.work();
@@ -242,6 +259,18 @@ impl Writer {
             self.note(piece, at);
         }
         Ok(false)
+    }
+
+    fn refuel(&mut self) -> Result<()> {
+        match &mut self.until_mask {
+            Some(0) if !self.matcher.is_stopped() => {
+                self.until_mask = Some(TOKENS_PER_MASK);
+                self.matcher.compute_mask()?;
+            }
+            Some(left) => *left = left.saturating_sub(1),
+            None => {}
+        }
+        Ok(())
     }
 
     /// Whether the text may end here.

@@ -128,3 +128,20 @@ fn a_number_is_judged_in_every_spelling() {
     accepted(json!({"contains": {"const": 7}}), vec![json!([7.0])]);
     accepted(json!({"contains": {"type": "integer"}}), vec![json!(["a", 3.0])]);
 }
+
+/// A pattern with a length, which the lexer follows only with the fuel of several masks.
+#[test]
+fn a_text_is_not_rejected_because_the_lexer_is_out_of_fuel() {
+    let summary =
+        json!({"type": "string", "minLength": 1, "maxLength": 500, "pattern": r"^(?:\S+\s+){0,49}\S+$"});
+    let schema = json!({"type": "object", "properties": {"summary": summary}});
+    let text = "This is a summary of the example service. It provides a brief overview of the service and its benefits.";
+    let found = judge_all(
+        &schema,
+        vec![json!({"summary": text}), json!({"summary": format!("{text} ")})],
+        Vec::new(),
+    );
+    assert!(found[0].accepted, "{:?}", found[0]);
+    assert!(!found[1].accepted && found[1].exhaustive, "{:?}", found[1]);
+    assert!(found[1].reason.contains("summary"), "{:?}", found[1]);
+}
