@@ -107,6 +107,11 @@ ANSWERS: dict[str, Callable[[int], tuple[str, Any]]] = {
     "log-probabilities of beams": lambda n: chat(
         use_beam_search=True, n=8, max_tokens=n // 700, logprobs=True, top_logprobs=16
     ),
+    "log-probabilities of a response": lambda n: ("/v1/responses", response_logprobs(n)),
+    "log-probabilities of a response, streamed": lambda n: (
+        "/v1/responses",
+        {**response_logprobs(n), "stream": True},
+    ),
     "log-probabilities of a prompt": lambda n: (
         COMPLETIONS,
         {"prompt": [65] * (n // 20), "max_tokens": 1, "prompt_logprobs": 20},
@@ -124,6 +129,11 @@ def text(n: int) -> str:
 
 def many_logprobs(n: int) -> dict[str, Any]:
     return {"n": 20, "max_tokens": n // 100, "logprobs": True, "top_logprobs": 20, "ignore_eos": True}
+
+
+def response_logprobs(n: int) -> dict[str, Any]:
+    include = ["message.output_text.logprobs"]
+    return {"input": "q", "max_output_tokens": n // 23, "include": include, "top_logprobs": 20}
 
 
 @pytest.mark.timeout(600)

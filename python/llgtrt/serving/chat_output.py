@@ -228,12 +228,9 @@ class ChatEncoder(Encoder):
         return sse(to_json(event))
 
 
-def _whole_logprobs(events: list[Logprobs]) -> Any:
-    if len(events) == 1:
-        # All of an answer that is not streamed, which may be long.
-        return Written(events[0].written)
-    return (
-        {"content": [token for event in events for token in event.tokens], "refusal": None}
-        if events
-        else None
-    )
+def _whole_logprobs(events: list[Logprobs]) -> Written | None:
+    if not events:
+        return None
+    # Of an answer that is not streamed: as the core wrote them, for they may be long.
+    elements = ",".join(event.elements for event in events if event.elements)
+    return Written(f'{{"content":[{elements}],"refusal":null}}')

@@ -38,6 +38,11 @@ class Logprobs:
         tokens: list[dict[str, Any]] = read_own(self.written)["content"]
         return tokens
 
+    @property
+    def elements(self) -> str:
+        """The elements as they are written, with commas between them."""
+        return self.written[self.written.index("[") + 1 : self.written.rindex("]")]
+
 
 @dataclass(frozen=True, slots=True)
 class Tokens:

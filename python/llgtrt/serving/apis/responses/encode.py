@@ -7,7 +7,7 @@ from typing import Any
 
 from pydantic_core import to_json
 
-from llgtrt.patient_json import long_json
+from llgtrt.patient_json import Written, long_json
 from llgtrt.serving.apis.responses.items import new_id
 from llgtrt.serving.errors import Failure
 from llgtrt.serving.output import AnswerHead, Encoder, Finished, Logprobs, OutputEvent, TokenUsage, sse
@@ -37,9 +37,13 @@ class ResponsesEncoder(Encoder):
         """Pieces of the item that is open."""
         self._open = False
         self._chars = 0
-        self._logprobs: list[dict[str, Any]] = []
+        self._waiting: list[Logprobs] = []
         """Of tokens whose text did not come yet."""
-        self._shown_logprobs: list[dict[str, Any]] = []
+        self._elements: list[str] = []
+        """Log-probabilities of the item that is open, as the core wrote them."""
+        self._event_elements: list[str] = []
+        """The same as events hold them."""
+        self._streams = True
         self._finished: Finished | None = None
 
     @property
@@ -56,13 +60,9 @@ class ResponsesEncoder(Encoder):
         """The events of the items."""
         if isinstance(event, Text):
             begun = b"" if self._is_open("message") else self._begin_text("message", "msg", "output_text")
-            logprobs, self._logprobs = self._logprobs, []
-            self._shown_logprobs += logprobs
+            logprobs = self._take_logprobs()
             return begun + self._piece(
-                "response.output_text.delta",
-                event.text,
-                content_index=0,
-                logprobs=[_event_logprob(one) for one in logprobs],
+                "response.output_text.delta", event.text, content_index=0, logprobs=logprobs
             )
         if isinstance(event, Reasoning):
             begun = (
@@ -77,7 +77,7 @@ class ResponsesEncoder(Encoder):
         if isinstance(event, CallEnded):
             return self._close("completed")
         if isinstance(event, Logprobs):
-            self._logprobs += event.tokens
+            self._waiting.append(event)
             return b""
         # Ids of tokens are refused where the request is started: they have no place here.
         return self._finish(event) if isinstance(event, Finished) else b""
@@ -96,6 +96,7 @@ class ResponsesEncoder(Encoder):
 
     def whole(self, events: list[tuple[int, OutputEvent]], usage: TokenUsage) -> bytes:
         """The response object."""
+        self._streams = False
         for index, event in events:
             self.event(index, event)
         _status, response = self._complete(usage)
@@ -195,12 +196,22 @@ class ResponsesEncoder(Encoder):
         if item["type"] == "message":
             kind = "response.output_text.done"
             # The marks around an answer are tokens as well.
-            tokens = self._shown_logprobs + self._logprobs
-            self._shown_logprobs, self._logprobs = [], []
-            part["logprobs"] = tokens
-            extra = {"logprobs": [_event_logprob(one) for one in tokens]}
+            self._take_logprobs()
+            part["logprobs"] = _listed(self._elements)
+            extra = {"logprobs": _listed(self._event_elements)}
+            self._elements, self._event_elements = [], []
         done = self._of_item(kind, content_index=0, text=text, **extra)
         return done + self._of_item("response.content_part.done", content_index=0, part=part)
+
+    def _take_logprobs(self) -> list[Any] | Written:
+        """Log-probabilities of tokens whose text comes now, as an event holds them."""
+        waiting, self._waiting = self._waiting, []
+        self._elements += [one.elements for one in waiting]
+        if not self._streams:
+            return []
+        elements = [_event_elements(one) for one in waiting]
+        self._event_elements += elements
+        return _listed(elements)
 
     def _of_item(self, kind: str, **members: Any) -> bytes:
         return self._at(kind, item_id=self._items[-1]["id"], **members)
@@ -209,11 +220,13 @@ class ResponsesEncoder(Encoder):
         return self._event(kind, output_index=len(self._items) - 1, **members)
 
     def _event(self, kind: str, **members: Any) -> bytes:
+        if not self._streams:
+            return b""
         event = {"type": kind, "sequence_number": self._sequence, **members}
         self._sequence += 1
         # The last ones hold the whole item, with all of its log-probabilities.
-        write = long_json if kind.endswith(".done") else to_json
-        return sse(write(event), kind)
+        is_long = kind.endswith(".done") or isinstance(members.get("logprobs"), Written)
+        return sse(long_json(event) if is_long else to_json(event), kind)
 
 
 def error_member(failure: Failure) -> dict[str, Any]:
@@ -228,10 +241,24 @@ def _part(kind: str, text: str) -> dict[str, Any]:
     return {"type": kind, "text": text}
 
 
-def _event_logprob(token: dict[str, Any]) -> dict[str, Any]:
+def _event_elements(logprobs: Logprobs) -> str:
     """Events hold less of each token than the response."""
-    top = [{"token": one["token"], "logprob": one["logprob"]} for one in token["top_logprobs"]]
-    return {"token": token["token"], "logprob": token["logprob"], "top_logprobs": top}
+    written = [
+        {
+            "token": token["token"],
+            "logprob": token["logprob"],
+            "top_logprobs": [
+                {"token": one["token"], "logprob": one["logprob"]} for one in token["top_logprobs"]
+            ],
+        }
+        for token in logprobs.tokens
+    ]
+    return b",".join(map(to_json, written)).decode()
+
+
+def _listed(elements: list[str]) -> list[Any] | Written:
+    """A list of what is written already."""
+    return Written(f"[{','.join(filter(None, elements))}]") if elements else []
 
 
 def _usage(usage: TokenUsage) -> dict[str, Any]:
