@@ -67,8 +67,8 @@ pub(super) struct Row {
     maxima: Vec<f32>,
     /// Blocks with a NaN.
     nan: Vec<bool>,
-    /// Blocks of which something was overridden since `maxima` was computed.
-    changed: Vec<usize>,
+    /// Blocks of which something was overridden since their maximum was computed.
+    changed: Vec<bool>,
     /// Sum of weights per block.
     sums: Vec<f32>,
     /// Tokens of a gathered row, ascending.
@@ -111,6 +111,7 @@ impl Row {
         self.source.push(source);
         self.maxima.push(max);
         self.nan.push(nan);
+        self.changed.push(false);
     }
 
     fn gather(&mut self, logits: &[f32], mask: &[u32]) {
@@ -167,7 +168,7 @@ impl Row {
         if self.gathered {
             if let Ok(position) = self.ids.binary_search(&token) {
                 self.copy[position] = value;
-                self.changed.push(position / BLOCK);
+                self.changed[position / BLOCK] = true;
             }
             return;
         }
@@ -175,7 +176,7 @@ impl Row {
             return;
         }
         let block = index / BLOCK;
-        self.changed.push(block);
+        self.changed[block] = true;
         match self.source[block] {
             Source::Empty => {}
             Source::Copy => {
@@ -218,11 +219,11 @@ impl Row {
         if self.masked_out {
             return Err(Error::new(ErrorKind::Grammar, "the mask allows no token"));
         }
-        let mut changed = std::mem::take(&mut self.changed);
-        for block in changed.drain(..) {
-            (self.maxima[block], self.nan[block]) = block_max(self.block(logits, block));
+        for block in 0..self.changed.len() {
+            if std::mem::take(&mut self.changed[block]) {
+                (self.maxima[block], self.nan[block]) = block_max(self.block(logits, block));
+            }
         }
-        self.changed = changed;
         let nan = self.nan.contains(&true);
         let mut peak = Peak { max: f32::NEG_INFINITY, block: 0 };
         for (block, &max) in self.maxima.iter().enumerate() {
