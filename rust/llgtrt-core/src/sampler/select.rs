@@ -10,9 +10,9 @@ use super::flat::Buckets;
 use super::row::{Peak, Row, weight};
 use crate::{SamplingParams, TokenId};
 
-/// Distances to the largest logit, after temperature, in which candidates are looked for: `exp(-5)` holds
-/// the nucleus of most rows of a language model, `exp(-8)` that of nearly all others.
-const DEPTHS: [f32; 2] = [5.0, 8.0];
+/// Distance to the largest logit, after temperature, in which candidates are looked for: `exp(-5)` holds
+/// the nucleus of most rows of a language model.
+const DEPTH: f32 = 5.0;
 /// More candidates than this are not gathered: counting them in buckets is faster.
 const MANY: usize = 4096;
 
@@ -72,7 +72,7 @@ impl Candidates {
         let scale = 1.0 / temperature;
         let top_k = params.top_k as usize;
         let top_p = f64::from(params.top_p);
-        let depths = DEPTHS.map(|depth| peak.max - depth * temperature);
+        let depth = peak.max - DEPTH * temperature;
         // Rounded down a little: the weights decide.
         let floor = if params.min_p > 0.0 {
             peak.max + (params.min_p.min(1.0).ln() - 1e-3) * temperature
@@ -82,9 +82,9 @@ impl Candidates {
 
         let total = if top_k > 0 && top_k < row.len() {
             let bound = self.top_bound(row, top_k);
-            let gathered = self.gather(row, logits, bound.unwrap_or(depths[0]).max(floor), MANY);
+            let gathered = self.gather(row, logits, bound.unwrap_or(depth).max(floor), MANY);
             // Without a bound it is only known that enough were found, or all above the floor.
-            (gathered && (bound.is_some() || self.list.len() >= top_k || floor > depths[0])).then(|| {
+            (gathered && (bound.is_some() || self.list.len() >= top_k || floor > depth)).then(|| {
                 if self.list.len() > top_k {
                     let (_, kth, _) = self.list.select_nth_unstable_by(top_k - 1, Candidate::order);
                     let kth = kth.logit;
@@ -96,11 +96,8 @@ impl Candidates {
             self.gather(row, logits, floor, MANY).then(|| self.weigh(peak, scale, params.min_p))
         } else {
             let total = row.sum(logits, peak, scale, super::row::Cutoff::NONE);
-            let holds = |depth| {
-                self.gather(row, logits, depth, MANY).then(|| self.weigh(peak, scale, 0.0) >= top_p * total)
-            };
-            // Where too many are gathered at once, a greater depth gathers more.
-            depths.into_iter().map_while(holds).any(|holds| holds).then_some(total)
+            let gathered = self.gather(row, logits, depth, MANY);
+            (gathered && self.weigh(peak, scale, 0.0) >= top_p * total).then_some(total)
         };
         let Some(total) = total else {
             let cutoff = self.buckets.cutoff(row, logits, peak, params);
