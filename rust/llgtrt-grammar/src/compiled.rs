@@ -4,6 +4,7 @@
 
 mod build;
 mod locate;
+mod rows;
 
 use std::collections::HashSet;
 use std::sync::atomic::{AtomicUsize, Ordering};

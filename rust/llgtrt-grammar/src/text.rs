@@ -10,6 +10,10 @@ pub(crate) fn grammar_error(message: impl Into<String>) -> Error {
     Error::new(ErrorKind::Grammar, message)
 }
 
+/// A row of the parser is wider than the limit.
+pub(crate) const TOO_MANY_WAYS: &str =
+    "too many ways to go on at one place, such as optional properties of an object and of its alternatives";
+
 /// The first line of llguidance's message, without back traces and dumps of the grammar.
 pub(crate) fn first_line(message: &str) -> String {
     let message = message.trim();
@@ -20,8 +24,7 @@ pub(crate) fn first_line(message: &str) -> String {
     }
     if message.contains("Current row has") {
         // llguidance speaks of its rows, and of recursion.
-        return "too many ways to go on at one place, such as optional properties of an object and of its alternatives"
-            .to_owned();
+        return TOO_MANY_WAYS.to_owned();
     }
     truncate(message.lines().next().unwrap_or("unknown error"), MAX_CHARS)
 }

@@ -33,6 +33,7 @@ pub(crate) enum Spent {
     Bytes,
     Depth,
     Time,
+    Properties,
 }
 
 /// See the module.

@@ -18,6 +18,8 @@ pub enum ResidualMode {
 pub struct NormalizeLimits {
     /// Nodes of the schema that is written.
     pub max_nodes: usize,
+    /// Squares of how many properties each object has, all together: what llguidance takes for an object.
+    pub max_property_squares: u64,
     /// Alternatives of one schema.
     pub max_alternatives: usize,
     /// Elementary steps, about 50 ns each.
@@ -59,6 +61,7 @@ impl Default for NormalizeLimits {
     fn default() -> Self {
         Self {
             max_nodes: 60_000,
+            max_property_squares: 5000 * 5000,
             max_alternatives: 400,
             max_steps: 12_000_000,
             max_bytes: 96 << 20,

@@ -224,6 +224,16 @@ impl Tree {
         }
     }
 
+    /// The squares of how many properties each object in the tree has, all together.
+    pub(crate) fn property_squares(&self) -> u64 {
+        let mut all = match self {
+            Tree::Object(object) => (object.properties.len() as u64).pow(2),
+            _ => 0,
+        };
+        self.children(|child| all += child.property_squares());
+        all
+    }
+
     /// The schema, as far as one says it: an automaton without an equivalent is any value of its type.
     pub(crate) fn to_json(&self) -> Value {
         match self {

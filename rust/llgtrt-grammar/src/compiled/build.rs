@@ -2,18 +2,19 @@
 
 use std::sync::{Arc, OnceLock};
 
-use llgtrt_core::TokenId;
 use llguidance::{CancellationHandle, ParserFactory, TokenParser};
 use parking_lot::Mutex;
-use toktrie::{SimpleVob, TokenizerEnv};
+use toktrie::SimpleVob;
 
 use super::locate::locate;
+use super::rows::has_wider_row;
 use super::{CompiledGrammar, Inner, MAX_LEARNED_BYTES, Size, Start, is_spoilt, lexer_bytes, mask_error};
 use crate::GrammarConfig;
 use crate::TokenEnv;
 use crate::admission::{Admitted, Pairs};
 use crate::lexer_guard::create_parser;
 use crate::refusal::{Refusal, hint};
+use crate::text::TOO_MANY_WAYS;
 use crate::way_out::Hints;
 
 /// What a compilation ended with, beside success.
@@ -109,13 +110,10 @@ fn assemble(
     if allows_only_eos(&first_mask, env) {
         return Err(only_the_empty_text());
     }
-    // A row is too wide where an object with very many keys begins. No grammar of fewer symbols has one.
-    if symbols > config.limits.max_items_in_row {
-        match follow(&mut probe, &env.tokenize_bytes(b"{"), &first_mask) {
-            Ok(()) => {}
-            Err(_) if probe.is_cancelled() => return Err(Failure::Cancelled),
-            Err(error) => return Err(Refusal::new(mask_error(&error.to_string()), hint::FEWER_WAYS).into()),
-        }
+    // No grammar of fewer symbols has a row that is too wide.
+    let most_items = config.limits.max_items_in_row;
+    if symbols > most_items && has_wider_row(parser.parser.grammar(), most_items) {
+        return Err(Refusal::new(mask_error(TOO_MANY_WAYS), hint::FEWER_WAYS).into());
     }
     drop(probe);
     let most = compiled + MAX_LEARNED_BYTES;
@@ -149,18 +147,6 @@ fn assemble(
         most_digits: admitted.notes.most_digits,
     };
     Ok(CompiledGrammar::bare(Arc::new(inner)))
-}
-
-/// Computes the mask behind the tokens, if they may begin an answer.
-fn follow(probe: &mut llguidance::Matcher, tokens: &[TokenId], first_mask: &SimpleVob) -> anyhow::Result<()> {
-    if !tokens.first().is_some_and(|&token| first_mask.is_allowed(token)) {
-        return Ok(());
-    }
-    probe.consume_tokens(tokens)?;
-    if !probe.is_stopped() {
-        probe.compute_mask()?;
-    }
-    Ok(())
 }
 
 /// A parser of the grammar, or of what the schema is rewritten into: what looked plain may be beyond llguidance

@@ -102,6 +102,59 @@ fn five_thousand_optional_properties() {
     refused(&bench, &schema(&object(2200)), "too many ways to go on");
     survives(&bench, &schema(&object(5000)));
     refused(&bench, &schema(&object(5001)), "5000 properties");
+    // However deep it lies.
+    let below = |key: &str, schema: &str| format!(r#"{{"properties":{{"{key}":{schema}}}}}"#);
+    let deep = |count: usize| below("a", &below("b", &format!(r#"{{"items":{}}}"#, object(count))));
+    let grammar = bench.compile(&schema(&deep(1900)));
+    bench.accepts(&grammar, r#"{"a":{"b":[{"p3":1,"p1899":2},{"p0":1}]}}"#).unwrap();
+    refused(&bench, &schema(&deep(2200)), "too many ways to go on");
+}
+
+/// Objects that begin alike are read together.
+#[test]
+fn optional_properties_of_many_alternatives() {
+    let bench = Bench::bytes();
+    let choice = |objects: usize, first: &str| {
+        let object = |i: usize| {
+            let members: Vec<String> =
+                (0..40).map(|j| format!(r#""o{i}p{j}":{{"type":"integer"}}"#)).collect();
+            format!(
+                r#"{{"properties":{{{}{}}},"additionalProperties":false{}}}"#,
+                first.replace('@', &i.to_string()),
+                members.join(","),
+                if first.is_empty() { "" } else { r#","required":["type"]"# },
+            )
+        };
+        let list: Vec<String> = (0..objects).map(object).collect();
+        format!(r#"{{"properties":{{"a":{{"type":"object","anyOf":[{}]}}}}}}"#, list.join(","))
+    };
+    bench.compile(&schema(&choice(40, "")));
+    refused(&bench, &schema(&choice(60, "")), "too many ways to go on");
+    // They are told apart before their optional keys.
+    let grammar = bench.compile(&schema(&choice(60, r#""type":{"const":"t@"},"#)));
+    bench.accepts(&grammar, r#"{"a":{"type":"t59","o59p39":1}}"#).unwrap();
+}
+
+/// A list of names becomes that many properties.
+#[test]
+fn properties_that_are_written_are_counted() {
+    let bench = Bench::bytes();
+    let schema = |names: usize, objects: usize| {
+        let names: Vec<String> = (0..names).map(|i| format!(r#""k{i}""#)).collect();
+        let maps: Vec<String> = (2..objects + 2)
+            .map(|i| {
+                format!(
+                    r##""m{i}":{{"type":"object","propertyNames":{{"$ref":"#/$defs/name"}},"additionalProperties":{{"type":"integer"}},"not":{{"required":["k1","k{i}"]}}}}"##
+                )
+            })
+            .collect();
+        let (names, maps) = (names.join(","), maps.join(","));
+        self::schema(&format!(r#"{{"$defs":{{"name":{{"enum":[{names}]}}}},"properties":{{{maps}}}}}"#))
+    };
+    refused(&bench, &schema(6000, 1), "objects of more properties");
+    refused(&bench, &schema(1800, 8), "objects of more properties");
+    let grammar = bench.compile(&schema(800, 3));
+    bench.accepts(&grammar, r#"{"m2":{"k5":1},"m4":{"k799":1}}"#).unwrap();
 }
 
 #[test]

@@ -14,6 +14,8 @@ pub(crate) struct Emitter {
     /// Formulas in the order in which they were started.
     pub(crate) log: Vec<FormulaId>,
     pub(crate) nodes: usize,
+    /// See [`NormalizeLimits::max_property_squares`](crate::NormalizeLimits::max_property_squares).
+    pub(crate) property_squares: u64,
     /// The languages of the patterns of keys that are written.
     pub(crate) keys: HashMap<String, LanguageId>,
 }

@@ -151,6 +151,10 @@ impl<'a> Normalizer<'a> {
             Spent::Bytes => {
                 (Reason::BudgetSpent, "rewriting the schema takes more memory than the limit allows")
             }
+            Spent::Properties => (
+                Reason::BudgetSpent,
+                "the schema, rewritten, has objects of more properties than the limit allows",
+            ),
             Spent::Depth => {
                 (Reason::TooDeep, "the schema is nested too deeply, or a reference leads back to itself")
             }

@@ -13,6 +13,7 @@ use std::collections::HashSet;
 
 use serde_json::Value;
 
+use crate::budget::Spent;
 use crate::error::{Reason, SchemaError, refuse};
 use crate::formula::{FALSE, FormulaId, Num, TRUE, Type};
 use crate::limits::ResidualMode;
@@ -179,8 +180,12 @@ impl Normalizer<'_> {
         self.spend(f, nodes as u64)?;
         self.hold(f, 160 * nodes)?;
         self.emitter.nodes += nodes;
+        self.emitter.property_squares += tree.property_squares();
         if self.emitter.nodes > self.limits.max_nodes {
             return Err(self.too_large(f));
+        }
+        if self.emitter.property_squares > self.limits.max_property_squares {
+            return Err(self.spent(f, Spent::Properties));
         }
         Ok(tree)
     }
