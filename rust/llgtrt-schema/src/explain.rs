@@ -12,7 +12,7 @@ use crate::formula::{FALSE, FormulaId, Lit, Node, TRUE, Type};
 use crate::limits::{NormalizeLimits, ResidualMode};
 use crate::normalizer::Normalizer;
 use crate::shape::Shape;
-use crate::shape::numerals::Means;
+use crate::shape::numerals::{Means, terminal};
 use crate::source::Index;
 use crate::stages::normalize;
 use crate::tree::{Document, name};
@@ -228,9 +228,10 @@ impl Normalizer<'_> {
             },
             Shape::Number(number) => match number.write(Means::Grammar) {
                 Ok(found) => {
-                    let patterns = found.patterns.iter().map(|text| pattern(Some(text)));
-                    let ways: Vec<String> =
-                        found.options.iter().map(Value::to_string).chain(patterns).collect();
+                    let mut ways: Vec<String> = found.options.iter().map(Value::to_string).collect();
+                    if !found.digits.is_empty() {
+                        ways.push(terminal(&found.digits));
+                    }
                     ways.join(" or ")
                 }
                 Err(cannot) => cannot.why.to_owned(),

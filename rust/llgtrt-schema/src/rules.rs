@@ -250,7 +250,8 @@ pub const RULES: &[Rule] = &[
             "not",
         ],
         doc: "Numbers in a range that the grammar engine, which computes with doubles, does not hold exactly \
-              become a regular expression over their digits: bounds of any size are exact.",
+              become a regular expression over their digits: bounds of any size are exact, and so are multiples of a step, \
+              and all numbers but those, where its prime factors are 2, 5 and one 3 at most.",
         example: r#"{"type": "integer", "minimum": -9223372036854775808, "maximum": 9223372036854775807}"#,
     },
     Rule {

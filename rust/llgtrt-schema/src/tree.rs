@@ -8,6 +8,7 @@ use std::rc::Rc;
 use serde_json::{Map, Value, json};
 
 use crate::formula::{FormulaId, Type};
+use crate::shape::numerals::Digits;
 
 /// A written schema.
 #[derive(Debug, Clone, PartialEq)]
@@ -25,9 +26,8 @@ pub(crate) enum Tree {
     Values(Vec<Value>),
     /// Numbers or strings: a schema without schemas inside of it.
     Scalar(Map<String, Value>),
-    /// Numbers, whole ones if the flag is set, that match all of these regular expressions. Only a grammar
-    /// can say it.
-    Digits(bool, Vec<String>),
+    /// Numbers, whole ones if the flag is set, of whose digits all of this holds. Only a grammar can say it.
+    Digits(bool, Vec<Digits>),
     Array(Box<ArrayTree>),
     Object(Box<ObjectTree>),
     Automaton(Box<Automaton>),
@@ -195,7 +195,7 @@ impl Tree {
             Tree::Any | Tree::Never => 1,
             Tree::Reference(_) => 2,
             Tree::AnyOf(list) => 2 + list.iter().map(Tree::nodes).sum::<usize>(),
-            Tree::Digits(_, patterns) => 2 + patterns.len(),
+            Tree::Digits(_, all) => 2 + all.len(),
             Tree::Types(types) => 2 + if types.len() > 1 { types.len() } else { 0 },
             Tree::Values(values) => {
                 1 + usize::from(values.len() != 1) + values.iter().map(value_nodes).sum::<usize>()

@@ -3,6 +3,7 @@
 
 pub(crate) mod array;
 mod decimal;
+mod multiples;
 pub(crate) mod number;
 pub(crate) mod numerals;
 pub(crate) mod object;

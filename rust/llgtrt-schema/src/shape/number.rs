@@ -189,12 +189,9 @@ impl Number {
         if self.not_multiple.iter().any(|&other| step.is_multiple_of(other)) {
             return true;
         }
-        if let (Some(first), Some(last)) = self.multiples() {
-            if first > last {
-                return true;
-            }
-        }
-        step.bottom == 1 && self.listed(1).is_some_and(|list| list.is_empty())
+        let (Some(first), Some(last)) = self.multiples() else { return false };
+        let excluded = |count: i128| step.times(count).is_some_and(|num| !self.allows(num));
+        first > last || (last - first <= MAX_LISTED && (first..=last).all(excluded))
     }
 
     /// All numbers, if they are whole and at most `MAX_LISTED` multiples are in the bounds. Stops

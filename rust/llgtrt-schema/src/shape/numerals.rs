@@ -8,6 +8,7 @@
 use serde_json::{Map, Value, json};
 
 use super::decimal;
+use super::multiples::multiples;
 use super::number::Number;
 use crate::formula::{Num, Ratio};
 
@@ -35,12 +36,32 @@ pub(crate) enum Means {
     Narrowed,
 }
 
+/// A condition on how a number is written, in regular expressions.
+#[derive(Debug, Clone, PartialEq)]
+pub(crate) enum Digits {
+    Match(String),
+    /// At least one of these does not match.
+    NotAll(Vec<String>),
+}
+
+/// A terminal of a grammar for numbers of whose digits all of this holds.
+pub(crate) fn terminal(digits: &[Digits]) -> String {
+    let all = |patterns: &[String]| {
+        patterns.iter().map(|pattern| format!("/{pattern}/")).collect::<Vec<_>>().join(" & ")
+    };
+    let parts = digits.iter().map(|digits| match digits {
+        Digits::Match(pattern) => format!("/{pattern}/"),
+        Digits::NotAll(patterns) => format!("~({})", all(patterns)),
+    });
+    parts.collect::<Vec<_>>().join(" & ")
+}
+
 /// Numbers, as alternatives.
 #[derive(Debug, Default)]
 pub(crate) struct Written {
     pub(crate) options: Vec<Value>,
-    /// Regular expressions that one more alternative matches, all of them; empty if there is none.
-    pub(crate) patterns: Vec<String>,
+    /// What holds of the digits of one more alternative; empty if there is none.
+    pub(crate) digits: Vec<Digits>,
     /// The rule by which there are fewer of them.
     pub(crate) rule: Option<&'static str>,
 }
@@ -61,13 +82,13 @@ const fn cannot(keyword: &'static str, why: &'static str) -> Cannot {
 impl Number {
     /// Writes the shape.
     pub(crate) fn write(&self, means: Means) -> Result<Written, Cannot> {
-        if !self.not_multiple.is_empty() {
+        let excludes = !self.not_multiple.is_empty();
+        if excludes {
             let list = self.listed(usize::MAX).filter(|list| list.iter().all(|&n| Num::Int(n).is_double()));
-            let Some(list) = list else {
-                return Err(cannot("not", "all numbers but the multiples of one cannot be described"));
-            };
-            let list: Vec<Value> = list.iter().map(|&n| Num::Int(n).to_value()).collect();
-            return Ok(Written { options: vec![json!({ "enum": list })], ..Written::default() });
+            if let Some(list) = list {
+                let list: Vec<Value> = list.iter().map(|&n| Num::Int(n).to_value()).collect();
+                return Ok(Written { options: vec![json!({ "enum": list })], ..Written::default() });
+            }
         }
         if self.overflow {
             return Err(cannot("multipleOf", "the common multiple is too large"));
@@ -76,7 +97,7 @@ impl Number {
             Some(bounded) => (bounded, Some("float-limits")),
             None => (self.clone(), None),
         };
-        if let Some(options) = bounded.native() {
+        if let Some(options) = bounded.native().filter(|_| !excludes) {
             return Ok(Written { options, rule, ..Written::default() });
         }
         let keyword = if self.fraction {
@@ -90,18 +111,21 @@ impl Number {
         } else {
             "maximum"
         };
-        match means {
-            Means::Grammar if self.multiple.is_none() => {
-                let Some(text) = decimal::range(bounded.least, bounded.most, bounded.integer) else {
+        let steps = if means == Means::Grammar { bounded.steps() } else { None };
+        match (means, steps) {
+            (Means::Grammar, Some(steps)) => {
+                let Some(range) = decimal::range(bounded.least, bounded.most, bounded.integer) else {
                     return Ok(Written::default());
                 };
-                let mut patterns = vec![text];
+                let mut digits = vec![Digits::Match(range)];
                 if self.fraction {
-                    patterns.push(decimal::FRACTION.to_owned());
+                    digits.push(Digits::Match(decimal::FRACTION.to_owned()));
                 }
-                Ok(Written { options: Vec::new(), patterns, rule: rule.or(Some("large-bounds")) })
+                digits.extend(steps);
+                Ok(Written { options: Vec::new(), digits, rule: rule.or(Some("large-bounds")) })
             }
-            Means::Narrowed if !self.fraction => {
+            _ if excludes => Err(cannot("not", "all numbers but the multiples of one cannot be described")),
+            (Means::Narrowed, _) if !self.fraction => {
                 match bounded.narrowed().and_then(|number| number.native()) {
                     Some(options) => Ok(Written { options, rule: Some("narrowed"), ..Written::default() }),
                     None => Err(cannot(keyword, "numbers of so many digits cannot be described")),
@@ -116,6 +140,22 @@ impl Number {
                 Err(Cannot { keyword, why, is_wide: true })
             }
         }
+    }
+
+    /// What its steps say of digits, if that can be said and there are any numbers.
+    fn steps(&self) -> Option<Vec<Digits>> {
+        let mut all = Vec::new();
+        if self.multiple.is_some() {
+            let (first, last) = self.multiples();
+            if (first.is_none() && self.least.is_some()) || (last.is_none() && self.most.is_some()) {
+                return None;
+            }
+            all.extend(multiples(self.step()?)?.into_iter().map(Digits::Match));
+        }
+        for &step in &self.not_multiple {
+            all.push(Digits::NotAll(multiples(step)?));
+        }
+        Some(all)
     }
 
     /// The numbers, if they are written as a list.

@@ -11,6 +11,7 @@ use std::rc::Rc;
 use serde_json::{Map, Value, json};
 
 use crate::formula::FormulaId;
+use crate::shape::numerals::{Digits, terminal};
 use crate::tree::{Automaton, Container, Document, Key, Tree, name};
 
 /// Longest grammar, in bytes.
@@ -113,7 +114,7 @@ impl Writer<'_> {
                 Some(rule)
             }
             Tree::Automaton(automaton) => self.automaton(automaton),
-            Tree::Digits(_, patterns) => Some(self.number(patterns)),
+            Tree::Digits(_, all) => Some(self.number(all)),
             // Every array and object has an automaton where something inside needs one.
             _ => None,
         }
@@ -149,9 +150,9 @@ impl Writer<'_> {
         Some(rule)
     }
 
-    /// The name of a terminal for numbers that satisfy all expressions.
-    fn number(&mut self, patterns: &[String]) -> String {
-        let text = patterns.iter().map(|text| regex(text)).collect::<Vec<_>>().join(" & ");
+    /// The name of a terminal for numbers of whose digits all of this holds.
+    fn number(&mut self, digits: &[Digits]) -> String {
+        let text = terminal(digits);
         if let Some(name) = self.leaves.get(&text) {
             return name.clone();
         }

@@ -282,8 +282,8 @@ impl Normalizer<'_> {
             self.rule("digits", &path);
         }
         let mut list: Vec<Tree> = written.options.into_iter().map(Tree::scalar).collect();
-        if !written.patterns.is_empty() {
-            list.push(Tree::Digits(number.is_whole(), written.patterns));
+        if !written.digits.is_empty() {
+            list.push(Tree::Digits(number.is_whole(), written.digits));
         }
         Ok(list)
     }

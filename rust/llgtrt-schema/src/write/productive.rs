@@ -66,7 +66,7 @@ impl Tree {
             Tree::Types(types) => !types.is_empty(),
             Tree::Values(values) => !values.is_empty(),
             Tree::Scalar(_) => true,
-            Tree::Digits(_, patterns) => !patterns.is_empty(),
+            Tree::Digits(_, all) => !all.is_empty(),
             Tree::Array(array) => array.has_value(known),
             Tree::Object(object) => object.has_value(known),
             Tree::Automaton(automaton) => automaton.live(|tree| tree.has_value(known)).first() == Some(&true),
