@@ -21,7 +21,7 @@ pub(super) fn has_wider_row(grammar: &CGrammar, most: usize) -> bool {
     let table = Table::new(grammar);
     let mut search = Search::new(&table);
     let mut left = MOST_LOOKED_AT;
-    search.open.push_back(table.rules[table.start].iter().copied().collect());
+    search.open.push_back(table.rules[table.start].clone());
     while let Some(read) = search.open.pop_front() {
         let row = search.row(&read);
         if row.len() > most {
@@ -131,7 +131,9 @@ impl<'a> Search<'a> {
                 row.push(item);
             }
         };
-        read.iter().for_each(|&item| add(&mut row, item));
+        for &item in read {
+            add(&mut row, item);
+        }
         let mut at = 0;
         while let Some(&item) = row.get(at) {
             at += 1;
@@ -139,7 +141,9 @@ impl<'a> Search<'a> {
             if symbol == END {
                 continue;
             }
-            table.rules[symbol].iter().for_each(|&item| add(&mut row, item));
+            for &first in &table.rules[symbol] {
+                add(&mut row, first);
+            }
             if table.nullable[symbol] {
                 add(&mut row, item + 1);
             }

@@ -28,7 +28,7 @@ pub(super) fn multiples(step: Ratio) -> Option<Vec<String>> {
 /// How often the number can be divided by the prime, which it then is.
 fn divide_out(number: &mut u64, prime: u64) -> u32 {
     let mut times = 0;
-    while *number % prime == 0 {
+    while number.is_multiple_of(prime) {
         *number /= prime;
         times += 1;
     }
