@@ -8,6 +8,7 @@ search.
 
 from __future__ import annotations
 
+import asyncio
 from dataclasses import dataclass
 from typing import Any
 
@@ -248,6 +249,8 @@ class _Search:
         streams = list[Stream]()
         try:
             for beam in beams:
+                # The event loop has its turn between them.
+                await asyncio.sleep(0)
                 fields = {
                     "max_tokens": 1,
                     "answer_tokens": prompt.most,
@@ -260,9 +263,11 @@ class _Search:
                         self._part(fields, 2 * self._request.plan.width), tokens, self._request.grammar
                     )
                 )
-            return [
-                await _said(stream, beam, self._receipts) for stream, beam in zip(streams, beams, strict=True)
-            ]
+            said = list[Said | None]()
+            for stream, beam in zip(streams, beams, strict=True):
+                said.append(await _said(stream, beam, self._receipts))
+                await asyncio.sleep(0)
+            return said
         finally:
             for stream in streams:
                 stream.cancel()
