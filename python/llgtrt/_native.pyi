@@ -214,7 +214,13 @@ class ChoiceDelta:
     @property
     def text_token_ids(self) -> list[int] | None: ...
     @property
-    def logprobs(self) -> str | None: ...
+    def logprobs(self) -> str | None:
+        """JSON; a copy of it, which may be long."""
+    @property
+    def logprobs_bytes(self) -> int | None:
+        """How long it is as UTF-8."""
+    def logprobs_piece(self, start: int, size: int) -> bytes:
+        """A part of its UTF-8."""
     @property
     def finish_reason(self) -> str | None: ...
     @property
@@ -231,7 +237,13 @@ class ChoiceDelta:
     @property
     def prompt_token_ids(self) -> list[int] | None: ...
     @property
-    def prompt_logprobs(self) -> str | None: ...
+    def prompt_logprobs(self) -> str | None:
+        """JSON; a copy of it, which may be long."""
+    @property
+    def prompt_logprobs_bytes(self) -> int | None:
+        """How long it is as UTF-8."""
+    def prompt_logprobs_piece(self, start: int, size: int) -> bytes:
+        """A part of its UTF-8."""
     @property
     def context_logits(self) -> Logits | None: ...
     @property
@@ -578,6 +590,12 @@ def read_json(text: str | bytes | bytearray, max_values: int, max_containers: in
     Raises:
         ValueError: it is not JSON, not UTF-8, holds half of a surrogate pair, NaN or an infinity, is nested
             too deeply, or holds more values than that, or more arrays and objects.
+    """
+
+def use_huge_pages() -> None:
+    """From now on large blocks of Python's memory are on huge pages, as far as the system has some.
+
+    To be called once, before there are other threads.
     """
 
 def config_fields() -> str:

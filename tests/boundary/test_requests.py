@@ -305,3 +305,16 @@ def test_options_that_the_engine_lacks_are_refused(core: Core, fields: dict[str,
     assert isinstance(delta.error, _native.InvalidRequestError)
     assert delta.error.param == param
     assert "the sim engine" in delta.error.message
+
+
+@pytest.mark.parametrize("letter", ["a", "é", "漢", "😀"])
+def test_the_text_of_a_grammar_crosses_whole_however_long_it_is(letter: str) -> None:
+    text = letter * 200_001 + "."
+    assert _native.GrammarSpec.regex(text).source == text
+    assert json.loads(_native.GrammarSpec.choice(["x", text]).source) == ["x", text]
+
+
+def test_half_of_a_pair_is_refused_in_the_text_of_a_grammar() -> None:
+    for text in ("\ud800", "a" * 100_000 + "\ud800"):
+        with pytest.raises(UnicodeEncodeError):
+            _native.GrammarSpec.regex(text)

@@ -53,6 +53,20 @@ class FakeChoice:
     prompt_token_ids: list[int] | None = None
     prompt_logprobs: str | None = None
 
+    @property
+    def logprobs_bytes(self) -> int | None:
+        return None if self.logprobs is None else len(self.logprobs.encode())
+
+    @property
+    def prompt_logprobs_bytes(self) -> int | None:
+        return None if self.prompt_logprobs is None else len(self.prompt_logprobs.encode())
+
+    def logprobs_piece(self, start: int, size: int) -> bytes:
+        return (self.logprobs or "").encode()[start : start + size]
+
+    def prompt_logprobs_piece(self, start: int, size: int) -> bytes:
+        return (self.prompt_logprobs or "").encode()[start : start + size]
+
 
 @dataclass
 class FakeSummary:

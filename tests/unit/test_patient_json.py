@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import math
 import sys
 import threading
 from concurrent.futures import ThreadPoolExecutor
@@ -170,3 +171,19 @@ def test_what_is_written_goes_in_as_it_is() -> None:
         long_json({"a": [{"b": Written('{"c" : "é"}')}, Written("1")]})
         == '{"a":[{"b":{"c" : "é"}},1]}'.encode()
     )
+
+
+@pytest.mark.parametrize("options", [{}, {"ensure_ascii": True}, {"indent": 2}, {"sort_keys": True}])
+def test_on_another_thread_long_texts_are_written_as_ever(options: dict[str, Any]) -> None:
+    value = {"b": ['é漢😀"\\\n\x07' * 40_000, 1.5, -0.0, 1e300, None], "a": {"c": "x" * 200_000}}
+    with ThreadPoolExecutor(1) as threads:
+        text = threads.submit(json_of, value, **options).result()
+    assert text == json.dumps(value, **{"ensure_ascii": False, **options})
+
+
+@pytest.mark.parametrize("number", [math.nan, math.inf, -math.inf])
+def test_on_another_thread_numbers_that_are_not_finite_are_as_ever(number: float) -> None:
+    with ThreadPoolExecutor(1) as threads:
+        assert threads.submit(json_of, [number]).result() == json.dumps([number])
+        with pytest.raises(ValueError, match="not JSON compliant"):
+            threads.submit(json_of, [number], allow_nan=False).result()

@@ -24,7 +24,14 @@ from llgtrt.app.model import CODE_STOP_S, ModelCode, Shared, start_model_hook, s
 from llgtrt.app.repository import LoadedModels
 from llgtrt.app.services import Threads, server_services, start_threads
 from llgtrt.config import ConfigError, Repository, ServerConfig, Settings, native_config, tls_context
-from llgtrt.engine import LlgtrtError, plugin_sources, process_rank, start_core_log, work_for_leader
+from llgtrt.engine import (
+    LlgtrtError,
+    plugin_sources,
+    process_rank,
+    start_core_log,
+    use_huge_pages,
+    work_for_leader,
+)
 from llgtrt.hooks import load_hook
 from llgtrt.logs import Levels
 from llgtrt.serving.offload import MOST_THREADS as WORK_THREADS
@@ -56,7 +63,7 @@ def run(settings: Settings, repository: Repository | None = None) -> int:
     Raises:
         ConfigError: the port, the configuration or the model is unusable; no port was opened.
     """
-    _bound_heaps()
+    _set_up_memory()
     start_core_log(
         Levels.parse(settings.log_level).core(), json_lines=settings.config.server.log_format == "json"
     )
@@ -179,14 +186,19 @@ def _warn_of_open_port(server: ServerConfig, listeners: list[socket.socket]) -> 
         )
 
 
-def _bound_heaps() -> None:
-    """Gives glibc's malloc its options, unless the environment has some or the C library is another one."""
+def _set_up_memory() -> None:
+    """Gives glibc's malloc its options, unless the environment has some or the C library is another one.
+
+    Blocks that are mapped by themselves are on huge pages then, where they are large: each page costs time
+    while all threads wait.
+    """
     if any(name.startswith("MALLOC_") or name == "GLIBC_TUNABLES" for name in os.environ):
         return
     library = ctypes.CDLL(None)
     if hasattr(library, "mallopt"):
         for option, value in MALLOC_OPTIONS.items():
             library.mallopt(option, value)
+        use_huge_pages()
 
 
 def _raise_file_limit() -> None:

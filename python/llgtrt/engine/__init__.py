@@ -16,6 +16,7 @@ from llgtrt._native import (
     __version__,
     explain_schema,
     tokenize_with,
+    use_huge_pages,
 )
 from llgtrt.engine.client import AsyncEngine, EmbedderInfo, ModelInfo, start_core_log
 from llgtrt.engine.composed import ComposedChoice, ComposedDelta, ComposedUsage
@@ -88,5 +89,6 @@ __all__ = [
     "process_rank",
     "start_core_log",
     "tokenize_with",
+    "use_huge_pages",
     "work_for_leader",
 ]

@@ -43,6 +43,20 @@ class ComposedChoice:
     context_logits: Any = None
     generation_logits: Any = None
 
+    @property
+    def logprobs_bytes(self) -> int | None:
+        """See ``ChoiceDelta``; what is written here is ASCII but for the texts of tokens."""
+        return None if self.logprobs is None else len(self.logprobs.encode())
+
+    @property
+    def prompt_logprobs_bytes(self) -> None:
+        """A composed answer has none."""
+        return None
+
+    def logprobs_piece(self, start: int, size: int) -> bytes:
+        """See ``ChoiceDelta``."""
+        return (self.logprobs or "").encode()[start : start + size]
+
 
 @dataclass(frozen=True, slots=True)
 class ComposedDelta:

@@ -263,24 +263,23 @@ class ChatService:
                 permit,
             )
         else:
-            stream = self._engine.submit(
-                core.build(
-                    [prompt.prompt],
-                    head=head,
-                    logprobs=logprobs,
-                    grammar=grammar,
-                    extras=prompt.extras,
-                    handover=handover,
-                    add_special=add_special,
-                    grammar_param=grammar_param,
-                    receipt=kind if self._receipts else None,
-                    output="final" if not streaming else "deltas" if structured else "chat_sse",
-                    control_text=control_text,
-                    first_chunk_fields=first_chunk_fields(expanded),
-                ),
-                permit,
-                adapter,
+            generate = await in_proportion(
+                size,
+                core.build,
+                [prompt.prompt],
+                head=head,
+                logprobs=logprobs,
+                grammar=grammar,
+                extras=prompt.extras,
+                handover=handover,
+                add_special=add_special,
+                grammar_param=grammar_param,
+                receipt=kind if self._receipts else None,
+                output="final" if not streaming else "deltas" if structured else "chat_sse",
+                control_text=control_text,
+                first_chunk_fields=first_chunk_fields(expanded),
             )
+            stream = self._engine.submit(generate, permit, adapter)
         build: Callable[[Delta], dict[str, Any]]
         build = partial(response_object, "chat.completion", head, expanded, chat_choice)
         if part is not None and self._disaggregation is not None:

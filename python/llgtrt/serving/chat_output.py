@@ -7,7 +7,7 @@ from typing import Any
 
 from pydantic_core import to_json
 
-from llgtrt.patient_json import Written, long_json
+from llgtrt.patient_json import Written, long_json_parts
 from llgtrt.serving.errors import Failure
 from llgtrt.serving.output import (
     AnswerHead,
@@ -68,7 +68,7 @@ class ChatEncoder(Encoder):
         """Tells the token counts so far."""
         self._counted = usage
 
-    def whole(self, events: list[tuple[int, OutputEvent]], usage: TokenUsage) -> bytes:
+    def whole(self, events: list[tuple[int, OutputEvent]], usage: TokenUsage) -> list[bytes]:
         """The ``chat.completion`` object."""
         messages: dict[int, _Message] = {}
         for index, event in events:
@@ -80,7 +80,7 @@ class ChatEncoder(Encoder):
         }
         if self._head.expanded_prompt is not None:
             response["expanded_prompt"] = self._head.expanded_prompt
-        return long_json(response | self._prompt)
+        return long_json_parts(response | self._prompt)
 
     def event(self, index: int, event: OutputEvent) -> bytes:
         """The chunk of an event, if it has one."""

@@ -42,7 +42,7 @@ class CompletionOutput(Output):
         parts = [
             self._event({"choices": [self.choice(one)], **usage})
             for one in delta.choices
-            if one.text or one.finish_reason or one.logprobs is not None or one.token_ids
+            if one.text or one.finish_reason or one.logprobs_bytes is not None or one.token_ids
         ]
         if last:
             if self.include_usage:
@@ -54,9 +54,9 @@ class CompletionOutput(Output):
         """OpenAI's error object, and the mark that nothing follows."""
         return sse(to_json(failure.openai())) + DONE
 
-    def response(self, delta: Delta) -> bytes:
+    def response(self, delta: Delta) -> list[bytes]:
         """The object for the only delta."""
-        return to_json(self.plain(delta))
+        return [to_json(self.plain(delta))]
 
     def _event(self, members: dict[str, Any]) -> bytes:
         event = dict(self.head)

@@ -66,17 +66,17 @@ class Generation:
     splices: bool = False
 
     async def response_parts(self, delta: Delta) -> list[bytes]:
-        """The response object as :meth:`response` gives it, in parts where it is long."""
+        """The response object of the only payload as JSON, in parts where it is long."""
         if self.output is None and self.splices and has_many(delta):
             return await asyncio.to_thread(spliced, self.plain, delta)
-        return [await self.response(delta)]
-
-    async def response(self, delta: Delta) -> bytes:
-        """The response object of the only payload, as JSON."""
         if self.output is not None:
             size = delta_size(delta) + self.output.size(True)
             return await in_proportion(size, self._response_of_output, self.output, delta)
-        return await in_proportion(delta_size(delta), self._plain_response, delta)
+        return [await in_proportion(delta_size(delta), self._plain_response, delta)]
+
+    async def response(self, delta: Delta) -> bytes:
+        """The response object of the only payload, as JSON."""
+        return b"".join(await self.response_parts(delta))
 
     async def encode(self, delta: Delta, last: bool) -> bytes:
         """The part of a stream for a structured payload; needs an ``output``."""
@@ -84,9 +84,9 @@ class Generation:
         size = delta_size(delta) + self.output.size(last)
         return await in_proportion(size, self.output.encode, delta, last)
 
-    def _response_of_output(self, output: Output, delta: Delta) -> bytes:
-        response = output.response(delta)
-        return response if self.reshape is None else to_json(self.reshape(from_json(response)))
+    def _response_of_output(self, output: Output, delta: Delta) -> list[bytes]:
+        parts = output.response(delta)
+        return parts if self.reshape is None else [to_json(self.reshape(from_json(b"".join(parts))))]
 
     def _plain_response(self, delta: Delta) -> bytes:
         return to_json(self.plain(delta))
@@ -94,7 +94,10 @@ class Generation:
 
 def delta_size(delta: Delta) -> int:
     """How much work a delta is, in bytes of text about."""
-    return sum(len(choice.text) + len(choice.logprobs or "") for choice in delta.choices)
+    return sum(
+        len(choice.text) + (choice.logprobs_bytes or 0) + (choice.prompt_logprobs_bytes or 0)
+        for choice in delta.choices
+    )
 
 
 def response_object(

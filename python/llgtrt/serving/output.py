@@ -204,8 +204,8 @@ class Encoder(ABC):
         """The end of a stream that fails after its beginning."""
 
     @abstractmethod
-    def whole(self, events: list[tuple[int, OutputEvent]], usage: TokenUsage) -> bytes:
-        """The object of an answer that is not streamed, as JSON."""
+    def whole(self, events: list[tuple[int, OutputEvent]], usage: TokenUsage) -> list[bytes]:
+        """The object of an answer that is not streamed, as JSON, in parts where it is long."""
 
 
 class AnswerReader:
@@ -287,8 +287,8 @@ class Output(ABC):
         """The end of a stream that fails after its beginning."""
 
     @abstractmethod
-    def response(self, delta: Delta) -> bytes:
-        """The object for the only delta of an answer that is not streamed, as JSON."""
+    def response(self, delta: Delta) -> list[bytes]:
+        """The object for the only delta of an answer that is not streamed, as JSON, a long one in parts."""
 
 
 class EncodedAnswer(Output):
@@ -311,7 +311,7 @@ class EncodedAnswer(Output):
             parts.append(self._encoder.end(self._reader.usage(delta.usage)))
         return b"".join(parts)
 
-    def response(self, delta: Delta) -> bytes:
+    def response(self, delta: Delta) -> list[bytes]:
         """The object for the only delta."""
         events = self._reader.read(delta)
         return self._encoder.whole(events, self._reader.usage(delta.usage))

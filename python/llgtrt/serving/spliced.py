@@ -6,25 +6,26 @@ event loop's too, for as long as each of the two takes: they are put between the
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterator
 from typing import Any, cast
 
 from pydantic_core import to_json
 
 from llgtrt.engine import ChoiceDelta, Delta
+from llgtrt.patient_json import grouped
 
 MANY_TOKENS = 64
 """Of one choice, with their alternatives: less is written within a millisecond."""
 
-PART_CHARS = 64 * 1024
+PIECE_BYTES = 64 * 1024
 MEMBERS = ("logprobs", "prompt_logprobs")
 
 
 def has_many(delta: Delta) -> bool:
     """Whether an answer has many log-probabilities."""
     return any(
-        (choice.token_count > MANY_TOKENS and choice.logprobs is not None)
-        or choice.prompt_logprobs is not None
+        (choice.token_count > MANY_TOKENS and choice.logprobs_bytes is not None)
+        or choice.prompt_logprobs_bytes is not None
         for choice in delta.choices
     )
 
@@ -36,9 +37,9 @@ def spliced(plain: Callable[[Delta], dict[str, Any]], delta: Delta) -> list[byte
         plain: builds the object, in which each choice has the ``index`` of its delta.
         delta: the answer.
     """
-    raw = {choice.index: {name: getattr(choice, name) for name in MEMBERS} for choice in delta.choices}
+    raw = {choice.index: choice for choice in delta.choices}
     response = plain(cast(Delta, _Bare(delta, choices=[_bare(choice) for choice in delta.choices])))
-    return list(_grouped(_object(response, raw)))
+    return list(grouped(_object(response, raw)))
 
 
 class _Bare:
@@ -53,11 +54,11 @@ class _Bare:
 
 
 def _bare(choice: ChoiceDelta) -> _Bare:
-    given = {name: None if getattr(choice, name) is None else "null" for name in MEMBERS}
+    given = {name: None if getattr(choice, f"{name}_bytes") is None else "null" for name in MEMBERS}
     return _Bare(choice, **given)
 
 
-def _object(response: dict[str, Any], raw: dict[int, dict[str, str | None]]) -> Iterator[bytes]:
+def _object(response: dict[str, Any], raw: dict[int, ChoiceDelta]) -> Iterator[bytes]:
     before = b"{"
     for name, value in response.items():
         yield before + to_json(name) + b":"
@@ -74,23 +75,12 @@ def _object(response: dict[str, Any], raw: dict[int, dict[str, str | None]]) -> 
     yield b"}"
 
 
-def _members(choice: dict[str, Any], raw: dict[str, str | None]) -> Iterator[bytes]:
-    written = {name: text for name, text in raw.items() if text is not None and name in choice}
+def _members(choice: dict[str, Any], raw: ChoiceDelta) -> Iterator[bytes]:
+    sizes = {name: getattr(raw, f"{name}_bytes") for name in MEMBERS if name in choice}
+    written = {name: size for name, size in sizes.items() if size is not None}
     yield to_json({name: value for name, value in choice.items() if name not in written})[1:-1]
-    for name, text in written.items():
+    for name, size in written.items():
         yield b',"%b":' % name.encode()
-        for start in range(0, len(text), PART_CHARS):
-            yield text[start : start + PART_CHARS].encode()
-
-
-def _grouped(parts: Iterable[bytes]) -> Iterator[bytes]:
-    """Parts that are worth a call each."""
-    group: list[bytes] = []
-    size = 0
-    for part in parts:
-        group.append(part)
-        size += len(part)
-        if size >= PART_CHARS:
-            yield b"".join(group)
-            group, size = [], 0
-    yield b"".join(group)
+        piece = getattr(raw, f"{name}_piece")
+        for start in range(0, size, PIECE_BYTES):
+            yield piece(start, PIECE_BYTES)

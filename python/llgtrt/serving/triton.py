@@ -222,9 +222,9 @@ class TritonOutput(Output):
     sums: dict[int, float] = field(default_factory=dict)
     begun: set[int] = field(default_factory=set)
 
-    def response(self, delta: Delta) -> bytes:
+    def response(self, delta: Delta) -> list[bytes]:
         """The object of a complete answer."""
-        return to_json(self.columns(delta))
+        return [to_json(self.columns(delta))]
 
     def columns(self, delta: Delta) -> dict[str, Any]:
         """The object of a complete answer; a value alone where there is one sequence, as Triton writes it."""

@@ -8,6 +8,7 @@ mod embed;
 mod engine;
 mod errors;
 mod grammar;
+mod huge_pages;
 mod json;
 mod kv_events;
 mod log;
@@ -75,6 +76,7 @@ fn _native(module: &Bound<'_, PyModule>) -> PyResult<()> {
     module.add_class::<grammar::GrammarChecker>()?;
     module.add_function(wrap_pyfunction!(grammar::explain_schema, module)?)?;
     module.add_function(wrap_pyfunction!(log::init_logging, module)?)?;
+    module.add_function(wrap_pyfunction!(huge_pages::use_huge_pages, module)?)?;
     module.add_function(wrap_pyfunction!(tokens::tokenize_with, module)?)?;
     module.add_function(wrap_pyfunction!(read_json::read_json, module)?)?;
     module.add_function(wrap_pyfunction!(trtllm::trtllm_plugin_sources, module)?)?;

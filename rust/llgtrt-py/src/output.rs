@@ -89,6 +89,25 @@ impl ChoiceDelta {
         self.0.logprobs.as_deref()
     }
 
+    /// To ask for the text itself makes a copy of it.
+    #[getter]
+    fn logprobs_bytes(&self) -> Option<usize> {
+        self.0.logprobs.as_ref().map(String::len)
+    }
+
+    #[getter]
+    fn prompt_logprobs_bytes(&self) -> Option<usize> {
+        self.0.prompt_logprobs.as_ref().map(String::len)
+    }
+
+    fn logprobs_piece<'py>(&self, py: Python<'py>, start: usize, size: usize) -> Bound<'py, PyBytes> {
+        piece(py, self.0.logprobs.as_deref(), start, size)
+    }
+
+    fn prompt_logprobs_piece<'py>(&self, py: Python<'py>, start: usize, size: usize) -> Bound<'py, PyBytes> {
+        piece(py, self.0.prompt_logprobs.as_deref(), start, size)
+    }
+
     #[getter]
     fn finish_reason(&self) -> Option<&'static str> {
         self.0.finish.as_ref().map(runtime::ChoiceFinish::reason)
@@ -125,6 +144,12 @@ impl ChoiceDelta {
         let json = self.0.receipt.as_ref().map(serde_json::to_string).transpose();
         json.map_err(|error| PyRuntimeError::new_err(error.to_string()))
     }
+}
+
+/// Bytes of a text from `start` on, at most `size` and as many as there are.
+fn piece<'py>(py: Python<'py>, text: Option<&str>, start: usize, size: usize) -> Bound<'py, PyBytes> {
+    let rest = text.and_then(|text| text.as_bytes().get(start..)).unwrap_or_default();
+    PyBytes::new(py, &rest[..size.min(rest.len())])
 }
 
 /// When a request got how far, in seconds since its submission.

@@ -1,7 +1,10 @@
 //! Reads what clients send as JSON into Python's objects, without holding the interpreter's lock for long.
 
+use std::time::{Duration, Instant};
+
 use jiter::JsonValue;
 use pyo3::exceptions::PyValueError;
+use pyo3::ffi;
 use pyo3::prelude::*;
 use pyo3::pybacked::{PyBackedBytes, PyBackedStr};
 use pyo3::types::{PyDict, PyList, PyString};
@@ -12,6 +15,13 @@ const SMALL: usize = 4096;
 /// Values that are made in one go, and bytes of text in place of them: some tens of microseconds.
 const STEP: usize = 512;
 const BYTES_PER_VALUE: usize = 128;
+/// Bytes of a long text that are made or read in one go.
+const PIECE: usize = STEP * BYTES_PER_VALUE;
+/// For how long the lock is kept where others may wait for it, and how long it is free then: as long as a thread that
+/// sleeps takes to be there. A lock that is taken again at once is taken before it; and since that thread was woken each
+/// time, its wait begins anew, at whose end (the switch interval) Python would have seen to its turn.
+const TURN: Duration = Duration::from_micros(500);
+const PAUSE: Duration = Duration::from_micros(50);
 
 /// The value that a JSON text holds: `str`, or UTF-8 as `bytes` or `bytearray`, where a mark of the byte order is left out
 /// (RFC 8259 lets a reader do so, and some clients on Windows send one).
@@ -39,7 +49,7 @@ pub(crate) fn read_json<'py>(
         check_counts(bytes, max_values, max_containers)?;
         JsonValue::parse(bytes, false).map_err(|error| error.description(bytes))
     };
-    let mut maker = Maker { py, left: STEP };
+    let mut maker = Maker { turns: Turns::begin(py), left: STEP };
     if bytes.len() <= SMALL {
         return maker.value(&parse().map_err(PyValueError::new_err)?);
     }
@@ -85,15 +95,15 @@ fn behind_string(mut rest: &[u8]) -> &[u8] {
 
 /// Makes Python's objects, and lets other threads have their turn.
 struct Maker<'py> {
-    py: Python<'py>,
-    /// Values until then.
+    turns: Turns<'py>,
+    /// Values until it is looked whether it is their turn.
     left: usize,
 }
 
 impl<'py> Maker<'py> {
     /// Nested as deeply as the parser lets it be: 200 arrays and objects.
     fn value(&mut self, value: &JsonValue<'_>) -> PyResult<Bound<'py, PyAny>> {
-        let py = self.py;
+        let py = self.turns.py;
         self.spend(1);
         Ok(match value {
             JsonValue::Null => py.None().into_bound(py),
@@ -118,31 +128,70 @@ impl<'py> Maker<'py> {
 
     /// A long text is decoded piece by piece; to join them is a copy.
     fn text(&mut self, text: &str) -> PyResult<Bound<'py, PyString>> {
-        const PIECE: usize = STEP * BYTES_PER_VALUE;
+        let py = self.turns.py;
         self.spend(text.len().min(PIECE) / BYTES_PER_VALUE);
         if text.len() <= PIECE {
-            return Ok(PyString::new(self.py, text));
+            return Ok(PyString::new(py, text));
         }
-        let pieces = PyList::empty(self.py);
+        let pieces = PyList::empty(py);
         let mut rest = text;
         while !rest.is_empty() {
             let mut ends = (0..=rest.len().min(PIECE)).rev();
             let end = ends.find(|&end| rest.is_char_boundary(end)).unwrap_or(rest.len());
             let (piece, after) = rest.split_at(end);
-            pieces.append(PyString::new(self.py, piece))?;
+            pieces.append(PyString::new(py, piece))?;
             self.spend(STEP);
             rest = after;
         }
-        let joined = PyString::new(self.py, "").call_method1("join", (pieces,))?;
+        let joined = PyString::new(py, "").call_method1("join", (pieces,))?;
         Ok(joined.cast_into()?)
     }
 
     fn spend(&mut self, cost: usize) {
         if self.left < cost {
             self.left = STEP;
-            // Whoever waits for the lock takes it here.
-            self.py.detach(|| ());
+            self.turns.give();
         }
         self.left -= cost;
     }
+}
+
+/// Gives the interpreter's lock to others in time.
+struct Turns<'py> {
+    py: Python<'py>,
+    since: Instant,
+}
+
+impl<'py> Turns<'py> {
+    fn begin(py: Python<'py>) -> Self {
+        Self { py, since: Instant::now() }
+    }
+
+    /// Whoever waits for the lock takes it here, if it was kept for long.
+    fn give(&mut self) {
+        if self.since.elapsed() >= TURN {
+            self.py.detach(|| std::thread::sleep(PAUSE));
+            self.since = Instant::now();
+        }
+    }
+}
+
+/// A text of Python's as one of ours. A long one is encoded piece by piece, between which other threads run.
+pub(crate) fn encoded(text: &Bound<'_, PyString>) -> PyResult<String> {
+    let length = text.len()?;
+    if length <= PIECE {
+        return Ok(text.to_str()?.to_owned());
+    }
+    let mut turns = Turns::begin(text.py());
+    let mut encoded = String::with_capacity(length);
+    for start in (0..length).step_by(PIECE) {
+        let (start, end) = (start as ffi::Py_ssize_t, (start + PIECE) as ffi::Py_ssize_t);
+        // SAFETY: a new text, or null if there is an error.
+        let piece = unsafe {
+            Bound::from_owned_ptr_or_err(turns.py, ffi::PyUnicode_Substring(text.as_ptr(), start, end))?
+        };
+        encoded.push_str(piece.cast::<PyString>()?.to_str()?);
+        turns.give();
+    }
+    Ok(encoded)
 }

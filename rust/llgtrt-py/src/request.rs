@@ -14,7 +14,7 @@ use llgtrt_runtime as runtime;
 use pyo3::exceptions::PyValueError;
 use pyo3::prelude::*;
 use pyo3::pybacked::{PyBackedBytes, PyBackedStr};
-use pyo3::types::PyBytes;
+use pyo3::types::{PyBytes, PyString};
 use serde::Deserialize;
 use serde_aux::serde_introspection::serde_introspect;
 use serde_json::{Value, json};
@@ -23,6 +23,7 @@ use crate::errors::OrRaise;
 use crate::json;
 use crate::options::{self, PromptExtras};
 use crate::processor::PyProcessors;
+use crate::read_json::encoded;
 
 /// A constraint on the answer: a kind and its source text.
 #[pyclass(frozen, module = "llgtrt._native")]
@@ -32,8 +33,8 @@ pub(crate) struct GrammarSpec(pub(crate) llgtrt_core::GrammarSpec);
 #[pymethods]
 impl GrammarSpec {
     #[staticmethod]
-    fn json_schema(schema: String) -> Self {
-        Self(llgtrt_core::GrammarSpec::JsonSchema(schema))
+    fn json_schema(schema: &Bound<'_, PyString>) -> PyResult<Self> {
+        Ok(Self(llgtrt_core::GrammarSpec::JsonSchema(encoded(schema)?)))
     }
 
     #[staticmethod]
@@ -42,23 +43,25 @@ impl GrammarSpec {
     }
 
     #[staticmethod]
-    fn regex(pattern: String) -> Self {
-        Self(llgtrt_core::GrammarSpec::Regex(pattern))
+    fn regex(pattern: &Bound<'_, PyString>) -> PyResult<Self> {
+        Ok(Self(llgtrt_core::GrammarSpec::Regex(encoded(pattern)?)))
     }
 
     #[staticmethod]
-    fn choice(choices: Vec<String>) -> Self {
-        Self(llgtrt_core::GrammarSpec::Choice(choices))
+    #[expect(clippy::needless_pass_by_value, reason = "extracted from a Python list")]
+    fn choice(choices: Vec<Bound<'_, PyString>>) -> PyResult<Self> {
+        let texts = choices.iter().map(encoded).collect::<PyResult<_>>()?;
+        Ok(Self(llgtrt_core::GrammarSpec::Choice(texts)))
     }
 
     #[staticmethod]
-    fn lark(grammar: String) -> Self {
-        Self(llgtrt_core::GrammarSpec::Lark(grammar))
+    fn lark(grammar: &Bound<'_, PyString>) -> PyResult<Self> {
+        Ok(Self(llgtrt_core::GrammarSpec::Lark(encoded(grammar)?)))
     }
 
     #[staticmethod]
-    fn llguidance(grammar: String) -> Self {
-        Self(llgtrt_core::GrammarSpec::Llguidance(grammar))
+    fn llguidance(grammar: &Bound<'_, PyString>) -> PyResult<Self> {
+        Ok(Self(llgtrt_core::GrammarSpec::Llguidance(encoded(grammar)?)))
     }
 
     #[getter]

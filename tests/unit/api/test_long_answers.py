@@ -8,6 +8,7 @@ from typing import Any
 
 import pytest
 
+from llgtrt import patient_json
 from llgtrt.serving import spliced as spliced_module
 from llgtrt.serving.spliced import MANY_TOKENS, spliced
 from support.asgi import AsgiCall
@@ -26,7 +27,8 @@ async def test_log_probabilities_are_written_elsewhere_in_parts(
         return spliced(*arguments)
 
     monkeypatch.setattr("llgtrt.serving.generation.spliced", watched)
-    monkeypatch.setattr(spliced_module, "PART_CHARS", 20)
+    monkeypatch.setattr(spliced_module, "PIECE_BYTES", 20)
+    monkeypatch.setattr(patient_json, "GROUP_BYTES", 20)
     body = {"messages": [{"role": "user", "content": "hi"}], "logprobs": True}
     async with AsgiCall(make_app(), "/v1/chat/completions", body) as call:
         await settle()

@@ -8,6 +8,7 @@ from typing import Any, cast
 
 import pytest
 
+from llgtrt import patient_json
 from llgtrt.engine import Delta
 from llgtrt.serving import spliced as spliced_module
 from llgtrt.serving.chat import chat_choice
@@ -40,7 +41,8 @@ def test_the_object_is_the_same(choice: Any, fields: dict[str, Any], monkeypatch
     delta = answer(**fields)
     assert has_many(delta)
     for size in (5, 1000):
-        monkeypatch.setattr(spliced_module, "PART_CHARS", size)
+        monkeypatch.setattr(spliced_module, "PIECE_BYTES", size)
+        monkeypatch.setattr(patient_json, "GROUP_BYTES", size)
         parts = spliced(plain, delta)
         assert json.loads(b"".join(parts)) == plain(delta)
         assert len(parts) > 1 or size == 1000

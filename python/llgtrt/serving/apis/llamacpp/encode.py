@@ -56,7 +56,7 @@ class LlamaOutput(Output):
         """OpenAI's error object; the stream just ends."""
         return sse(to_json(failure.openai()))
 
-    def response(self, delta: Delta) -> bytes:
+    def response(self, delta: Delta) -> list[bytes]:
         """The object of a complete answer, or a list of them where there are several prompts."""
         answers = []
         for choice in sorted(delta.choices, key=lambda one: one.index):
@@ -64,7 +64,7 @@ class LlamaOutput(Output):
                 self._lines.add(choice.index)
             text = choice.text if self.with_text else ""
             answers.append(self._selected(self._end(choice, delta.usage, text)))
-        return to_json(answers if len(answers) > 1 else answers[0])
+        return [to_json(answers if len(answers) > 1 else answers[0])]
 
     @property
     def _several(self) -> bool:

@@ -79,7 +79,7 @@ class MessagesEncoder(Encoder):
         """The event of an error: nothing follows."""
         return sse(to_json(error_object(failure)), "error")
 
-    def whole(self, events: list[tuple[int, OutputEvent]], usage: TokenUsage) -> bytes:
+    def whole(self, events: list[tuple[int, OutputEvent]], usage: TokenUsage) -> list[bytes]:
         """The message object."""
         for index, event in events:
             self.event(index, event)
@@ -92,7 +92,7 @@ class MessagesEncoder(Encoder):
                 blocks.append({**block, "input": value})
             else:
                 blocks.append({**block, block["type"]: text})
-        return to_json(self._message(blocks, self._finished, usage))
+        return [to_json(self._message(blocks, self._finished, usage))]
 
     def _message(
         self, content: list[dict[str, Any]], finished: Finished | None, usage: TokenUsage

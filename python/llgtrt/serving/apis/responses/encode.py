@@ -94,13 +94,13 @@ class ResponsesEncoder(Encoder):
         self._kept(response)
         return closed + self._lifecycle("failed", response)
 
-    def whole(self, events: list[tuple[int, OutputEvent]], usage: TokenUsage) -> bytes:
+    def whole(self, events: list[tuple[int, OutputEvent]], usage: TokenUsage) -> list[bytes]:
         """The response object."""
         self._streams = False
         for index, event in events:
             self.event(index, event)
         _status, response = self._complete(usage)
-        return response
+        return [response]
 
     def response(
         self, status: str, usage: TokenUsage | None = None, error: dict[str, Any] | None = None
