@@ -16,9 +16,9 @@ use toktrie::{SimpleVob, TokEnv};
 const NODES_PER_UNIT: u64 = 32;
 const ITEMS_PER_UNIT: u64 = 4;
 
-/// Comparisons that take as long: llguidance looks for each new item among those of its row, and for each that is complete
-/// among those of the row where it began.
-const COMPARISONS_PER_UNIT: u64 = 1600;
+/// Comparisons that take as long: llguidance looks for each new item among those of its row, which are compared many at a
+/// time, and for each that is complete among those of the row where it began, one by one. A step has some of both.
+const COMPARISONS_PER_UNIT: u64 = 400;
 
 /// Moves along the tokens of one sequence. A clone shares the states of its lexer.
 #[derive(Clone)]
