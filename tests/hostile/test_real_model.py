@@ -50,6 +50,27 @@ def test_values_texts_and_schemas(real: ServerProcess) -> None:
     assert not faults, "\n".join(faults)
 
 
+def test_tokens_are_taken_back_in_proportion_to_the_answer(real: ServerProcess) -> None:
+    # The numbers that satisfy this are hard to find by digits, so near its limit the answer has no known end.
+    steps = {
+        "any": {"oneOf": [{"multipleOf": 3}, {"multipleOf": 5}, {"multipleOf": 15}]},
+        "eight": {"oneOf": [{"not": {"anyOf": [{"multipleOf": 5}, {"multipleOf": 3}]}}, {"multipleOf": 8}]},
+        "eleven": {"oneOf": [{"not": {"multipleOf": 8}}, {"multipleOf": 11}]},
+    }
+    parts = [{"minimum": 1}, *({"$ref": f"#/$defs/{name}"} for name in steps)]
+    schema = {"type": "number", "allOf": parts, "$defs": steps}
+    body = chat(
+        "Write example number 1 as JSON.", guided_json=schema, temperature=0.8, seed=1, max_tokens=200
+    )
+    before = real.metric("llgtrt_retracted_tokens_total")
+    response = post(real, CHAT, body)
+    assert response.status_code in (200, 422), response.text
+    taken_back = real.metric("llgtrt_retracted_tokens_total") - before
+    record("real model, tokens taken back", f"{taken_back:.0f} for an answer of 200")
+    # Ten times the attempts at one place, four for each token, and what the last way back takes.
+    assert taken_back <= 10 * 200 + 4 * 200 + 200
+
+
 def test_clients_that_leave(real: ServerProcess) -> None:
     with watched(real, f"real model, {CLIENTS} clients leave"):
         for number in range(CLIENTS):

@@ -57,6 +57,8 @@ pub(crate) struct Slot {
     verifier: Option<Box<Verifier>>,
     /// Tokens that stay, if the last advance took some back.
     retract: Option<usize>,
+    /// Tokens that the engine has had to take back so far: each has cost a forward pass.
+    withdrawn: usize,
     /// What the checks of the present advance may spend.
     allowance: Allowance,
     /// Whether the last advance had too little of it.
@@ -115,6 +117,7 @@ impl Slot {
                 .verification()
                 .map(|plan| Box::new(Verifier::new(Arc::clone(plan), Arc::clone(grammar.env())))),
             retract: None,
+            withdrawn: 0,
             allowance: Allowance::default(),
             put_off: false,
             limit: limit.map(|limit| Box::new(Limit::new(limit, grammar))),
@@ -149,7 +152,8 @@ impl Slot {
                 self.tried_force = true;
                 self.force()?;
             }
-            self.stay_completable(tokens)
+            self.stay_completable(tokens)?;
+            self.count_withdrawn(tokens.len())
         });
         if let Err(error) = advanced {
             // Only a check fails like this.

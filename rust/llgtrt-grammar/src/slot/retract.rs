@@ -8,7 +8,7 @@ use llgtrt_core::{Error, TokenId};
 use toktrie::SimpleVob;
 
 use super::{Mask, Slot, State, refused};
-use crate::verify::Wrong;
+use crate::verify::{Wrong, too_many_withdrawn};
 
 impl Slot {
     /// How many generated tokens, forced ones included, are certain to stay; `None` if all are.
@@ -63,6 +63,16 @@ impl Slot {
         }
         verifier.give_up_here();
         self.step_back()
+    }
+
+    /// Counts the tokens, of `len` that the engine has, that it has to take back; an error if they become too many.
+    pub(super) fn count_withdrawn(&mut self, len: usize) -> Result<(), Error> {
+        let (Some(keep), Some(verifier)) = (self.retract, &self.verifier) else { return Ok(()) };
+        self.withdrawn += len - keep;
+        if self.withdrawn > verifier.most_withdrawn(len) {
+            return Err(too_many_withdrawn(self.withdrawn));
+        }
+        Ok(())
     }
 
     /// Goes back to where another way begins. The engine has `seen` tokens: those among them that do not

@@ -35,6 +35,11 @@ use crate::TokenEnv;
 /// Bytes that may end a number.
 const DELIMITERS: [u8; 7] = *b",]} \n\r\t";
 
+/// Tokens that may be taken back, as a multiple of the attempts at one place and of the answer's length: what a request
+/// may take of the engine is in proportion to what it asked for.
+const TIMES_ATTEMPTS: usize = 10;
+const TIMES_LENGTH: usize = 4;
+
 /// Why the text cannot go on like this.
 #[derive(Debug)]
 pub(crate) enum Wrong {
@@ -103,6 +108,11 @@ impl Verifier {
     /// How many of the tokens taken are certain to stay.
     pub(crate) fn certain(&self) -> usize {
         self.certain
+    }
+
+    /// How many tokens may be taken back of an answer that is `len` long, altogether.
+    pub(crate) fn most_withdrawn(&self, len: usize) -> usize {
+        TIMES_ATTEMPTS * self.max_attempts + TIMES_LENGTH * len
     }
 
     /// Takes a token that the grammar allows.
@@ -382,6 +392,11 @@ fn ask(judge: &Judge, text: &[u8], allowance: &mut Allowance) -> Result<(), Wron
             Err(Wrong::Failed(failure("checking the answer takes more steps than the limit allows")))
         }
     }
+}
+
+/// See [`Verifier::most_withdrawn`].
+pub(crate) fn too_many_withdrawn(count: usize) -> Error {
+    failure(format!("no answer that satisfies the schema was found, though {count} tokens were taken back"))
 }
 
 fn failure(message: impl Into<String>) -> Error {
