@@ -9,6 +9,7 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Coroutine
 from dataclasses import dataclass, field
+from functools import cached_property
 from typing import Any, cast
 
 from llgtrt._native import Delta, RequestHandle, Summary
@@ -25,7 +26,7 @@ class ComposedUsage:
     forced_tokens: int = 0
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True)
 class ComposedChoice:
     """One choice, whole; see ``ChoiceDelta``."""
 
@@ -43,10 +44,15 @@ class ComposedChoice:
     context_logits: Any = None
     generation_logits: Any = None
 
+    @cached_property
+    def _logprobs(self) -> bytes | None:
+        # Asked for a part at a time.
+        return None if self.logprobs is None else self.logprobs.encode()
+
     @property
     def logprobs_bytes(self) -> int | None:
-        """See ``ChoiceDelta``; what is written here is ASCII but for the texts of tokens."""
-        return None if self.logprobs is None else len(self.logprobs.encode())
+        """See ``ChoiceDelta``."""
+        return None if self._logprobs is None else len(self._logprobs)
 
     @property
     def prompt_logprobs_bytes(self) -> None:
@@ -55,7 +61,7 @@ class ComposedChoice:
 
     def logprobs_piece(self, start: int, size: int) -> bytes:
         """See ``ChoiceDelta``."""
-        return (self.logprobs or "").encode()[start : start + size]
+        return (self._logprobs or b"")[start : start + size]
 
 
 @dataclass(frozen=True, slots=True)

@@ -152,16 +152,20 @@ impl Slot {
                 self.tried_force = true;
                 self.force()?;
             }
-            self.stay_completable(tokens)?;
-            self.count_withdrawn(tokens.len())
+            self.stay_completable(tokens)
         });
-        if let Err(error) = advanced {
+        let len = tokens.len();
+        if let Err(error) = advanced.and_then(|()| self.withdraws_in_proportion(len)) {
             // Only a check fails like this.
             let is_lost = error.kind != ErrorKind::Constraint || self.verifier.is_none();
-            if is_lost || !guard(|| self.escapes()).unwrap_or(false) {
+            if is_lost
+                || self.withdrawn > 2 * self.most_withdrawn(len)
+                || !guard(|| self.escapes()).unwrap_or(false)
+            {
                 self.fail(error);
             }
         }
+        self.withdrawn += self.retract.map_or(0, |keep| len - keep);
         *allowance = std::mem::take(&mut self.allowance);
     }
 

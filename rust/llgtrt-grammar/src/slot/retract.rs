@@ -65,14 +65,19 @@ impl Slot {
         self.step_back()
     }
 
-    /// Counts the tokens, of `len` that the engine has, that it has to take back; an error if they become too many.
-    pub(super) fn count_withdrawn(&mut self, len: usize) -> Result<(), Error> {
-        let (Some(keep), Some(verifier)) = (self.retract, &self.verifier) else { return Ok(()) };
-        self.withdrawn += len - keep;
-        if self.withdrawn > verifier.most_withdrawn(len) {
+    /// An error if tokens are taken back, of `len` that the engine has, though too many were before. Where another way is
+    /// left after that, as many again may be.
+    pub(super) fn withdraws_in_proportion(&self, len: usize) -> Result<(), Error> {
+        if self.retract.is_some() && self.withdrawn > self.most_withdrawn(len) {
             return Err(too_many_withdrawn(self.withdrawn));
         }
         Ok(())
+    }
+
+    /// How many tokens may be taken back of an answer that is `len` long; any number where nothing is checked: there the
+    /// limit alone goes back, once.
+    pub(super) fn most_withdrawn(&self, len: usize) -> usize {
+        self.verifier.as_ref().map_or(usize::MAX / 2, |verifier| verifier.most_withdrawn(len))
     }
 
     /// Goes back to where another way begins. The engine has `seen` tokens: those among them that do not
