@@ -34,6 +34,7 @@ pub(crate) enum Spent {
     Depth,
     Time,
     Properties,
+    Ways,
 }
 
 /// See the module.

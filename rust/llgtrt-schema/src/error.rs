@@ -36,6 +36,8 @@ pub enum Reason {
     TooLarge,
     /// Its rewriting takes more steps or more memory than the limits allow.
     BudgetSpent,
+    /// An object has more optional properties, with no required one among them, than the engine can hold.
+    TooWide,
     /// It is nested too deeply.
     TooDeep,
     /// A reference leads out of the document, to nothing, or to what depends on the way there.
@@ -61,6 +63,7 @@ impl Reason {
             Reason::BudgetSpent | Reason::TimedOut => {
                 "use fewer alternatives, shorter patterns and fewer optional properties"
             }
+            Reason::TooWide => "use fewer optional properties, or require some of them",
             Reason::TooDeep => "use fewer levels",
             Reason::Unresolved => "copy the schema under `$defs` and refer to it as `#/$defs/NAME`",
             Reason::Circular => "refer to the schema only inside of properties or items",

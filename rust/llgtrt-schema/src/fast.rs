@@ -56,6 +56,7 @@ struct Scan {
     closes: bool,
     /// Whether numbers are kept short.
     bounds_digits: bool,
+    max_ways: usize,
     /// There is a reference.
     refers: bool,
     objects: Objects,
@@ -94,6 +95,7 @@ pub(crate) fn scan(schema: &Value, limits: &NormalizeLimits, budget: &Rc<Budget>
         dialect,
         closes: limits.closes(),
         bounds_digits: limits.bounds_digits(),
+        max_ways: limits.max_ways,
         refers: false,
         objects: Objects::default(),
         strings: Strings::default(),
@@ -195,6 +197,10 @@ impl Scan {
         self.objects.patterns |= has(&"patternProperties");
         self.objects.merges |= applicators > 1 || parts > 1 || (applicators > 0 && members);
         let Some(Value::Object(properties)) = object.get("properties") else { return true };
+        // An optional one is up to four ways. How many there are, what is written out tells.
+        if properties.len() > self.max_ways / 4 {
+            return false;
+        }
         let speaks_of_others = has(&"additionalProperties") || has(&"patternProperties");
         if !self.closes || properties.is_empty() || speaks_of_others {
             return true;

@@ -20,6 +20,9 @@ pub struct NormalizeLimits {
     pub max_nodes: usize,
     /// Squares of how many properties each object has, all together: what llguidance takes for an object.
     pub max_property_squares: u64,
+    /// Ways to go on at one place of an answer, as far as optional properties of one object decide it. Rows of
+    /// llguidance's parser have a limit; what is beyond it is refused before it is compiled.
+    pub max_ways: usize,
     /// Alternatives of one schema.
     pub max_alternatives: usize,
     /// Elementary steps, about 50 ns each.
@@ -62,6 +65,7 @@ impl Default for NormalizeLimits {
         Self {
             max_nodes: 60_000,
             max_property_squares: 5000 * 5000,
+            max_ways: usize::MAX,
             max_alternatives: 400,
             max_steps: 12_000_000,
             max_bytes: 96 << 20,

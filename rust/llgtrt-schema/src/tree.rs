@@ -52,6 +52,26 @@ pub(crate) struct ObjectTree {
     pub(crate) max: Option<u64>,
 }
 
+impl ObjectTree {
+    /// Items of llguidance's parser that a run of its optional properties puts into one row, at least. Each adds two
+    /// behind a required property, three before the first one, and four where none is required: a comma may have to
+    /// precede it or not.
+    fn ways(&self) -> usize {
+        let properties = || self.properties.iter().filter(|property| property.value != Tree::Never);
+        let (mut most, mut run) = (0, 0);
+        let mut each = if properties().any(|property| property.required) { 3 } else { 4 };
+        for property in properties() {
+            if property.required {
+                (run, each) = (0, 2);
+            } else {
+                most = most.max(1 + each * run);
+                run += 1;
+            }
+        }
+        most
+    }
+}
+
 #[derive(Debug, Clone, PartialEq)]
 pub(crate) struct Property {
     pub(crate) key: Rc<str>,
@@ -232,6 +252,16 @@ impl Tree {
         };
         self.children(|child| all += child.property_squares());
         all
+    }
+
+    /// The most ways to go on at one place that the properties of an object in the tree make.
+    pub(crate) fn ways(&self) -> usize {
+        let mut most = match self {
+            Tree::Object(object) => object.ways(),
+            _ => 0,
+        };
+        self.children(|child| most = most.max(child.ways()));
+        most
     }
 
     /// The schema, as far as one says it: an automaton without an equivalent is any value of its type.

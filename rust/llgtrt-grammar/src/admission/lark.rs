@@ -152,7 +152,8 @@ mod tests {
     use llgtrt_schema::ResidualMode;
 
     fn prepared(text: &str) -> Result<String, llgtrt_core::Error> {
-        Ok(prepare(text, &GrammarConfig::default(), &mut Notes::new(ResidualMode::Refuse, false))?)
+        let config = GrammarConfig::default();
+        Ok(prepare(text, &config, &mut Notes::new(ResidualMode::Refuse, &config))?)
     }
 
     fn check_text(text: &str) -> Result<(), llgtrt_core::Error> {

@@ -87,7 +87,7 @@ pub(crate) struct Notes {
 }
 
 impl Notes {
-    fn new(residual: ResidualMode, standard: bool) -> Self {
+    fn new(residual: ResidualMode, config: &GrammarConfig) -> Self {
         Self {
             findings: Findings::default(),
             rules: Vec::new(),
@@ -95,7 +95,12 @@ impl Notes {
             most_digits: None,
             lark: None,
             is_direct: false,
-            limits: NormalizeLimits { residual, standard, ..NormalizeLimits::default() },
+            limits: NormalizeLimits {
+                residual,
+                standard: config.standard,
+                max_ways: config.limits.max_items_in_row,
+                ..NormalizeLimits::default()
+            },
         }
     }
 
@@ -150,7 +155,7 @@ pub(crate) fn admit(
     residual: ResidualMode,
 ) -> Result<Admitted, Refusal> {
     check_size(spec, config)?;
-    let mut notes = Notes::new(residual, config.standard);
+    let mut notes = Notes::new(residual, config);
     let mut plain = None;
     let grammar = match spec {
         GrammarSpec::JsonSchema(text) => {

@@ -178,3 +178,65 @@ impl<'a> Search<'a> {
         }
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use llgtrt_schema::{NormalizeLimits, Reason, SchemaError, normalize, rewrite};
+    use llguidance::ParserFactory;
+    use llguidance::api::TopLevelGrammar;
+    use proptest::prelude::*;
+    use serde_json::{Value, json};
+
+    use super::*;
+    use crate::lexer_guard::create_parser;
+
+    fn factory() -> ParserFactory {
+        let env = toktrie::ApproximateTokEnv::single_byte_env();
+        let mut factory =
+            ParserFactory::new(&env, toktrie::InferenceCapabilities::default(), &[]).unwrap();
+        factory.quiet();
+        factory
+    }
+
+    proptest! {
+        #![proptest_config(ProptestConfig { failure_persistence: None, ..ProptestConfig::with_cases(200) })]
+
+        /// Objects that are refused before they are compiled have rows that are too wide.
+        #[test]
+        fn no_more_is_refused_by_counting(
+            required in prop::collection::vec(prop::bool::weighted(0.2), 1..30),
+            never in prop::collection::vec(prop::bool::weighted(0.2), 30),
+            most in 4_usize..40,
+            minimum in 0_usize..3,
+            others: bool,
+        ) {
+            let kind = |i: usize| if never[i] && !required[i] { json!(false) } else { json!({"type": "null"}) };
+            let properties = (0..required.len()).map(|i| (format!("k{i}"), kind(i))).collect();
+            let names: Vec<String> =
+                (0..required.len()).filter(|&i| required[i]).map(|i| format!("k{i}")).collect();
+            let schema = json!({
+                "type": "object",
+                "properties": Value::Object(properties),
+                "required": names,
+                "minProperties": minimum,
+                "additionalProperties": others,
+            });
+            let limits = NormalizeLimits { max_ways: most, ..NormalizeLimits::default() };
+            let free = NormalizeLimits::default();
+            let factory = factory();
+            let ways = [
+                (normalize(&schema, &limits), normalize(&schema, &free)),
+                (rewrite(&schema, &limits), rewrite(&schema, &free)),
+            ];
+            let is_refused = |counted: &Result<_, SchemaError>| {
+                counted.as_ref().is_err_and(|error| error.reason == Reason::TooWide)
+            };
+            prop_assume!(ways.iter().any(|(counted, _)| is_refused(counted)));
+            for (_, written) in ways.into_iter().filter(|(counted, _)| is_refused(counted)) {
+                let grammar = TopLevelGrammar::from_json_schema(written.unwrap().schema);
+                let (parser, _) = create_parser(&factory, grammar, false).unwrap();
+                prop_assert!(has_wider_row(parser.parser.grammar(), most), "{schema}");
+            }
+        }
+    }
+}

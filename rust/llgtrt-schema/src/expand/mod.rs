@@ -348,7 +348,7 @@ impl Normalizer<'_> {
         let mut out = Shapes::with_capacity(list.len());
         for shape in list.drain(..) {
             let same = kept.entry(shape.fingerprint()).or_default();
-            self.spend(whole, (1 + same.len() as u64) * (1 + shape.weight() / 4))?;
+            self.spend(whole, (1 + same.len() as u64) * (1 + shape.weight() / 2))?;
             if !same.iter().any(|&at| out[at] == shape) {
                 same.push(out.len());
                 out.push(shape);

@@ -155,6 +155,10 @@ impl<'a> Normalizer<'a> {
                 Reason::BudgetSpent,
                 "the schema, rewritten, has objects of more properties than the limit allows",
             ),
+            Spent::Ways => (
+                Reason::TooWide,
+                "too many ways to go on at one place: the schema has an object of many optional properties",
+            ),
             Spent::Depth => {
                 (Reason::TooDeep, "the schema is nested too deeply, or a reference leads back to itself")
             }

@@ -187,6 +187,9 @@ impl Normalizer<'_> {
         if self.emitter.property_squares > self.limits.max_property_squares {
             return Err(self.spent(f, Spent::Properties));
         }
+        if tree.ways() > self.limits.max_ways {
+            return Err(self.spent(f, Spent::Ways));
+        }
         Ok(tree)
     }
 
