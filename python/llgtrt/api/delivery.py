@@ -21,6 +21,9 @@ from llgtrt.api.record import GENERATION, note, note_summary
 from llgtrt.engine import Delta, Outlet, StreamCancelledError
 from llgtrt.serving import Generation
 
+LARGE_BYTES = 64 * 1024
+"""After a part of so many bytes the others on the event loop have a turn."""
+
 PING = b": ping\n\n"
 
 SSE_HEADERS = [
@@ -111,6 +114,8 @@ class GenerationResponse(Response, ABC):
         self._sending = True
         await send(message)
         self._sending = False
+        if len(message.get("body", b"")) >= LARGE_BYTES:
+            await asyncio.sleep(0)
 
     async def _watch(self, receive: Receive) -> None:
         while (await receive())["type"] != "http.disconnect":

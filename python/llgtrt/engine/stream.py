@@ -17,6 +17,11 @@ Payload: TypeAlias = "bytes | Delta"
 """Server-sent events, ready to write; or a :class:`Delta` where the request asked for one or failed."""
 
 
+MOST_PIPED = 4
+"""Payloads that go to an outlet in one turn of the loop. An answer that comes faster than it is written must not
+keep the loop: what follows is the consumer's."""
+
+
 class Outlet(Protocol):
     """Writes parts of a response's body to its connection, without a coroutine."""
 
@@ -199,7 +204,9 @@ class Stream:
         if waiter is not None and not waiter.done():
             sink = self._sink
             if sink is not None:
-                while not last and type(payload) is self._piped and sink(payload):
+                for _ in range(MOST_PIPED):
+                    if last or type(payload) is not self._piped or not sink(payload):
+                        break
                     item = self._handle.take() if self._handle is not None else None
                     if item is None:
                         return

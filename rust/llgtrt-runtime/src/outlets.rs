@@ -21,6 +21,10 @@ use crate::sync::Mutex;
 /// the limit. The server takes as many connections as the others are enough for (`api/connections.py`).
 const SHARE_OF_FILES: u64 = 8;
 
+/// Chunks of one answer that one drain writes. An answer that comes faster than it is written must not keep the event
+/// loop.
+const MOST_WRITES: usize = 4;
+
 /// A connection at rest: nothing else waits to be written to it.
 struct Outlet {
     state: Arc<RequestState>,
@@ -105,7 +109,8 @@ impl Table {
         let Self { outlets, chunk } = self;
         let Some(outlet) = outlets.get_mut(&id) else { return Some((id, payload, last)) };
         let mut next = Some((payload, last));
-        while let Some((Payload::Sse(frames), false)) = &next {
+        for _ in 0..MOST_WRITES {
+            let Some((Payload::Sse(frames), false)) = &next else { break };
             let rest = outlet.write(frames, chunk);
             outlet.written = written;
             if !rest.is_empty() {
@@ -115,7 +120,7 @@ impl Table {
             // Nothing ready asks the next drain for it, as a reader that waits does.
             next = outlet.state.take();
         }
-        // The end is the reader's to write, and so is what is not text.
+        // The end is the reader's to write, and so is what is not text, and more than one drain writes.
         let (payload, last) = next?;
         outlets.remove(&id);
         Some((id, payload, last))

@@ -20,6 +20,7 @@ from llgtrt.engine import (
     StreamCancelledError,
     new_error,
 )
+from llgtrt.engine.stream import MOST_PIPED
 from support.fake_engine import FakeChoice, FakeDelta, FakeHandle, FakeNativeEngine, fake_engine, settle
 
 
@@ -128,6 +129,24 @@ async def test_an_outlet_gets_bytes_without_waking_the_consumer(
     assert await wait == b"4"
     assert stream.finished
     assert handle.written == []
+
+
+async def test_an_answer_that_comes_faster_than_it_is_written_does_not_keep_the_loop(
+    engine: AsyncEngine, native: FakeNativeEngine
+) -> None:
+    stream, handle = submit(engine, native)
+    outlet = FakeOutlet()
+    stream.pipe(outlet)
+    wait = asyncio.ensure_future(stream.next())
+    await settle()
+    texts = [str(number).encode() for number in range(50)]
+    for text in texts:
+        handle.put(text)
+    taken = [await wait]
+    assert len(outlet.written) == MOST_PIPED
+    while len(taken) + len(outlet.written) < len(texts):
+        taken.append(await stream.next())
+    assert outlet.written + taken == texts
 
 
 @pytest.mark.parametrize("cancelled", [False, True])
