@@ -38,6 +38,13 @@ const EXPLORED_FUEL: u64 = 500_000;
 /// States as dear as the dearest that a mask has fuel for.
 const MASK_STATES: u64 = 2;
 
+/// Parts that may be left out, each with something behind it, from which on a lexer is looked at. Behind each of them all
+/// that follow may come next, and behind those again: a byte costs as much as there are pairs of them.
+const MOST_OPTIONAL: usize = 64;
+
+/// As [`MASK_STATES`], of lexers with more of them: they cost the same at every byte of a token.
+const MASK_STATES_OF_OPTIONAL: u64 = 32;
+
 /// Creates a parser, unless its lexer cannot start within the limits, and says how many symbols the grammar has.
 /// Without `has_expressions` it consists of words, lengths and bounds: what is intersected of these (the keys that an
 /// object does not name, for instance) soon differs from every word, and needs no check.
@@ -60,7 +67,9 @@ pub(crate) fn create_parser(
             if has_lark {
                 check_widths(&lexer)?;
             }
-            check_start(&lexer, limits)?;
+            check_start(&lexer, limits, MASK_STATES)?;
+        } else if has_expressions && optional_parts(&lexer) > MOST_OPTIONAL {
+            check_start(&lexer, limits, MASK_STATES_OF_OPTIONAL)?;
         }
         anyhow::Ok((grammar, lexer))
     }));
@@ -78,6 +87,19 @@ fn has_doubts(lexer: &LexerSpec) -> bool {
         .map(ExprRef::new)
         .filter(|&expression| expression != ExprRef::NO_MATCH && expressions.is_valid(expression))
         .any(|expression| !expressions.is_positive(expression))
+}
+
+/// Parts that may be left out before others.
+fn optional_parts(lexer: &LexerSpec) -> usize {
+    let expressions = lexer.regex_builder.exprset();
+    (1..expressions.len() as u32)
+        .map(ExprRef::new)
+        .filter(|&id| expressions.is_valid(id))
+        .filter(|&id| {
+            matches!(expressions.get_args(id), &[head, _] if expressions.is_nullable(head))
+                && format!("{:?}", expressions.get_tag(id)) == "Concat"
+        })
+        .count()
 }
 
 /// What llguidance pays for a single byte of an intersection it pays all at once, whatever fuel there is.
@@ -137,7 +159,7 @@ impl Expressions for Lexemes<'_> {
     }
 }
 
-fn check_start(lexer: &LexerSpec, limits: &ParserLimits) -> anyhow::Result<()> {
+fn check_start(lexer: &LexerSpec, limits: &ParserLimits, mask_states: u64) -> anyhow::Result<()> {
     let mut regexes = lexer.to_regex_vec(&mut limits.clone())?;
     regexes.set_fuel(limits.initial_lexer_fuel);
     let bytes = distinct_bytes(&regexes);
@@ -149,7 +171,7 @@ fn check_start(lexer: &LexerSpec, limits: &ParserLimits) -> anyhow::Result<()> {
         let mut alone = lexer.alloc_lexeme_set();
         alone.add(LexemeIdx::new(index));
         let start = regexes.initial_state(&alone);
-        explore(&mut regexes, start, &bytes, most, limits.step_lexer_fuel)?;
+        explore(&mut regexes, start, &bytes, most, limits.step_lexer_fuel / mask_states)?;
     }
     Ok(())
 }
@@ -168,7 +190,7 @@ fn explore(
     start: StateID,
     bytes: &[u8],
     most: u64,
-    step_fuel: u64,
+    state_fuel: u64,
 ) -> anyhow::Result<()> {
     let mut seen = HashSet::from([start]);
     let mut open = VecDeque::from([start]);
@@ -179,7 +201,7 @@ fn explore(
         if spent > most || (done == CHEAP_STATES && spent - before < CHEAP_FUEL) {
             break;
         }
-        regexes.set_fuel(step_fuel / MASK_STATES);
+        regexes.set_fuel(state_fuel);
         for next in successors(regexes, state, bytes)? {
             if seen.len() < EXPLORED_STATES && seen.insert(next) {
                 open.push_back(next);
@@ -199,7 +221,7 @@ fn successors(regexes: &mut RegexVec, state: StateID, bytes: &[u8]) -> anyhow::R
     for &byte in forced.as_ref().map_or(bytes, |one| one) {
         let next = regexes.transition(state, byte);
         if regexes.has_error() {
-            anyhow::bail!("the regular expressions are too complex to intersect");
+            anyhow::bail!("the regular expressions are too complex");
         }
         if !next.is_dead() && !list.contains(&next) {
             list.push(next);

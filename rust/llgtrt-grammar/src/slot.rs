@@ -227,10 +227,8 @@ impl Slot {
             return Err(grammar_error(format!("token {token} follows the end of the grammar")));
         }
         self.mask = Mask::Stale;
-        self.matcher
-            .consume_token(token)
+        self.take(&[token])
             .map_err(|error| grammar_error(format!("token {token}: {}", first_line(&error.to_string()))))?;
-        self.taken.push(token);
         if !self.verify(&[token])? {
             return Ok(false);
         }
@@ -249,10 +247,8 @@ impl Slot {
             return Ok(());
         }
         self.mask = Mask::Stale;
-        self.matcher
-            .consume_tokens(&run)
+        self.take(&run)
             .map_err(|error| grammar_error(format!("forced tokens: {}", first_line(&error.to_string()))))?;
-        self.taken.extend_from_slice(&run);
         if self.verify(&run)? {
             self.forced = run;
             self.note_stop(false)?;

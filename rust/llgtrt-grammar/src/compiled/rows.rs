@@ -192,8 +192,7 @@ mod tests {
 
     fn factory() -> ParserFactory {
         let env = toktrie::ApproximateTokEnv::single_byte_env();
-        let mut factory =
-            ParserFactory::new(&env, toktrie::InferenceCapabilities::default(), &[]).unwrap();
+        let mut factory = ParserFactory::new(&env, toktrie::InferenceCapabilities::default(), &[]).unwrap();
         factory.quiet();
         factory
     }

@@ -35,6 +35,22 @@ impl Slot {
         Ok(*left > 0)
     }
 
+    /// Moves over tokens that may follow. The mask before them may have left the lexer at one of its limits: then with a
+    /// lexer that begins anew.
+    pub(super) fn take(&mut self, tokens: &[TokenId]) -> anyhow::Result<()> {
+        if let Err(error) = self.matcher.consume_tokens(tokens) {
+            let mut left = std::mem::take(&mut self.repairs_left);
+            let is_renewed = self.renew_lexer(false, &mut left).unwrap_or(false);
+            self.repairs_left = left;
+            if !is_renewed {
+                return Err(error);
+            }
+            self.matcher.consume_tokens(tokens)?;
+        }
+        self.taken.extend_from_slice(tokens);
+        Ok(())
+    }
+
     /// A mask that was beyond the limits, once more: a lexer that has reached one of them is of no further use, and what
     /// filled it was perhaps the way here, not what comes next.
     pub(super) fn repair_mask(&mut self, error: Error) -> Result<SimpleVob, Error> {

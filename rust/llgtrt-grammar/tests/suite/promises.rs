@@ -43,3 +43,25 @@ fn a_list_that_may_be_empty_is_not_said_to_allow_nothing() {
     let grammar = bench.compile(&schema(&source.to_string()));
     assert!(bench.takes(&grammar, "[]"));
 }
+
+/// Behind `a?a?a?` any of those that follow may come next: a byte costs as much as there are pairs of them.
+#[test]
+fn a_long_row_of_options_is_refused_and_a_short_one_never_fails() {
+    let bench = Bench::new(Greedy::new(&WORDS, 2), GrammarConfig::default());
+    for part in ["a?", "(?:a?|b?)", "(?:a?b?|c)", "(?:a|b{2})?"] {
+        let grammar = |times: usize| {
+            let value = json!({"type": "string", "pattern": format!("^(?:{})$", part.repeat(times))});
+            bench.compiler.compile(&schema(&value.to_string()))
+        };
+        let refused = grammar(600).err().unwrap_or_else(|| panic!("{part} 600 times"));
+        assert!(refused.message.contains("too complex"), "{}", refused.message);
+        for times in [30, 60] {
+            let grammar = grammar(times).unwrap_or_else(|error| panic!("{part} {times} times: {error}"));
+            for seed in 0..6 {
+                if let End::Failed { text, message } = walk(&bench, &grammar, &mut Random::new(seed, 1)) {
+                    panic!("{message} after {text} of {part} {times} times");
+                }
+            }
+        }
+    }
+}
