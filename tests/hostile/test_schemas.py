@@ -83,7 +83,7 @@ def one_after_another(server: ServerProcess, case: str, schemas: Iterable[tuple[
             check(name, response)
             statuses.append(response.status_code)
             behind_ms.append(simple_ms(server))
-            # A client that has waited is slow to go on, whatever the server did meanwhile: processors fall asleep.
+            # Who has waited is slow to go on, whatever the server did meanwhile: processors fall asleep.
             time.sleep(took_s)
             usual_ms.append(simple_ms(server))
     overruns = server.metric("llgtrt_grammar_overruns_total")

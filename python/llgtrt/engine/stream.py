@@ -18,8 +18,8 @@ Payload: TypeAlias = "bytes | Delta"
 
 
 MOST_PIPED = 4
-"""Payloads that go to an outlet in one turn of the loop. An answer that comes faster than it is written must not
-keep the loop: what follows is the consumer's."""
+"""Payloads that go to an outlet in one turn of the loop. An answer that comes faster than it is written must
+not keep the loop: what follows is the consumer's."""
 
 
 class Outlet(Protocol):
