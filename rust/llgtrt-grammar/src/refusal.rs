@@ -3,8 +3,8 @@
 use llgtrt_core::Error;
 
 use crate::text::grammar_error;
-use llgtrt_schema::SchemaError;
 use llgtrt_schema::path;
+use llgtrt_schema::{Reason, SchemaError};
 
 /// What to do about refusals of several causes.
 pub(crate) mod hint {
@@ -66,8 +66,8 @@ impl Refusal {
     pub(crate) fn of_schema(refused: &SchemaError, at: &str) -> Self {
         let param = llgtrt_schema::path::join(at, &refused.param());
         let timed = !refused.is_deterministic();
-        let about =
-            Self::about(&param, &refused.keyword, refused.message.clone(), refused.hint.as_str().into());
+        let hint = if refused.reason == Reason::TooWide { hint::FEWER_WAYS } else { &refused.hint };
+        let about = Self::about(&param, &refused.keyword, refused.message.clone(), hint.into());
         Self { timed, ..about }
     }
 

@@ -416,8 +416,7 @@ impl Slot {
         let (now, later) = run.split_at(run.len().min(MAX_FORCED));
         if !now.is_empty() {
             self.mask = Mask::Stale;
-            self.matcher.consume_tokens(now).map_err(|e| grammar_error(mask_error(&e.to_string())))?;
-            self.taken.extend_from_slice(now);
+            self.take(now).map_err(|e| grammar_error(mask_error(&e.to_string())))?;
             // What the grammar had forced before may be withdrawn with it.
             if !self.verify(now)? {
                 return Ok(());
