@@ -6,7 +6,7 @@ use jiter::JsonValue;
 use pyo3::exceptions::PyValueError;
 use pyo3::ffi;
 use pyo3::prelude::*;
-use pyo3::pybacked::{PyBackedBytes, PyBackedStr};
+use pyo3::pybacked::PyBackedBytes;
 use pyo3::types::{PyDict, PyList, PyString};
 
 /// Bytes of a text that is read in one go: some microseconds. To give the lock away takes longer where other threads
@@ -39,7 +39,7 @@ pub(crate) fn read_json<'py>(
     let py = text.py();
     let (held_text, held_bytes);
     let bytes: &[u8] = if let Ok(text) = text.cast::<PyString>() {
-        held_text = PyBackedStr::try_from(text.clone())?;
+        held_text = encoded(text)?;
         held_text.as_bytes()
     } else {
         held_bytes = text.extract::<PyBackedBytes>()?;
