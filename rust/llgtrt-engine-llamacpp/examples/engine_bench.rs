@@ -1,8 +1,10 @@
 //! Tokens per second of the engine beside a bare `llama_decode` loop, so that the engine's own cost shows.
 //!
 //! ```text
-//! cargo run --release -p llgtrt-engine-llamacpp --example engine_bench -- model.gguf [rounds] [threads]
+//! cargo run --release -p llgtrt-engine-llamacpp --example engine_bench -- model.gguf [rounds] [threads] [prompt]
 //! ```
+//! With `prompt`, a number of tokens, it evaluates a prompt of that length in every round and prints tokens/s of that.
+//!
 //! Both use the same model, threads, prompts and greedy sampling, one after the other in every round, because
 //! the machine may be busy with something else; compare the ratios, and take the best round for the speed.
 
@@ -55,9 +57,10 @@ fn main() -> Result<(), Box<dyn Error>> {
     let path = args.next().ok_or("usage: engine_bench MODEL.gguf [rounds] [threads]")?;
     let rounds: usize = args.next().map_or(Ok(3), |text| text.parse())?;
     let threads: Option<u32> = args.next().map(|text| text.parse()).transpose()?;
+    let prompt: Option<usize> = args.next().map(|text| text.parse()).transpose()?;
     let config = LlamaCppConfig {
         model_path: path.clone().into(),
-        max_sequence_tokens: Some(1024),
+        max_sequence_tokens: Some(prompt.map_or(1024, |length| length as u32 + 64)),
         threads,
         reuse_prefix: false,
         ..LlamaCppConfig::default()
@@ -71,6 +74,16 @@ fn main() -> Result<(), Box<dyn Error>> {
         .collect::<Result<_, _>>()?;
     let forced = model.tokenizer().encode("\", \"description\": \"the ", options)?;
     let mut engine = LlamaCppEngine::new(&model, Arc::new(Forcing { tokens: forced, run: 6 }))?;
+    if let Some(length) = prompt {
+        let tokens: Vec<TokenId> = prompts.iter().flatten().copied().cycle().take(length).collect();
+        println!("round  prompt tok/s");
+        for round in 1..=rounds {
+            let start = Instant::now();
+            generate(&mut engine, std::slice::from_ref(&tokens), false, 1)?;
+            println!("{round:5}  {:12.1}", length as f64 / start.elapsed().as_secs_f64());
+        }
+        return Ok(());
+    }
     let threads = threads.unwrap_or_else(|| num_cpus::get_physical().min(num_cpus::get()) as u32);
     let mut bare = Bare::new(&path, threads as i32)?;
 
@@ -94,12 +107,23 @@ fn engine_speed(
     constrained: bool,
 ) -> Result<f64, Box<dyn Error>> {
     let start = Instant::now();
+    let tokens = generate(engine, prompts, constrained, ANSWER)?;
+    Ok(tokens as f64 / start.elapsed().as_secs_f64())
+}
+
+/// Answers of so many tokens to all prompts at once; their number in all.
+fn generate(
+    engine: &mut LlamaCppEngine,
+    prompts: &[Vec<TokenId>],
+    constrained: bool,
+    max_tokens: u32,
+) -> Result<usize, Box<dyn Error>> {
     for (id, prompt) in prompts.iter().enumerate() {
         let sampling = SamplingParams { temperature: 0.0, ignore_eos: true, ..SamplingParams::default() };
         engine.submit(SequenceSpec {
             id: SequenceId(id as u64),
             prompt: prompt.clone().into(),
-            max_tokens: ANSWER,
+            max_tokens,
             sampling,
             stop_token_ids: [].into(),
             constrained,
@@ -116,7 +140,7 @@ fn engine_speed(
         engine.poll(Duration::from_millis(10), &mut batch)?;
         tokens += batch.iter().map(|(_, tokens)| tokens.len()).sum::<usize>();
     }
-    Ok(tokens as f64 / start.elapsed().as_secs_f64())
+    Ok(tokens)
 }
 
 /// The least that generating takes: one batch per step, argmax, nothing else.

@@ -174,25 +174,30 @@ void multiply_superblocks_amx(
 // So many columns take less time without AMX.
 template <class Format> constexpr int NARROW = SUPER<Format> ? 8 : 16;
 
-// multiply() for 1 to AMX_COLUMNS columns.
+// multiply() for 1 to AMX_COLUMNS columns. To set up the registers takes as long as the products of a few blocks.
 template <class Format>
-void multiply_amx(const uint8_t * weights, int64_t blocks, const uint8_t * tile, int64_t n, char * out, int64_t stride) {
+void multiply_amx(
+    const uint8_t * weights, int64_t groups, int64_t blocks, const uint8_t * tile, int64_t n, char * out, int64_t stride) {
     if (n <= NARROW<Format>) {
-        multiply<Format, Isa, NARROW<Format>>(weights, blocks, tile, n, out, stride);
+        multiply<Format, Isa, NARROW<Format>>(weights, groups, blocks, tile, n, out, stride);
         return;
     }
-    Isa::Floats sums[AMX_COLUMNS];
-    for (int64_t c = 0; c < n; c++) {
-        sums[c] = Isa::zero();
-    }
     const TileRegisters registers(n);
-    if constexpr (SUPER<Format>) {
-        multiply_superblocks_amx<Format>(weights, blocks, tile, n, sums);
-    } else {
-        multiply_blocks_amx<Format>(weights, blocks, tile, n, sums);
-    }
-    for (int64_t c = 0; c < n; c++) {
-        Isa::store(out + c * stride, sums[c]);
+    for (int64_t group = 0; group < groups; group++) {
+        Isa::Floats sums[AMX_COLUMNS];
+        for (int64_t c = 0; c < n; c++) {
+            sums[c] = Isa::zero();
+        }
+        if constexpr (SUPER<Format>) {
+            multiply_superblocks_amx<Format>(weights, blocks, tile, n, sums);
+        } else {
+            multiply_blocks_amx<Format>(weights, blocks, tile, n, sums);
+        }
+        for (int64_t c = 0; c < n; c++) {
+            Isa::store(out + c * stride, sums[c]);
+        }
+        weights += blocks * Layout<Format, Isa>::SIZE;
+        out += Isa::ROWS * sizeof(float);
     }
 }
 

@@ -216,14 +216,21 @@ class Weights : public ggml::cpu::tensor_traits {
         for (int64_t t = 0; t < tiles.count(); t++) {
             // A result is contiguous, whatever its shape.
             char * const out = static_cast<char *>(op->data) + tiles.first(t) * op->nb[1];
-            for (int64_t group = begin; group < end; group++) {
-                char * const at = out + group * rows_ * sizeof(float);
-                if (mask != nullptr && !is_any_needed(mask, group)) {
-                    std::fill_n(reinterpret_cast<float *>(at), rows_, -INFINITY);
-                    continue;
-                }
+            const auto   some = [&](int64_t first, int64_t count) {
                 kernel_.multiply(
-                    weights + group * blocks * kernel_.packed, blocks, tiles[t], tiles.width(t), at, op->nb[1]);
+                    weights + first * blocks * kernel_.packed, count, blocks, tiles[t], tiles.width(t),
+                    out + first * rows_ * sizeof(float), op->nb[1]);
+            };
+            if (mask == nullptr) {
+                some(begin, end - begin);
+                continue;
+            }
+            for (int64_t group = begin; group < end; group++) {
+                if (is_any_needed(mask, group)) {
+                    some(group, 1);
+                } else {
+                    std::fill_n(reinterpret_cast<float *>(out) + group * rows_, rows_, -INFINITY);
+                }
             }
         }
     }

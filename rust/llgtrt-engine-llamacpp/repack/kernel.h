@@ -150,26 +150,30 @@ void multiply_superblocks(const uint8_t * weights, int64_t blocks, const uint8_t
     }
 }
 
-// ROWS rows of `blocks` packed blocks each, times a tile of 1 to N columns. Column c's ROWS floats go to `out + c *
+// Groups of ROWS rows of `blocks` packed blocks each, times a tile of 1 to N columns. Column c's floats go to `out + c *
 // stride` bytes.
 template <class Format, class Isa, int N = Isa::COLUMNS>
 void multiply(
-    const uint8_t * weights, int64_t blocks, const uint8_t * tile, int64_t n, char * out, int64_t stride) {
+    const uint8_t * weights, int64_t groups, int64_t blocks, const uint8_t * tile, int64_t n, char * out, int64_t stride) {
     if (n == N) {
-        typename Isa::Floats sums[N];
-        for (int c = 0; c < N; c++) {
-            sums[c] = Isa::zero();
-        }
-        if constexpr (SUPER<Format>) {
-            multiply_superblocks<Format, Isa, N>(weights, blocks, tile, sums);
-        } else {
-            multiply_blocks<Format, Isa, N>(weights, blocks, tile, sums);
-        }
-        for (int c = 0; c < N; c++) {
-            Isa::store(out + c * stride, sums[c]);
+        for (int64_t group = 0; group < groups; group++) {
+            typename Isa::Floats sums[N];
+            for (int c = 0; c < N; c++) {
+                sums[c] = Isa::zero();
+            }
+            if constexpr (SUPER<Format>) {
+                multiply_superblocks<Format, Isa, N>(weights, blocks, tile, sums);
+            } else {
+                multiply_blocks<Format, Isa, N>(weights, blocks, tile, sums);
+            }
+            for (int c = 0; c < N; c++) {
+                Isa::store(out + c * stride, sums[c]);
+            }
+            weights += blocks * Layout<Format, Isa>::SIZE;
+            out += Isa::ROWS * sizeof(float);
         }
     } else if constexpr (N > 1) {
-        multiply<Format, Isa, N - 1>(weights, blocks, tile, n, out, stride);
+        multiply<Format, Isa, N - 1>(weights, groups, blocks, tile, n, out, stride);
     }
 }
 

@@ -19,10 +19,11 @@ struct Kernel {
     void (*pack)(const void * rows, int64_t stride, uint8_t * to);
     // Quantizes `count` blocks of column `c` of a tile of `n`, which begins at `tile`.
     void (*quantize)(const float * from, int64_t count, uint8_t * tile, int64_t c, int64_t n);
-    // `blocks` packed blocks times a tile of `n` columns. Column c's floats, one per row of the group, go to `out + c *
-    // stride` bytes.
+    // `groups` of rows, `blocks` packed blocks each, times a tile of `n` columns. Column c's floats, one per row, go to
+    // `out + c * stride` bytes.
     void (*multiply)(
-        const uint8_t * weights, int64_t blocks, const uint8_t * tile, int64_t n, char * out, int64_t stride);
+        const uint8_t * weights, int64_t groups, int64_t blocks, const uint8_t * tile, int64_t n, char * out,
+        int64_t stride);
 };
 
 // What attention over some cells has come to, in floats: the largest score, the sum of the exponentials of all scores
