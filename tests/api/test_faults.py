@@ -83,7 +83,9 @@ def test_an_engine_that_hangs(start_server: StartServer) -> None:
     with httpx.Client(timeout=60) as client:
         body: dict[str, Any] = chat("hang", stream=True)
         with client.stream("POST", server.base_url + CHAT, json=body) as response:
-            next(response.iter_raw())
+            # Held: where an iterator is dropped, httpx leaves, and the request may end before its fifth step.
+            chunks = response.iter_raw()
+            next(chunks)
             probes: list[httpx.Response] = []
 
             def stalled() -> bool:
