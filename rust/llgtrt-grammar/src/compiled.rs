@@ -101,6 +101,10 @@ impl WeakGrammar {
     }
 }
 
+/// What a [`WeakGrammar`] keeps of one that is gone, in bytes: its place in memory is given back when both are.
+const MOST_KEPT_BYTES: usize = 512;
+const _: () = assert!(size_of::<Inner>() <= MOST_KEPT_BYTES);
+
 struct Inner {
     start: Mutex<Start>,
     size: Mutex<Size>,
@@ -136,7 +140,7 @@ struct Size {
 /// states of its lexer when they are first needed, and those that one sequence needed, the next
 /// ones start with. That halves the time of most masks.
 struct Start {
-    parser: TokenParser,
+    parser: Box<TokenParser>,
     /// Of its lexer.
     lexer_bytes: usize,
     /// Which it may grow to.
@@ -268,7 +272,7 @@ impl CompiledGrammar {
         let lexer_bytes = lexer_bytes(&start);
         let mut kept = self.inner.start.lock();
         if (kept.lexer_bytes + MIN_LEARNED_BYTES..=kept.most).contains(&lexer_bytes) && !is_spoilt(&start) {
-            let learned = Start { parser: start, lexer_bytes, most: kept.most };
+            let learned = Start { parser: Box::new(start), lexer_bytes, most: kept.most };
             let old = std::mem::replace(&mut *kept, learned);
             drop(kept);
             self.grow(lexer_bytes - old.lexer_bytes);

@@ -6,6 +6,8 @@ mod counting;
 #[path = "suite/support/mod.rs"]
 mod support;
 
+use std::sync::Mutex;
+
 use counting::live;
 use llgtrt_grammar::{CompiledGrammar, GrammarConfig};
 use serde_json::{Value, json};
@@ -42,11 +44,38 @@ fn fits(taken: usize, counted: usize) -> bool {
     counted < 2 * taken && taken < counted + counted / 2
 }
 
+/// Memory is counted for the whole process: one test at a time.
+static ALONE: Mutex<()> = Mutex::new(());
+
+/// Keeps nothing but what a test holds.
+fn without_cache() -> Bench {
+    let config = GrammarConfig { cache_megabytes: 0, compile_slots: 1, ..GrammarConfig::default() };
+    Bench::new(Greedy::new(&WORDS, 1), config)
+}
+
+#[test]
+fn a_grammar_that_is_gone_leaves_little() {
+    const MANY: usize = 1000;
+    let _alone = ALONE.lock().unwrap();
+    let bench = without_cache();
+    let compile =
+        |i: usize| drop(bench.compiler.compile(&schema(&format!(r#"{{"const": "n {i}"}}"#))).unwrap());
+    // The compiler's thread drops what it needed before it takes the next schema.
+    let settled = || {
+        compile(0);
+        live()
+    };
+    settled();
+    let before = settled();
+    (1..=MANY).for_each(compile);
+    let left = settled() - before;
+    assert!(left < 800 * MANY, "{left} bytes of {MANY} grammars");
+}
+
 #[test]
 fn the_count_is_near_the_memory() {
-    // Nothing is kept but what the test holds.
-    let config = GrammarConfig { cache_megabytes: 0, compile_slots: 1, ..GrammarConfig::default() };
-    let bench = Bench::new(Greedy::new(&WORDS, 1), config);
+    let _alone = ALONE.lock().unwrap();
+    let bench = without_cache();
     let compile = |value: &Value| bench.compiler.compile(&schema(&value.to_string())).ok();
     // The compiler's thread drops what it needed before it takes the next schema.
     let settled = || {

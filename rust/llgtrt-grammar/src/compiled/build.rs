@@ -134,7 +134,7 @@ fn assemble(
         + hints.bytes()
         + verification.as_ref().map_or(0, |plan| plan.bytes());
     let inner = Inner {
-        start: Mutex::new(Start { parser, lexer_bytes, most }),
+        start: Mutex::new(Start { parser: Box::new(parser), lexer_bytes, most }),
         size: Mutex::new(Size { bytes, account: None }),
         first_mask,
         way_out: OnceLock::new(),
