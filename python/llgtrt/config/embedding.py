@@ -34,8 +34,8 @@ class EmbeddingConfig(Section):
         default=256,
         ge=1,
         le=65_536,
-        description="Most tokens of a pass while nothing is generated. While something is, a pass has as\n"
-        "many as `llamacpp.prefill_chunk_tokens`; models that read a text in one go take one text then.",
+        description="Most tokens of a pass while nothing is generated. While something is, a pass has at\n"
+        "most 64, or `llamacpp.prefill_chunk_tokens`; models that read a text in one go take one text then.",
     )
     max_queue_size: int = Field(
         default=64, ge=1, le=65_536, description="Requests in work or waiting; more are refused as overload."

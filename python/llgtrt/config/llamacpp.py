@@ -29,12 +29,19 @@ class LlamaCppConfig(Section):
         ge=0,
         description="Layers to keep on the GPU. null: all, where the build has a GPU backend.",
     )
-    prefill_chunk_tokens: int = Field(
-        default=64,
+    prefill_part_ms: int = Field(
+        default=75,
+        ge=0,
+        le=60_000,
+        description="While other sequences generate, prompts and they take turns at forward passes, and a prompt\n"
+        "that takes several passes has as many tokens in each as are evaluated in this time as far as the\n"
+        "latest passes tell, or in as long as a pass of the others takes, if that is longer; at least 16. Small\n"
+        "keeps the gaps between the tokens of others short, large finishes prompts sooner.",
+    )
+    prefill_chunk_tokens: int | None = Field(
+        default=None,
         ge=1,
-        description="Prompt tokens in a forward pass while other sequences generate, where prompts take\n"
-        "several passes. Small keeps the gaps between the tokens of others short, large finishes prompts\n"
-        "sooner.",
+        description="Such a pass has this many tokens of the prompt. null: as `prefill_part_ms` says.",
     )
     prefill_pass_ms: int = Field(
         default=150,

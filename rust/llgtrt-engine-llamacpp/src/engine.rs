@@ -1,8 +1,8 @@
 //! The engine: accepts sequences, and steps all that hold a slot with one forward pass per poll.
 //!
 //! One thread makes every call. A poll goes: admit waiting sequences (`admit`), tell the mask source what is
-//! new, evaluate one batch (`forward`), sample under the masks (`sampling`), report. It must not wait for
-//! anything but llama.cpp and the masks.
+//! new, evaluate one batch (`forward`), sample under the masks (`sampling`), report. A batch is of prompts or of
+//! answers; where there are both, they take turns. A poll must not wait for anything but llama.cpp and the masks.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -18,7 +18,7 @@ use crate::config::Speculation;
 use crate::context::Context;
 use crate::model::LlamaCppModel;
 use crate::pace::PrefillPace;
-use crate::schedule::Demand;
+use crate::schedule::{Demand, Work};
 use crate::slot::Slot;
 use crate::turns::Turns;
 
@@ -68,8 +68,9 @@ pub struct LlamaCppEngine {
     pub(crate) turns: Arc<Turns>,
     pub(crate) capabilities: Capabilities,
     pub(crate) reuse_prefix: bool,
-    pub(crate) prefill_chunk: usize,
     pub(crate) prefill_pace: PrefillPace,
+    /// What the latest pass was over.
+    pub(crate) work: Work,
     /// Whether idle slots may take part in a pass.
     pub(crate) bridging: bool,
     /// What decides whether guesses at the next tokens take part in a pass; `None` if they never do.
@@ -133,8 +134,12 @@ impl LlamaCppEngine {
             pass_cost: guessing.then(PassCost::default),
             capabilities,
             reuse_prefix: config.reuse_prefix,
-            prefill_chunk: config.prefill_chunk_tokens as usize,
-            prefill_pace: PrefillPace::new(Duration::from_millis(config.prefill_pass_ms.into())),
+            prefill_pace: PrefillPace::new(
+                Duration::from_millis(config.prefill_part_ms.into()),
+                config.prefill_chunk_tokens.map(|tokens| tokens as usize),
+                Duration::from_millis(config.prefill_pass_ms.into()),
+            ),
+            work: Work::Answers,
             blocks: None,
             stats: EngineStats::default(),
             dead: false,

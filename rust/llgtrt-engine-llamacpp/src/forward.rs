@@ -8,7 +8,7 @@ use llgtrt_stepped::{Output, Sequence};
 
 use crate::context::DecodeError;
 use crate::engine::LlamaCppEngine;
-use crate::schedule::{Demand, Limits, bridge, plan};
+use crate::schedule::{Demand, Limits, Work, bridge, plan};
 use crate::slot::Slot;
 
 impl LlamaCppEngine {
@@ -18,14 +18,14 @@ impl LlamaCppEngine {
     /// # Errors
     /// The context is of no further use.
     pub(crate) fn forward(&mut self) -> Result<Option<(Pass, Instant)>> {
-        self.collect_demands();
-        let limits = Limits {
-            tokens: self.cache.context.capacity(),
-            prefill_tokens: self.prefill_chunk,
-            finished_tokens: self.prefill_pace.tokens().max(self.prefill_chunk),
-            outputs: self.cache.context.max_outputs(),
+        let others_generate = self.collect_demands();
+        let (tokens, outputs) = (self.cache.context.capacity(), self.cache.context.max_outputs());
+        let (part, finished) = if others_generate {
+            (self.prefill_pace.part(), self.prefill_pace.finished())
+        } else {
+            (tokens, tokens)
         };
-        plan(&self.demands, limits, &mut self.shares);
+        plan(self.work, &self.demands, Limits { tokens, part, finished, outputs }, &mut self.shares);
         self.fill_batch();
         if self.cache.context.batch_len() == 0 {
             return Ok(None);
@@ -42,12 +42,15 @@ impl LlamaCppEngine {
         };
         drop(turn);
         let (tokens, elapsed) = (self.cache.context.batch_len(), started.elapsed());
-        if let Some(cost) = &mut self.pass_cost {
-            cost.observe(tokens, elapsed.as_secs_f64());
+        match self.work {
+            Work::Prompts => self.prefill_pace.observe_prompts(tokens, elapsed),
+            Work::Answers => {
+                self.prefill_pace.observe_step(elapsed);
+                if let Some(cost) = &mut self.pass_cost {
+                    cost.observe(tokens, elapsed.as_secs_f64());
+                }
+            }
         }
-        let shares = self.demands.iter().zip(&self.shares);
-        let prefill = shares.filter(|(demand, _)| demand.prefill).map(|(_, share)| share).sum();
-        self.prefill_pace.observe(tokens, prefill, elapsed);
         self.take_back_bridges();
         match result {
             Ok(()) => {}
@@ -93,37 +96,57 @@ impl LlamaCppEngine {
         Ok(Some((pass, started)))
     }
 
-    fn collect_demands(&mut self) {
+    /// What the next pass is over, and the demands of that kind. True if sequences generate that are left out.
+    fn collect_demands(&mut self) -> bool {
         self.demands.clear();
-        self.guess();
-        for (slot, sequence) in self.sequences.running.iter().enumerate() {
-            let Some(sequence) = sequence else { continue };
-            let evaluated = self.cache.slots[slot].tokens.len();
-            let pending = sequence.target().saturating_sub(evaluated) + sequence.draft.len();
-            if pending > 0 && !sequence.is_done() {
-                self.demands.push(Demand {
-                    slot,
-                    pending,
-                    prefill: evaluated < sequence.spec.prompt.len(),
-                    every_output: sequence.wants_many_outputs(pending),
-                    age: sequence.age,
-                });
+        let (mut prompts, mut answers) = (false, false);
+        for work in self.sequences.running.iter().zip(&self.cache.slots).filter_map(work) {
+            match work {
+                Work::Prompts => prompts = true,
+                Work::Answers => answers = true,
             }
         }
+        self.work = match (prompts, answers, self.work) {
+            (true, false, _) | (true, true, Work::Answers) => Work::Prompts,
+            _ => Work::Answers,
+        };
+        if self.work == Work::Answers {
+            self.guess();
+        }
+        for (slot, sequence) in self.sequences.running.iter().enumerate() {
+            if work((sequence, &self.cache.slots[slot])) != Some(self.work) {
+                continue;
+            }
+            let Some(sequence) = sequence else { continue };
+            let pending = sequence.target() - self.cache.slots[slot].tokens.len() + sequence.draft.len();
+            self.demands.push(Demand {
+                slot,
+                pending,
+                every_output: sequence.wants_many_outputs(pending),
+                age: sequence.age,
+            });
+        }
+        self.work == Work::Prompts && answers
     }
 
-    /// Lets every sequence guess, as far as that pays in a pass of this size.
+    /// Lets every sequence that generates guess, as far as that pays in a pass of this size.
     fn guess(&mut self) {
         let Some(cost) = &self.pass_cost else { return };
-        let pending = |(sequence, slot): (&Option<Box<Sequence>>, &Slot)| {
-            Some(sequence.as_ref()?.target().saturating_sub(slot.tokens.len()).min(self.prefill_chunk))
-        };
-        let known = self.sequences.running.iter().zip(&self.cache.slots).filter_map(pending);
-        let (sequences, tokens) = known.fold((0, 0), |(n, sum), pending| (n + 1, sum + pending));
+        let (mut sequences, mut tokens) = (0, 0);
+        for (sequence, slot) in self.sequences.running.iter().zip(&self.cache.slots) {
+            if work((sequence, slot)) == Some(Work::Answers) {
+                sequences += 1;
+                tokens += sequence.as_ref().map_or(0, |sequence| sequence.target() - slot.tokens.len());
+            }
+        }
         let worth = cost.worth(tokens, sequences);
         let end = self.sequences.context();
-        for sequence in self.sequences.running.iter_mut().flatten() {
-            sequence.guess(worth, end);
+        for (sequence, slot) in self.sequences.running.iter_mut().zip(&self.cache.slots) {
+            if work((sequence, slot)) == Some(Work::Answers)
+                && let Some(sequence) = sequence
+            {
+                sequence.guess(worth, end);
+            }
         }
     }
 
@@ -140,7 +163,11 @@ impl LlamaCppEngine {
             }
             let room =
                 |slot: usize| self.cache.slots[slot].tokens.len() < self.cache.context.slot_tokens() as usize;
-            let idle = |slot: usize| self.bridging && self.sequences.running[slot].is_none() && room(slot);
+            // Those with a prompt to evaluate may have it in the next pass.
+            let idle = |slot: usize| {
+                let takes_part = self.demands.iter().any(|demand| demand.slot == slot);
+                self.bridging && self.work == Work::Answers && !takes_part && room(slot)
+            };
             let between = previous.map_or(0..0, |previous| bridge(previous, slot, idle));
             previous = Some(slot);
             if between.len() <= spare {
@@ -204,5 +231,19 @@ impl LlamaCppEngine {
     fn forget(&mut self, slot: usize) {
         self.cache.context.truncate(slot, 0);
         self.cache.slots[slot].tokens.clear();
+    }
+}
+
+/// What a sequence has to evaluate next, if anything. A prompt of which one token is left costs nothing beside answers.
+fn work((sequence, slot): (&Option<Box<Sequence>>, &Slot)) -> Option<Work> {
+    let sequence = sequence.as_ref()?;
+    let evaluated = slot.tokens.len();
+    let pending = sequence.target().saturating_sub(evaluated);
+    if pending == 0 || sequence.is_done() {
+        None
+    } else if pending > 1 && evaluated < sequence.spec.prompt.len() {
+        Some(Work::Prompts)
+    } else {
+        Some(Work::Answers)
     }
 }

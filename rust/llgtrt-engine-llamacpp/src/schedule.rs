@@ -7,6 +7,16 @@
 //! step, at no loss: its tokens were reported when the grammar forced them. For the same reason an idle slot or
 //! two between busy ones take part with a token that is taken back afterwards: a bridge.
 
+/// What a pass is over. Prompts and answers have passes of their own: those of answers stay short, and what each takes is
+/// known.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Work {
+    /// Tokens of prompts, and what a grammar forces behind them.
+    Prompts,
+    /// What sequences generate.
+    Answers,
+}
+
 /// What one slot has to evaluate.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) struct Demand {
@@ -14,8 +24,6 @@ pub(crate) struct Demand {
     pub(crate) slot: usize,
     /// Tokens known but not evaluated, at least 1.
     pub(crate) pending: usize,
-    /// Whether prompt tokens are among them.
-    pub(crate) prefill: bool,
     /// Whether every token needs its logits, or only the last pending one.
     pub(crate) every_output: bool,
     /// Order of admission.
@@ -27,10 +35,10 @@ pub(crate) struct Demand {
 pub(crate) struct Limits {
     /// Tokens in all; at least one per slot.
     pub(crate) tokens: usize,
-    /// Prompt tokens beside decoding slots.
-    pub(crate) prefill_tokens: usize,
-    /// The same while each further prompt is finished by the pass; at least `prefill_tokens`.
-    pub(crate) finished_tokens: usize,
+    /// Of a prompt that the pass does not finish.
+    pub(crate) part: usize,
+    /// Of prompts, while each further one is finished by the pass; at least `part`.
+    pub(crate) finished: usize,
     /// Rows of logits; at least one per slot.
     pub(crate) outputs: usize,
 }
@@ -51,21 +59,23 @@ pub(crate) fn bridge(left: usize, right: usize, is_idle: impl Fn(usize) -> bool)
 }
 
 /// Fills `shares` with the number of tokens for each demand, in order. `demands` is sorted by slot.
-pub(crate) fn plan(demands: &[Demand], limits: Limits, shares: &mut Vec<usize>) {
+pub(crate) fn plan(work: Work, demands: &[Demand], limits: Limits, shares: &mut Vec<usize>) {
     shares.clear();
     shares.resize(demands.len(), 0);
     let mut outputs = Outputs { spare: limits.outputs.saturating_sub(demands.len()) };
-    let decoding = demands.iter().filter(|demand| !demand.prefill).count();
-    let mut left = limits.tokens;
-    let mut left_for_parts = limits.tokens;
-    if decoding > 0 {
-        left -= decode_shares(demands, left, &mut outputs, shares);
-        left = left.min(limits.finished_tokens);
-        left_for_parts = left.min(limits.prefill_tokens);
+    match work {
+        Work::Prompts => prompt_shares(demands, limits, &mut outputs, shares),
+        Work::Answers => answer_shares(demands, limits.tokens, &mut outputs, shares),
     }
-    let mut prefill: Vec<usize> = (0..demands.len()).filter(|&i| demands[i].prefill).collect();
-    prefill.sort_unstable_by_key(|&i| demands[i].age);
-    for index in prefill {
+}
+
+/// Shares of prompts, the oldest first.
+fn prompt_shares(demands: &[Demand], limits: Limits, outputs: &mut Outputs, shares: &mut [usize]) {
+    let mut left = limits.tokens.min(limits.finished);
+    let mut left_for_parts = left.min(limits.part);
+    let mut oldest_first: Vec<usize> = (0..demands.len()).collect();
+    oldest_first.sort_unstable_by_key(|&i| demands[i].age);
+    for index in oldest_first {
         let pending = demands[index].pending;
         let share = if pending <= left { pending } else { left_for_parts.min(left) };
         shares[index] = outputs.grant(&demands[index], 0, share);
@@ -93,13 +103,12 @@ impl Outputs {
     }
 }
 
-/// Shares of the decoding slots; answers their sum.
-fn decode_shares(demands: &[Demand], tokens: usize, outputs: &mut Outputs, shares: &mut [usize]) -> usize {
-    let mut rest: Vec<(usize, usize)> = Vec::with_capacity(demands.len());
+/// Shares of answers.
+fn answer_shares(demands: &[Demand], tokens: usize, outputs: &mut Outputs, shares: &mut [usize]) {
     let mut used = 0;
     let mut passes = 0;
-    rest.extend((0..demands.len()).filter(|&i| !demands[i].prefill).map(|i| (i, demands[i].pending)));
-    // The part that all decoding slots have in common.
+    let mut rest: Vec<(usize, usize)> = demands.iter().map(|demand| demand.pending).enumerate().collect();
+    // The part that all slots have in common.
     let common = rest.iter().map(|&(_, pending)| pending).min().unwrap_or(0).min(tokens / rest.len().max(1));
     let mut previous = None;
     for (index, pending) in &mut rest {
@@ -131,7 +140,6 @@ fn decode_shares(demands: &[Demand], tokens: usize, outputs: &mut Outputs, share
         }
         passes += 1;
     }
-    used
 }
 
 /// The run of neighbouring slots (as a range of `rest`) and the number of tokens each that make the largest
@@ -157,46 +165,56 @@ fn largest_group(demands: &[Demand], rest: &[(usize, usize)]) -> Option<(usize, 
 mod tests {
     use super::*;
 
-    const LIMITS: Limits = Limits { tokens: 64, prefill_tokens: 16, finished_tokens: 16, outputs: 32 };
+    const ALONE: Limits = Limits { tokens: 64, part: 64, finished: 64, outputs: 32 };
+    const BESIDE: Limits = Limits { part: 16, finished: 16, ..ALONE };
 
-    fn decode(slot: usize, pending: usize) -> Demand {
-        Demand { slot, pending, prefill: false, every_output: false, age: slot as u64 }
+    fn demand(slot: usize, pending: usize) -> Demand {
+        Demand { slot, pending, every_output: false, age: slot as u64 }
     }
 
-    fn prefill(slot: usize, pending: usize, age: u64) -> Demand {
-        Demand { slot, pending, prefill: true, every_output: false, age }
-    }
-
-    fn shares(demands: &[Demand], limits: Limits) -> Vec<usize> {
+    fn shares(work: Work, demands: &[Demand], limits: Limits) -> Vec<usize> {
         let mut shares = Vec::new();
-        plan(demands, limits, &mut shares);
+        plan(work, demands, limits, &mut shares);
         shares
     }
 
+    /// Of answers: so many tokens each, in slots of these numbers.
+    fn answers(demands: &[(usize, usize)]) -> Vec<usize> {
+        let demands: Vec<_> = demands.iter().map(|&(slot, pending)| demand(slot, pending)).collect();
+        shares(Work::Answers, &demands, ALONE)
+    }
+
+    /// Of prompts of so many tokens, the oldest first.
+    fn prompts(pending: &[usize], limits: Limits) -> Vec<usize> {
+        let demands: Vec<_> =
+            pending.iter().enumerate().map(|(slot, &pending)| demand(slot, pending)).collect();
+        shares(Work::Prompts, &demands, limits)
+    }
+
     #[test]
-    fn every_decoding_slot_takes_part() {
-        assert_eq!(shares(&[decode(0, 1), decode(1, 1), decode(3, 1)], LIMITS), [1, 1, 1]);
+    fn every_answer_takes_part() {
+        assert_eq!(answers(&[(0, 1), (1, 1), (3, 1)]), [1, 1, 1]);
     }
 
     #[test]
     fn equal_runs_are_evaluated_whole() {
-        assert_eq!(shares(&[decode(0, 4), decode(1, 4)], LIMITS), [4, 4]);
-        assert_eq!(shares(&[decode(5, 40)], LIMITS), [40]);
-        assert_eq!(shares(&[decode(5, 400)], LIMITS), [64]);
+        assert_eq!(answers(&[(0, 4), (1, 4)]), [4, 4]);
+        assert_eq!(answers(&[(5, 40)]), [40]);
+        assert_eq!(answers(&[(5, 400)]), [64]);
     }
 
     #[test]
     fn a_ragged_end_needs_to_fill_a_pass() {
-        assert_eq!(shares(&[decode(0, 1), decode(1, 1), decode(2, 2), decode(3, 1)], LIMITS), [1, 1, 1, 1]);
-        assert_eq!(shares(&[decode(0, 1), decode(1, 9)], LIMITS), [1, 9]);
-        assert_eq!(shares(&[decode(0, 1), decode(1, 3), decode(2, 3)], LIMITS), [1, 3, 3]);
+        assert_eq!(answers(&[(0, 1), (1, 1), (2, 2), (3, 1)]), [1, 1, 1, 1]);
+        assert_eq!(answers(&[(0, 1), (1, 9)]), [1, 9]);
+        assert_eq!(answers(&[(0, 1), (1, 3), (2, 3)]), [1, 3, 3]);
     }
 
     #[test]
     fn a_ragged_end_goes_along_where_gaps_are_bridged() {
         // One pass of three tokens, or with slots far apart three passes of one each.
-        assert_eq!(shares(&[decode(0, 2), decode(2, 1), decode(5, 1)], LIMITS), [1, 1, 1]);
-        assert_eq!(shares(&[decode(0, 2), decode(9, 1), decode(20, 1)], LIMITS), [2, 1, 1]);
+        assert_eq!(answers(&[(0, 2), (2, 1), (5, 1)]), [1, 1, 1]);
+        assert_eq!(answers(&[(0, 2), (9, 1), (20, 1)]), [2, 1, 1]);
     }
 
     #[test]
@@ -209,32 +227,31 @@ mod tests {
     }
 
     #[test]
-    fn prompts_are_chunked_beside_decoding_and_the_oldest_goes_first() {
-        let demands = [decode(0, 1), prefill(1, 40, 8), prefill(2, 10, 7)];
-        assert_eq!(shares(&demands, LIMITS), [1, 6, 10]);
-        assert_eq!(shares(&demands[1..], LIMITS), [40, 10]);
-        assert_eq!(shares(&[prefill(0, 100, 1), prefill(1, 5, 2)], LIMITS), [64, 0]);
+    fn prompts_are_cut_beside_answers_and_the_oldest_goes_first() {
+        let young = Demand { age: 8, ..demand(1, 40) };
+        let old = Demand { age: 7, ..demand(2, 10) };
+        assert_eq!(shares(Work::Prompts, &[young, old], BESIDE), [6, 10]);
+        assert_eq!(prompts(&[40, 10], ALONE), [40, 10]);
+        assert_eq!(prompts(&[100, 5], ALONE), [64, 0]);
     }
 
     #[test]
     fn prompts_that_a_pass_finishes_are_not_cut() {
-        let limits = Limits { finished_tokens: 40, ..LIMITS };
-        let short =
-            [decode(0, 1), prefill(1, 10, 1), prefill(2, 10, 2), prefill(3, 10, 3), prefill(4, 11, 4)];
-        assert_eq!(shares(&short, limits), [1, 10, 10, 10, 0]);
+        let limits = Limits { finished: 40, ..BESIDE };
+        assert_eq!(prompts(&[10, 10, 10, 11], limits), [10, 10, 10, 0]);
         // A long one has its part, and those behind it that fit go along.
-        assert_eq!(shares(&[decode(0, 1), prefill(1, 90, 1), prefill(2, 20, 2)], limits), [1, 16, 20]);
-        assert_eq!(shares(&[decode(0, 1), prefill(1, 20, 1), prefill(2, 90, 2)], limits), [1, 20, 0]);
-        assert_eq!(shares(&[decode(0, 1), prefill(1, 10, 1), prefill(2, 90, 2)], limits), [1, 10, 6]);
+        assert_eq!(prompts(&[90, 20], limits), [16, 20]);
+        assert_eq!(prompts(&[20, 90], limits), [20, 0]);
+        assert_eq!(prompts(&[10, 90], limits), [10, 6]);
     }
 
     #[test]
     fn rows_of_logits_are_bounded() {
         let every = |demand| Demand { every_output: true, ..demand };
-        assert_eq!(shares(&[every(prefill(0, 60, 1)), prefill(1, 4, 2)], LIMITS), [31, 4]);
-        assert_eq!(shares(&[every(decode(0, 50)), every(decode(1, 50))], LIMITS), [31, 1]);
-        let full: Vec<_> = (0..32).map(|slot| every(decode(slot, 3))).collect();
-        assert_eq!(shares(&full, LIMITS), vec![1; 32]);
+        assert_eq!(shares(Work::Prompts, &[every(demand(0, 60)), demand(1, 4)], ALONE), [31, 4]);
+        assert_eq!(shares(Work::Answers, &[every(demand(0, 50)), every(demand(1, 50))], ALONE), [31, 1]);
+        let full: Vec<_> = (0..32).map(|slot| every(demand(slot, 3))).collect();
+        assert_eq!(shares(Work::Answers, &full, ALONE), vec![1; 32]);
     }
 
     #[test]
@@ -244,37 +261,35 @@ mod tests {
             state = state.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1_442_695_040_888_963_407);
             (state >> 33) % bound
         };
-        for _ in 0..20_000 {
-            let demands: Vec<_> = (0..12)
-                .filter(|_| random(3) > 0)
-                .collect::<Vec<_>>()
+        for round in 0..20_000 {
+            let slots: Vec<usize> = (0..12).filter(|_| random(3) > 0).collect();
+            let demands: Vec<_> = slots
                 .into_iter()
                 .map(|slot| Demand {
                     slot,
                     pending: 1 + random(30) as usize,
-                    prefill: random(4) == 0,
                     every_output: random(5) == 0,
                     age: random(1000) * 12 + slot as u64,
                 })
                 .collect();
-            let finished_tokens = 16 + random(60) as usize;
-            let shares = shares(&demands, Limits { finished_tokens, ..LIMITS });
+            let work = if round % 2 == 0 { Work::Prompts } else { Work::Answers };
+            let finished = BESIDE.part + random(60) as usize;
+            let shares = shares(work, &demands, Limits { finished, ..BESIDE });
             let used: usize = shares.iter().sum();
             let rows = |(demand, &share): (&Demand, &usize)| {
                 if demand.every_output { share } else { share.min(1) }
             };
-            assert!(used <= LIMITS.tokens);
+            assert!(used <= BESIDE.tokens);
             assert!(used > 0 || demands.is_empty());
-            let prompts = demands.iter().zip(&shares).filter(|(demand, _)| demand.prefill);
-            let all: usize = prompts.clone().map(|(_, share)| share).sum();
-            let part = |(demand, share): &(&Demand, &usize)| **share < demand.pending && !demand.every_output;
-            let parts: usize = prompts.filter(part).map(|(_, share)| share).sum();
-            if demands.iter().any(|demand| !demand.prefill) {
-                assert!(all <= finished_tokens && parts <= LIMITS.prefill_tokens);
+            if work == Work::Prompts {
+                let part =
+                    |(demand, share): &(&Demand, &usize)| **share < demand.pending && !demand.every_output;
+                let parts: usize = demands.iter().zip(&shares).filter(part).map(|(_, share)| share).sum();
+                assert!(used <= finished && parts <= BESIDE.part);
             }
-            assert!(demands.iter().zip(&shares).map(rows).sum::<usize>() <= LIMITS.outputs);
+            assert!(demands.iter().zip(&shares).map(rows).sum::<usize>() <= BESIDE.outputs);
             for (demand, &share) in demands.iter().zip(&shares) {
-                assert!(share <= demand.pending && (demand.prefill || share > 0));
+                assert!(share <= demand.pending && (work == Work::Prompts || share > 0));
             }
         }
     }

@@ -110,10 +110,10 @@ fn more_sequences_than_slots_take_turns() {
 }
 
 #[test]
-fn a_long_prompt_is_evaluated_in_chunks_and_decoding_goes_on() {
+fn a_long_prompt_is_evaluated_in_parts_between_steps_of_the_answers() {
     // How many prompts a pass finishes would depend on how long passes take.
     let change = |config: &mut llgtrt_engine_llamacpp::LlamaCppConfig| {
-        (config.prefill_chunk_tokens, config.prefill_pass_ms) = (32, 0);
+        (config.prefill_chunk_tokens, config.prefill_pass_ms) = (Some(32), 0);
     };
     let Some(model) = model_with(change) else { return };
     let long = encode(&model, &"The quick brown fox jumps over the lazy dog. ".repeat(30));
@@ -123,25 +123,35 @@ fn a_long_prompt_is_evaluated_in_chunks_and_decoding_goes_on() {
 
     let mut engine = engine(&model);
     let mut answers = Answers::new();
-    engine.submit(spec(1, short, 40)).unwrap();
-    step(&mut engine, &mut answers);
+    // The answer in the middle leaves its slot to the long prompt: the others' passes go over it.
+    for (id, tokens) in [(1, 40), (3, 1), (4, 40)] {
+        engine.submit(spec(id, short.clone(), tokens)).unwrap();
+    }
+    while answers.get(&3).is_none_or(|answer| answer.finish.is_none()) {
+        step(&mut engine, &mut answers);
+    }
     engine.submit(spec(2, long, 12)).unwrap();
     while !answers.contains_key(&2) {
-        let before = answers[&1].tokens.len();
+        let lengths = |answers: &Answers| [1, 4].map(|id| answers[&id].tokens.len());
+        let before = lengths(&answers);
         step(&mut engine, &mut answers);
-        assert_eq!(answers[&1].tokens.len(), before + 1, "every step gives the decoding sequence a token");
+        step(&mut engine, &mut answers);
+        let longer = before.map(|length| length + 1);
+        assert_eq!(lengths(&answers), longer, "a pass for the answers follows each part of the prompt");
     }
     assert!(answers[&1].tokens.len() > 250 / 32, "the prompt took many steps");
     finish(&mut engine, &mut answers);
     assert_eq!(answers[&2].ids(), expected[0]);
-    assert_eq!(answers[&1].ids()[..12], expected[1]);
+    for id in [1, 4] {
+        assert_eq!(answers[&id].ids()[..12], expected[1]);
+    }
 }
 
 #[test]
 fn a_waiting_a_prefilling_and_a_decoding_sequence_can_be_cancelled() {
     let change = |config: &mut llgtrt_engine_llamacpp::LlamaCppConfig| {
         (config.max_batch_size, config.max_num_tokens) = (2, 32);
-        (config.prefill_chunk_tokens, config.prefill_pass_ms) = (16, 0);
+        (config.prefill_chunk_tokens, config.prefill_pass_ms) = (Some(16), 0);
     };
     let Some(model) = model_with(change) else { return };
     let long = encode(&model, &"One two three four five. ".repeat(40));
