@@ -33,10 +33,10 @@ class LlamaCppConfig(Section):
         default=75,
         ge=0,
         le=60_000,
-        description="While other sequences generate, prompts and they take turns at forward passes, and a prompt\n"
-        "that takes several passes has as many tokens in each as are evaluated in this time as far as the\n"
-        "latest passes tell, or in as long as a pass of the others takes, if that is longer; at least 16. Small\n"
-        "keeps the gaps between the tokens of others short, large finishes prompts sooner.",
+        description="While other sequences generate, prompts and they take turns at forward passes, and a\n"
+        "prompt that takes several passes has as many tokens in each as are evaluated in this time as far\n"
+        "as the latest passes tell, or in as long as a pass of the others takes, if that is longer; at\n"
+        "least 16. Small keeps the gaps between the tokens of others short, large finishes prompts sooner.",
     )
     prefill_chunk_tokens: int | None = Field(
         default=None,
