@@ -157,7 +157,10 @@ class _PatientEncoder(json.JSONEncoder):
         write = json.encoder.encode_basestring_ascii if self.ensure_ascii else json.encoder.encode_basestring
         if len(text) <= PIECE_CHARS:
             return write(text)
-        return '"' + "".join([write(piece)[1:-1] for piece in pieces_of(text)]) + '"'
+        pieces = [write(piece)[1:-1] for piece in pieces_of(text)]
+        joined = "".join(pieces)
+        # Both quotes in one copy, and the pieces are freed after others had their turn.
+        return f'"{joined}"'
 
     def _number(self, number: float) -> str:
         # The native encoder is for a single value nothing to wait for, and knows what to refuse.

@@ -79,13 +79,17 @@ def _marked(pattern: re.Pattern[str], longest: int, text: str) -> str:
     """The text with a mark behind every match."""
     if len(text) <= PIECE_CHARS:
         return pattern.sub(rf"\g<0>{GUARD}", text)
-    pieces: list[str] = []
+    return "".join(_parts(pattern, longest, text))
+
+
+def _parts(pattern: re.Pattern[str], longest: int, text: str) -> Iterator[str]:
+    """Those of the marked text. Each may be a long copy, behind which other threads have their turn."""
     copied = 0
     for match in _found(pattern, longest, text):
-        pieces += (text[copied : match.end()], GUARD)
+        yield text[copied : match.end()]
+        yield GUARD
         copied = match.end()
-    pieces.append(text[copied:])
-    return "".join(pieces)
+    yield text[copied:]
 
 
 def remove_guards(text: str) -> str:

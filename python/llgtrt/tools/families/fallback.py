@@ -31,7 +31,8 @@ def call(name: str, arguments: Any, one: ToolFormat = FALLBACK) -> str:
     if one.arguments is not JSON_ARGUMENTS:
         one = FALLBACK
     text = "<arguments>" if arguments is None else json_of(arguments)
-    return one.call_head(name, 0) + text + one.tail
+    # One copy, where "+" would make two, of what may be long.
+    return "".join((one.call_head(name, 0), text, one.tail))
 
 
 def result(content: str) -> str:
