@@ -180,9 +180,11 @@ class AnswerParser:
     def _release(self, kind: type[Text] | type[Reasoning]) -> None:
         """Shows what cannot be a part of the mark, or blanks before it."""
         shown = min(len(self._buffer) - overlap(self._buffer, self._mark), _closed(self._buffer))
-        shown = len(self._buffer[:shown].rstrip())
-        self._emit(kind(self._plain(self._buffer[:shown])))
-        self._buffer = self._buffer[shown:]
+        # A control token between the blanks and the mark is not shown: the blanks are before the mark.
+        plain = self._plain(self._buffer[:shown])
+        text = plain.rstrip()
+        self._emit(kind(text))
+        self._buffer = plain[len(text) :] + self._buffer[shown:]
 
     # Calls.
 

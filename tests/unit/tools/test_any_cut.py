@@ -8,7 +8,17 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from llgtrt.tools import AnswerPlan, CallArguments, CallBegun, Markup, Text, Thinking, Tool, parse_answer
+from llgtrt.tools import (
+    AnswerPlan,
+    CallArguments,
+    CallBegun,
+    Markup,
+    Reasoning,
+    Text,
+    Thinking,
+    Tool,
+    parse_answer,
+)
 from llgtrt.tools.markup import CONTROL_CLOSE, CONTROL_OPEN
 from llgtrt.tools.reasoning import FORMATS, HARMONY
 from llgtrt.tools.registry import FAMILIES
@@ -82,3 +92,14 @@ def test_any_cut_gives_the_same_events(one: Any, thinks: bool) -> None:
                 assert CONTROL_CLOSE not in event.text
 
     check()
+
+
+@pytest.mark.parametrize("before", ["\n", "\n {mark}", "{mark}\n", "\n{mark} {mark}", "\n" + CONTROL_OPEN])
+def test_blanks_and_control_tokens_before_the_end_of_the_thinking_are_not_shown(before: str) -> None:
+    markup = Markup({"<|end|>": 1, "<|python_tag|>": 2})
+    plan = AnswerPlan(markup, None, (), thinking=Thinking(HARMONY, True))
+    end = markup.shown(HARMONY.end)
+    text = "a\nb" + before.replace("{mark}", markup.shown("<|python_tag|>")) + end + "c"
+    for at in range(len(text)):
+        assert parse_answer(plan, [text[:at], text[at:]], cut=False) == [Reasoning("a\nb"), Text("c")], at
+    assert parse_answer(plan, list(text), cut=False) == parse_answer(plan, [text], cut=False)
