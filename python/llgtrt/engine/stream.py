@@ -17,7 +17,7 @@ Payload: TypeAlias = "bytes | Delta"
 """Server-sent events, ready to write; or a :class:`Delta` where the request asked for one or failed."""
 
 
-MOST_PIPED = 4
+MOST_PIPED = 2
 """Payloads that go to an outlet in one turn of the loop. An answer that comes faster than it is written must
 not keep the loop: what follows is the consumer's."""
 

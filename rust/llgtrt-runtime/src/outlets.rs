@@ -23,7 +23,7 @@ const SHARE_OF_FILES: u64 = 8;
 
 /// Chunks of one answer that one drain writes. An answer that comes faster than it is written must not keep the event
 /// loop.
-const MOST_WRITES: usize = 4;
+const MOST_WRITES: usize = 2;
 
 /// A connection at rest: nothing else waits to be written to it.
 struct Outlet {
