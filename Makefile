@@ -175,7 +175,7 @@ $(NODE_CLIENTS_DONE): $(CLIENTS)/node/package.json $(CLIENTS)/node/package-lock.
 	@touch $@
 
 $(PACKAGE_DONE): $(REQUIREMENTS_DONE) $(PACKAGE_SOURCES)
-	@echo "Compiling llama.cpp and the Rust core (the first time about 5 minutes on 2 cores)"
+	@echo "Compiling llama.cpp and the Rust core (the first time 5 to 10 minutes on 2 cores)"
 	@$(BUILD_ENV) export VIRTUAL_ENV="$(CURDIR)/$(VENV)" PATH="$$PATH:$(CURDIR)/$(BIN)" PIP_QUIET=1; \
 		$(BIN)/maturin develop --release --locked \
 		$(if $(FEATURES),--features $(FEATURES))
