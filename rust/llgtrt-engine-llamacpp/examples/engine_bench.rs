@@ -1,9 +1,10 @@
 //! Tokens per second of the engine beside a bare `llama_decode` loop, so that the engine's own cost shows.
 //!
 //! ```text
-//! cargo run --release -p llgtrt-engine-llamacpp --example engine_bench -- model.gguf [rounds] [threads] [prompt]
+//! cargo run --release -p llgtrt-engine-llamacpp --example engine_bench -- model.gguf [rounds] [threads] [prompt] [pass]
 //! ```
-//! With `prompt`, a number of tokens, it evaluates a prompt of that length in every round and prints tokens/s of that.
+//! With `prompt`, a number of tokens, it evaluates prompts of that length in every round, in passes of at most `pass` tokens,
+//! and prints the tokens/s of that and of answers behind it.
 //!
 //! Both use the same model, threads, prompts and greedy sampling, one after the other in every round, because
 //! the machine may be busy with something else; compare the ratios, and take the best round for the speed.
@@ -24,6 +25,8 @@ use llgtrt_core::{
 use llgtrt_engine_llamacpp::{LlamaCppConfig, LlamaCppEngine, LlamaCppModel};
 
 const ANSWER: u32 = 128;
+/// Tokens of an answer behind a long prompt.
+const BEHIND: u32 = 64;
 const PROMPT: &str = "<|im_start|>user\nWrite a long story about a lighthouse keeper and the sea, number ";
 
 /// Allows everything; after every third token it forces a run of `run` tokens, as a JSON schema would.
@@ -58,12 +61,15 @@ fn main() -> Result<(), Box<dyn Error>> {
     let rounds: usize = args.next().map_or(Ok(3), |text| text.parse())?;
     let threads: Option<u32> = args.next().map(|text| text.parse()).transpose()?;
     let prompt: Option<usize> = args.next().map(|text| text.parse()).transpose()?;
+    let pass: Option<u32> = args.next().map(|text| text.parse()).transpose()?;
+    let default = LlamaCppConfig::default();
     let config = LlamaCppConfig {
         model_path: path.clone().into(),
-        max_sequence_tokens: Some(prompt.map_or(1024, |length| length as u32 + 64)),
+        max_sequence_tokens: Some(prompt.map_or(1024, |length| length as u32 + BEHIND + 1)),
+        max_num_tokens: pass.unwrap_or(default.max_num_tokens),
         threads,
         reuse_prefix: false,
-        ..LlamaCppConfig::default()
+        ..default
     };
     let model = LlamaCppModel::load(&config)?;
     let options = EncodeOptions { add_special: true, parse_special: true };
@@ -75,14 +81,7 @@ fn main() -> Result<(), Box<dyn Error>> {
     let forced = model.tokenizer().encode("\", \"description\": \"the ", options)?;
     let mut engine = LlamaCppEngine::new(&model, Arc::new(Forcing { tokens: forced, run: 6 }))?;
     if let Some(length) = prompt {
-        let tokens: Vec<TokenId> = prompts.iter().flatten().copied().cycle().take(length).collect();
-        println!("round  prompt tok/s");
-        for round in 1..=rounds {
-            let start = Instant::now();
-            generate(&mut engine, std::slice::from_ref(&tokens), false, 1)?;
-            println!("{round:5}  {:12.1}", length as f64 / start.elapsed().as_secs_f64());
-        }
-        return Ok(());
+        return long_prompts(&mut engine, &prompts, length, rounds);
     }
     let threads = threads.unwrap_or_else(|| num_cpus::get_physical().min(num_cpus::get()) as u32);
     let mut bare = Bare::new(&path, threads as i32)?;
@@ -96,6 +95,32 @@ fn main() -> Result<(), Box<dyn Error>> {
             let ragged = engine_speed(&mut engine, prompts, true)?;
             let ratio = plain / bare;
             println!("{round:5}  {sequences:9}  {bare:10.1}  {plain:12.1}  {ratio:11.2}  {ragged:22.1}");
+        }
+    }
+    Ok(())
+}
+
+/// Prompts of `length` tokens alone, then with answers of [`BEHIND`] tokens more: what these take is the difference.
+fn long_prompts(
+    engine: &mut LlamaCppEngine,
+    prompts: &[Vec<TokenId>],
+    length: usize,
+    rounds: usize,
+) -> Result<(), Box<dyn Error>> {
+    let all: Vec<TokenId> = prompts.iter().flatten().copied().cycle().take(length + prompts.len()).collect();
+    let long: Vec<Vec<TokenId>> = (0..prompts.len()).map(|n| all[n..n + length].to_vec()).collect();
+    println!("round  sequences  prompt tok/s  step ms");
+    for round in 1..=rounds {
+        for sequences in [1, 8] {
+            let mut seconds = [0.0; 2];
+            for (seconds, answer) in seconds.iter_mut().zip([1, 1 + BEHIND]) {
+                let start = Instant::now();
+                generate(engine, &long[..sequences], false, answer)?;
+                *seconds = start.elapsed().as_secs_f64();
+            }
+            let speed = (sequences * length) as f64 / seconds[0];
+            let step = 1e3 * (seconds[1] - seconds[0]) / f64::from(BEHIND);
+            println!("{round:5}  {sequences:9}  {speed:12.1}  {step:7.2}");
         }
     }
     Ok(())

@@ -1,7 +1,7 @@
 //! The matrix kernels of `repack/` beside ggml's own, per type of weights and number of columns.
 //!
 //! ```text
-//! cargo run --release -p llgtrt-engine-llamacpp --example repack_bench -- [rows] [k] [rounds] [threads] [megabytes]
+//! cargo run --release -p llgtrt-engine-llamacpp --example repack_bench -- [rows] [k] [rounds] [threads] [megabytes] [types...]
 //! ```
 //! Each round multiplies once with every kernel, in turns, because the machine may be busy with something else. A time
 //! is the one that a tenth of the rounds stay below; the ratio is that of the best of ggml's kernels over ours. With `megabytes` the
@@ -47,8 +47,9 @@ mod bench {
     const COLUMNS: [usize; 6] = [1, 4, 8, 16, 32, 64];
 
     pub(super) fn main() {
-        let numbers: Vec<usize> =
-            std::env::args().skip(1).map(|text| text.parse().expect("a number")).collect();
+        let arguments: Vec<String> = std::env::args().skip(1).collect();
+        let (numbers, names) = arguments.split_at(arguments.len().min(5));
+        let numbers: Vec<usize> = numbers.iter().map(|text| text.parse().expect("a number")).collect();
         let number = |index: usize, default: usize| numbers.get(index).copied().unwrap_or(default);
         let shape = [number(0, 2048), number(1, 2048)];
         let (rounds, threads, bytes) = (number(2, 15), number(3, 1) as i32, number(4, 0) << 20);
@@ -64,7 +65,8 @@ mod bench {
         kernels.extend(ggml_repack());
         println!("{} rows, K {}, {threads} threads; times in us", shape[0], shape[1]);
         println!("{:8} {:>7}  {:16} {:>9} {:>9}  ratio", "type", "columns", "kernel", "ours", "ggml");
-        for (name, kind) in TYPES {
+        let chosen = |name: &str| names.is_empty() || names.iter().any(|chosen| chosen == name);
+        for (name, kind) in TYPES.into_iter().filter(|&(name, _)| chosen(name)) {
             let copies = copies(kind, shape, bytes);
             let weights: Vec<_> =
                 kernels.iter().map(|&buffer| Weights::new(buffer, kind, shape, copies)).collect();

@@ -12,6 +12,17 @@ namespace {
 template <class Format, class Isa>
 constexpr bool WITHOUT_OFFSET = Format::MINIMUM || (FACTOR_BITS<Format> == 8 && Isa::SIGNED_BYTES);
 
+// How many bytes before their use weights are asked for. Hardware does that by itself, but begins anew at every page and
+// where the parts of a block do not follow each other.
+constexpr int AHEAD = 4096;
+
+// Asks for `bytes` bytes of packed weights; what lies behind the last of them does no harm.
+inline void prefetch(const uint8_t * weights, int bytes) {
+    for (int i = 0; i < bytes; i += 64) {
+        __builtin_prefetch(weights + i);
+    }
+}
+
 // The products of ROWS rows of `blocks` packed blocks each with a tile of N columns, for each column the rows'.
 template <class Format, class Isa, int N>
 void multiply_blocks(const uint8_t * weights, int64_t blocks, const uint8_t * tile, typename Isa::Floats * sums) {
@@ -22,6 +33,7 @@ void multiply_blocks(const uint8_t * weights, int64_t blocks, const uint8_t * ti
         result[c] = Isa::zero();
     }
     for (int64_t b = 0; b < blocks; b++, weights += At::SIZE, tile += Tile<Format>::size(N)) {
+        prefetch(weights + AHEAD, At::SIZE);
         typename Isa::Ints u[GROUPS];
         unpack<Format, Isa>(weights, 0, u);
         const auto d = Isa::halves(weights);
@@ -123,6 +135,7 @@ void multiply_superblocks(const uint8_t * weights, int64_t blocks, const uint8_t
         }
 #pragma GCC unroll 1
         for (int block = 0; block < BLOCKS; block++) {
+            prefetch(weights + AHEAD + block * (At::SIZE / BLOCKS), At::SIZE / BLOCKS);
             typename Isa::Ints u[GROUPS];
             unpack<Format, Isa>(weights, block, u);
 #pragma GCC unroll 16
