@@ -67,7 +67,7 @@ impl LlamaCppEngine {
                 return None;
             }
         }
-        place(&self.cache.slots, &self.usable, spec.prompt.len())
+        place(&self.cache.slots, &self.usable, spec.prompt.len(), self.reuse_prefix)
     }
 
     fn start(&mut self, spec: SequenceSpec, placement: Placement) {
@@ -80,17 +80,31 @@ impl LlamaCppEngine {
     }
 
     /// Brings the reused cells into the slot and removes all others. Answers how many there are.
-    fn prepare_slot(&mut self, Placement { slot, source, reused }: Placement) -> usize {
+    fn prepare_slot(&mut self, Placement { slot, source, reused, refuge }: Placement) -> usize {
+        if let Some(refuge) = refuge {
+            self.copy(slot, refuge);
+            self.cache.slots[refuge].released = self.cache.slots[slot].released;
+        }
         if source != slot {
-            let mut tokens = std::mem::take(&mut self.cache.slots[slot].tokens);
-            tokens.clear();
-            if self.cache.context.copy(source, slot) {
-                tokens.extend(&self.cache.slots[source].tokens);
+            self.copy(source, slot);
+            let source = &mut self.cache.slots[source];
+            if !source.busy && source.tokens.len() == reused {
+                // All of it is in the slot as well.
+                source.released = 0;
             }
-            self.cache.slots[slot].tokens = tokens;
         }
         self.cache.context.keep(slot, &mut self.cache.slots[slot].tokens, reused);
         self.cache.slots[slot].tokens.len()
+    }
+
+    /// Replaces what slot `to` holds by a copy of slot `from`; by nothing, if that fails.
+    fn copy(&mut self, from: usize, to: usize) {
+        let mut tokens = std::mem::take(&mut self.cache.slots[to].tokens);
+        tokens.clear();
+        if self.cache.context.copy(from, to) {
+            tokens.extend(&self.cache.slots[from].tokens);
+        }
+        self.cache.slots[to].tokens = tokens;
     }
 
     /// The running slot that was admitted last.

@@ -44,7 +44,7 @@ pub(crate) struct Limits {
 }
 
 /// Idle slots in a row that are cheaper to take along than to go around.
-const LONGEST_BRIDGE: usize = 2;
+pub(crate) const LONGEST_BRIDGE: usize = 2;
 
 /// Whether slots `left` and `right` (`left < right`) can share a pass.
 fn joined(left: usize, right: usize) -> bool {

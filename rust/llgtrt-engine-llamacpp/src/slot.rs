@@ -3,10 +3,15 @@
 use llgtrt_core::TokenId;
 
 use crate::cells::Cells;
+use crate::schedule::LONGEST_BRIDGE;
 
-/// Prompt tokens that one more group of slots in a forward pass is worth avoiding. llama.cpp evaluates slots
-/// with consecutive numbers in one pass over the weights, and each further group in a pass of its own.
-const GROUP_COST: usize = 64;
+/// Prompt tokens that one more group of slots in the forward passes of an answer is worth avoiding. llama.cpp evaluates slots
+/// with consecutive numbers in one pass over the weights, and each further group in a pass of its own, which costs as
+/// much as some five tokens, for as long as both answers last.
+const GROUP_COST: usize = 256;
+
+/// The same of an idle slot that takes part because it lies between two others.
+const BRIDGE_COST: usize = 50;
 
 /// Copying a slot costs as much as evaluating one token per this many cells copied.
 const CELLS_PER_COPY_COST: usize = 64;
@@ -38,6 +43,8 @@ pub(crate) struct Placement {
     pub(crate) source: usize,
     /// Tokens that need no evaluation.
     pub(crate) reused: usize,
+    /// The free slot that takes over the cells which the slot holds now.
+    pub(crate) refuge: Option<usize>,
 }
 
 /// Length of the common start.
@@ -45,37 +52,68 @@ pub(crate) fn common_prefix(a: &[TokenId], b: &[TokenId]) -> usize {
     a.iter().zip(b).take_while(|(a, b)| a == b).count()
 }
 
+/// What it costs the passes that slots in use have so many idle ones between them; `None`: nothing is in use on that side.
+fn gap_cost(idle: Option<usize>) -> usize {
+    match idle {
+        Some(idle @ 0..=LONGEST_BRIDGE) => idle * BRIDGE_COST,
+        _ => GROUP_COST,
+    }
+}
+
+/// What it adds to the cost of the passes, and [`GROUP_COST`], that slot `index` is in use as well.
+fn passes_cost(slots: &[Slot], index: usize) -> usize {
+    let left = slots[..index].iter().rev().position(|slot| slot.busy);
+    let right = slots[index + 1..].iter().position(|slot| slot.busy);
+    let before = left.zip(right).map(|(left, right)| left + 1 + right);
+    GROUP_COST + gap_cost(left) + gap_cost(right) - gap_cost(before)
+}
+
+/// What it costs to copy a slot.
+fn copy_cost(slot: &Slot) -> usize {
+    1 + slot.tokens.len() / CELLS_PER_COPY_COST
+}
+
 /// The cheapest free slot for a prompt of `length` tokens, of which the first `usable[i]` are in slot `i`: costs
-/// are tokens to evaluate, now and when a conversation goes on whose cells were overwritten.
-/// Among equals the one given up longest ago.
-pub(crate) fn place(slots: &[Slot], usable: &[usize], length: usize) -> Option<Placement> {
+/// are tokens to evaluate, now and when a conversation goes on whose cells were overwritten, and what the slot's place
+/// costs the passes. Cells worth more than those of another free slot can move there, so that a good place is no reason to
+/// lose them; `keep`: whether they are worth anything. Among equals the one given up longest ago.
+pub(crate) fn place(slots: &[Slot], usable: &[usize], length: usize, keep: bool) -> Option<Placement> {
     let (best, best_reuse) =
         usable.iter().copied().enumerate().max_by_key(|&(index, reuse)| (reuse, std::cmp::Reverse(index)))?;
-    let copy_cost = 1 + slots[best].tokens.len() / CELLS_PER_COPY_COST;
-    let busy = |index: Option<usize>| index.and_then(|i| slots.get(i)).is_some_and(|slot| slot.busy);
-    let free = slots.iter().enumerate().filter(|(_, slot)| !slot.busy);
-    let ended: Vec<u64> =
-        free.clone().filter(|(_, slot)| !slot.tokens.is_empty()).map(|(_, slot)| slot.released).collect();
-    let cost = |index: usize, slot: &Slot| {
-        let own = usable[index];
-        let overwritten = slot.tokens.len() - own.min(slot.tokens.len());
-        let age_rank = ended.iter().filter(|&&released| released <= slot.released).count();
-        let lost = overwritten.min(KEEP_LAST) * age_rank / ended.len().max(1);
-        // Joining two groups saves one, standing alone adds one.
-        let neighbours = usize::from(busy(index.checked_sub(1))) + usize::from(busy(Some(index + 1)));
-        let groups = (2 - neighbours) * GROUP_COST;
-        let stay = length - own;
-        let copy = length - best_reuse + copy_cost;
-        let copied = best_reuse >= own + MIN_COPY_GAIN && copy < stay;
-        (if copied { copy } else { stay } + lost + groups, copied)
+    let free = || slots.iter().enumerate().filter(|(_, slot)| !slot.busy);
+    let mut ended: Vec<u64> =
+        free().filter(|(_, slot)| !slot.tokens.is_empty()).map(|(_, slot)| slot.released).collect();
+    ended.sort_unstable();
+    // What is lost with so many of a slot's cells.
+    let value = |slot: &Slot, cells: usize| {
+        let age_rank = ended.partition_point(|&released| released <= slot.released);
+        if keep { cells.min(KEEP_LAST) * age_rank / ended.len().max(1) } else { 0 }
     };
-    free.map(|(index, slot)| {
-        let (cost, copied) = cost(index, slot);
-        let (source, reused) = if copied { (best, best_reuse) } else { (index, usable[index]) };
-        (cost, slot.released, Placement { slot: index, source, reused })
-    })
-    .min_by_key(|&(cost, released, placement)| (cost, released, placement.slot))
-    .map(|(_, _, placement)| placement)
+    // The two slots with the least to lose, and one more: a refuge is neither the slot itself nor the source.
+    let mut least: Vec<(usize, u64, usize)> =
+        free().map(|(index, slot)| (value(slot, slot.tokens.len()), slot.released, index)).collect();
+    least.sort_unstable();
+    least.truncate(3);
+    free()
+        .map(|(index, slot)| {
+            let own = usable[index];
+            let stay = length - own;
+            let copy = length - best_reuse + copy_cost(&slots[best]);
+            let copied = best_reuse >= own + MIN_COPY_GAIN && copy < stay;
+            let (source, reused) = if copied { (best, best_reuse) } else { (index, own) };
+
+            let overwritten = value(slot, slot.tokens.len().saturating_sub(own));
+            let refuge = least.iter().find(|&&(_, _, refuge)| refuge != index && refuge != source);
+            let moved = refuge.map(|&(value, _, refuge)| (value + copy_cost(slot), refuge));
+            let (lost, refuge) = match moved {
+                Some((lost, refuge)) if lost < overwritten => (lost, Some(refuge)),
+                _ => (overwritten, None),
+            };
+            let cost = if copied { copy } else { stay } + lost + passes_cost(slots, index);
+            (cost, slot.released, Placement { slot: index, source, reused, refuge })
+        })
+        .min_by_key(|&(cost, released, placement)| (cost, released, placement.slot))
+        .map(|(_, _, placement)| placement)
 }
 
 #[cfg(test)]
@@ -87,59 +125,138 @@ mod tests {
         states.iter().map(slot).collect()
     }
 
+    fn placed(slots: &[Slot], usable: &[usize], length: usize) -> Placement {
+        place(slots, usable, length, true).unwrap()
+    }
+
+    fn at(slot: usize, source: usize, reused: usize) -> Placement {
+        Placement { slot, source, reused, refuge: None }
+    }
+
     #[test]
     fn the_longest_start_wins_and_stays_in_place() {
         let slots = slots(&[(300, false, 2), (405, false, 3), (0, false, 0)]);
-        let placed = place(&slots, &[100, 400, 0], 450).unwrap();
-        assert_eq!(placed, Placement { slot: 1, source: 1, reused: 400 });
+        assert_eq!(placed(&slots, &[100, 400, 0], 450), at(1, 1, 400));
     }
 
     #[test]
     fn among_equals_the_oldest_is_taken() {
         let slots = slots(&[(64, false, 5), (64, false, 4), (64, false, 6)]);
-        assert_eq!(place(&slots, &[3, 3, 3], 50).unwrap().slot, 1);
+        assert_eq!(placed(&slots, &[3, 3, 3], 50).slot, 1);
     }
 
     #[test]
     fn neighbours_of_busy_slots_are_preferred() {
         let slots = slots(&[(0, false, 0), (0, false, 0), (0, false, 0), (9, true, 0), (0, false, 0)]);
-        assert_eq!(place(&slots, &[0; 5], 50).unwrap().slot, 2);
+        assert_eq!(placed(&slots, &[0; 5], 50).slot, 2);
     }
 
     #[test]
     fn a_gap_is_filled_first() {
         let slots =
-            slots(&[(9, true, 0), (0, false, 0), (0, false, 0), (9, true, 0), (0, false, 9), (9, true, 0)]);
-        assert_eq!(place(&slots, &[0; 6], 50).unwrap().slot, 4);
+            slots(&[(9, true, 0), (0, false, 0), (9, true, 0), (0, false, 0), (0, false, 0), (0, false, 0)]);
+        assert_eq!(placed(&slots, &[0; 6], 50).slot, 1);
     }
 
     #[test]
     fn a_busy_slot_is_copied_when_that_saves_tokens() {
         let slots = slots(&[(100, true, 0), (0, false, 0)]);
-        assert_eq!(place(&slots, &[90, 0], 91).unwrap(), Placement { slot: 1, source: 0, reused: 90 });
-        assert_eq!(place(&slots, &[5, 0], 91).unwrap(), Placement { slot: 1, source: 1, reused: 0 });
+        assert_eq!(placed(&slots, &[90, 0], 91), at(1, 0, 90));
+        assert_eq!(placed(&slots, &[5, 0], 91), at(1, 1, 0));
     }
 
     #[test]
     fn conversations_that_share_a_beginning_keep_their_own_slots() {
         // Of the first conversation's 500 tokens only a system prompt of 60 is shared: it is copied, not cut.
         let one = slots(&[(500, false, 1), (0, false, 0)]);
-        assert_eq!(place(&one, &[60, 0], 100).unwrap(), Placement { slot: 1, source: 0, reused: 60 });
+        assert_eq!(placed(&one, &[60, 0], 100), at(1, 0, 60));
         // A long shared beginning is no reason to lose an answer either.
         let one = slots(&[(2300, false, 1), (0, false, 0)]);
-        assert_eq!(place(&one, &[2000, 0], 2100).unwrap(), Placement { slot: 1, source: 0, reused: 2000 });
+        assert_eq!(placed(&one, &[2000, 0], 2100), at(1, 0, 2000));
         // Where no slot is empty, the one given up longest ago is overwritten, even if it holds more.
         let full = slots(&[(100, false, 6), (500, false, 1), (100, false, 4), (100, false, 5)]);
-        assert_eq!(place(&full, &[0; 4], 80).unwrap().slot, 1);
+        assert_eq!(placed(&full, &[0; 4], 80).slot, 1);
         // A conversation that goes on stays where it is.
-        assert_eq!(
-            place(&full, &[100, 0, 0, 0], 140).unwrap(),
-            Placement { slot: 0, source: 0, reused: 100 }
-        );
+        assert_eq!(placed(&full, &[100, 0, 0, 0], 140), at(0, 0, 100));
+    }
+
+    #[test]
+    fn a_conversation_goes_on_beside_the_others() {
+        let slots = slots(&[(500, false, 1), (0, false, 0), (0, false, 0), (0, false, 0), (9, true, 0)]);
+        assert_eq!(placed(&slots, &[500, 0, 0, 0, 0], 520), at(3, 0, 500));
+    }
+
+    #[test]
+    fn cells_move_out_of_a_good_place() {
+        let talk = (300, false, 9);
+        let one =
+            slots(&[(0, false, 0), (0, false, 0), (0, false, 0), (0, false, 0), talk, (9, true, 0), talk]);
+        assert_eq!(placed(&one, &[0; 7], 50), Placement { refuge: Some(0), ..at(4, 4, 0) });
+        assert_eq!(place(&one, &[0; 7], 50, false).unwrap(), at(4, 4, 0));
+        // Also those behind a beginning that is reused.
+        let two = slots(&[(0, false, 0), (900, false, 1), (0, true, 0)]);
+        assert_eq!(placed(&two, &[0, 80, 0], 100), Placement { refuge: Some(0), ..at(1, 1, 80) });
+        // They stay where all other cells are worth as much.
+        let old = slots(&[(200, false, 1), (300, false, 2), (0, true, 0)]);
+        assert_eq!(placed(&old, &[150, 0, 0], 160), at(0, 0, 150));
+    }
+
+    /// 16 clients with conversations and pauses over 64 slots: busy slots stay together, and cells are not lost for it.
+    #[test]
+    fn busy_slots_stay_together() {
+        let mut state = 7_u64;
+        let mut random = |bound: u64| {
+            state = state.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1_442_695_040_888_963_407);
+            (state >> 33) % bound
+        };
+        // Of every client: the conversation, by its first token, its length, and its slot and end, or when it goes on.
+        struct Client {
+            talk: TokenId,
+            length: usize,
+            slot: Option<usize>,
+            until: u64,
+        }
+        let mut clients: Vec<_> =
+            (0..16).map(|id| Client { talk: id, length: 0, slot: None, until: u64::from(id) }).collect();
+        let mut slots: Vec<Slot> = (0..64).map(|_| Slot::default()).collect();
+        let (mut talks, mut groups, mut evaluated, mut prompts) = (16, 0, 0, 0);
+        for step in 0..4000 {
+            for client in clients.iter_mut().filter(|client| client.until == step) {
+                if let Some(slot) = client.slot.take() {
+                    client.until = step + 1 + random(100);
+                    (slots[slot].busy, slots[slot].released) = (false, step);
+                    if random(5) == 0 {
+                        (client.talk, client.length) = (talks, 0);
+                        talks += 1;
+                    }
+                    continue;
+                }
+                client.length += 100;
+                let known = |slot: &Slot| {
+                    if slot.tokens.first() == Some(&client.talk) { slot.tokens.len() } else { 0 }
+                };
+                let usable: Vec<usize> =
+                    slots.iter().map(|slot| known(slot).min(client.length - 1)).collect();
+                let Placement { slot, reused, refuge, .. } = placed(&slots, &usable, client.length);
+                if let Some(refuge) = refuge {
+                    let moved = slots[slot].tokens.to_vec();
+                    (slots[refuge].tokens, slots[refuge].released) = (moved.into(), slots[slot].released);
+                }
+                (prompts, evaluated) = (prompts + 100, evaluated + client.length - reused);
+                let answer = 20 + random(180);
+                client.length += answer as usize;
+                (slots[slot].busy, slots[slot].tokens) = (true, vec![client.talk; client.length].into());
+                (client.slot, client.until) = (Some(slot), step + answer);
+            }
+            let busy: Vec<usize> = (0..64).filter(|&slot| slots[slot].busy).collect();
+            groups += 1 + busy.windows(2).filter(|pair| pair[1] - pair[0] > 1 + LONGEST_BRIDGE).count();
+        }
+        assert!(groups < 4000 * 13 / 10, "{groups} passes in 4000 steps");
+        assert!(evaluated < prompts * 11 / 10, "{evaluated} tokens evaluated of {prompts} new ones");
     }
 
     #[test]
     fn no_free_slot_is_no_placement() {
-        assert_eq!(place(&slots(&[(1, true, 0)]), &[1], 3), None);
+        assert_eq!(place(&slots(&[(1, true, 0)]), &[1], 3, true), None);
     }
 }

@@ -65,6 +65,28 @@ fn another_ending_reuses_the_common_part_only() {
 }
 
 #[test]
+fn a_conversation_whose_slot_is_wanted_moves() {
+    let Some(model) = model() else { return };
+    let mut engine = engine(model);
+    let slots = engine.capabilities().max_batch_size as u64;
+    let talk = |id: u64| encode(model, &format!("{id} is the number of this story. {STORY}"));
+    // All slots but one hold a conversation, the last one beside the empty slot.
+    for id in 1..slots {
+        run(&mut engine, vec![spec(id, talk(id), 4)]);
+    }
+    // The first takes the empty slot, the second its neighbour, whose cells move to where the oldest ones are.
+    run(&mut engine, vec![spec(100, talk(100), 20), spec(101, talk(101), 20)]);
+    let prompt = talk(slots - 1);
+    let known = Some(prompt.len() as u32 - 1);
+    let again = run(&mut engine, vec![spec(200, prompt.clone(), 20)]).remove(&200).unwrap();
+    assert_eq!(again.cached, known);
+    let fresh = run(&mut self::engine(model), vec![spec(1, prompt, 20)]).remove(&1).unwrap();
+    assert_eq!(decode(model, &again.ids()), decode(model, &fresh.ids()));
+    let oldest = run(&mut engine, vec![spec(201, talk(1), 4)]).remove(&201).unwrap();
+    assert!(oldest.cached < known, "its cells were overwritten");
+}
+
+#[test]
 fn conversations_with_one_beginning_keep_their_own_cells() {
     let Some(model) = model() else { return };
     let mut engine = engine(model);
