@@ -29,27 +29,20 @@ class LlamaCppConfig(Section):
         ge=0,
         description="Layers to keep on the GPU. null: all, where the build has a GPU backend.",
     )
-    prefill_part_ms: int = Field(
-        default=75,
-        ge=0,
-        le=60_000,
-        description="While other sequences generate, prompts and they take turns at forward passes, and a\n"
-        "prompt that takes several passes has as many tokens in each as are evaluated in this time as far\n"
-        "as the latest passes tell, or in as long as a pass of the others takes, if that is longer; at\n"
-        "least 16. Small keeps the gaps between the tokens of others short, large finishes prompts sooner.",
-    )
-    prefill_chunk_tokens: int | None = Field(
-        default=None,
-        ge=1,
-        description="Such a pass has this many tokens of the prompt. null: as `prefill_part_ms` says.",
-    )
     prefill_pass_ms: int = Field(
         default=150,
         ge=0,
         le=60_000,
-        description="Such a pass takes more prompts that it finishes, as many as it can evaluate in this\n"
-        "time as far as the latest passes tell. Many short prompts at once get their first tokens sooner,\n"
-        "and share passes sooner.",
+        description="While other sequences generate, prompts and they take turns at forward passes. One\n"
+        "over prompts takes this long as far as the latest passes tell, or as long as one of the others, if\n"
+        "that is longer; it has at least 16 tokens. Up to half of it goes to prompts that it finishes\n"
+        "behind a long one that it does not. Small keeps the gaps between the tokens of others short, large\n"
+        "has prompts done sooner and more answers in each pass.",
+    )
+    prefill_chunk_tokens: int | None = Field(
+        default=None,
+        ge=1,
+        description="Such a pass has this many tokens at most. null: as `prefill_pass_ms` says.",
     )
     flash_attention: Literal["auto", "on", "off"] = Field(
         default="auto", description="Fused attention. auto: where the backend has it."

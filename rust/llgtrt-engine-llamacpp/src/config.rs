@@ -22,13 +22,11 @@ pub struct LlamaCppConfig {
     pub max_sequence_tokens: Option<u32>,
     /// Most tokens in one forward pass.
     pub max_num_tokens: u32,
-    /// While other sequences generate, a prompt that takes several forward passes has as many tokens in each as are evaluated
-    /// in so many milliseconds, or in as long as a pass of those others takes, if that is longer.
-    pub prefill_part_ms: u32,
-    /// Or so many tokens, whatever they take.
-    pub prefill_chunk_tokens: Option<u32>,
-    /// Such a pass takes more prompts that it finishes, as many as it can evaluate in so many milliseconds.
+    /// While other sequences generate, a forward pass over prompts takes so many milliseconds, as far as the latest passes
+    /// tell, or as long as a pass of those others, if that is longer.
     pub prefill_pass_ms: u32,
+    /// Or it has so many tokens, whatever they take.
+    pub prefill_chunk_tokens: Option<u32>,
     /// Sequences that may wait in the engine for a slot; beyond it, `submit` answers that it is overloaded.
     pub max_waiting: u32,
     /// Keep the KV cache of finished sequences and reuse it for prompts that start the same way.
@@ -61,9 +59,8 @@ impl Default for LlamaCppConfig {
             max_batch_size: 8,
             max_sequence_tokens: None,
             max_num_tokens: 512,
-            prefill_part_ms: 75,
-            prefill_chunk_tokens: None,
             prefill_pass_ms: 150,
+            prefill_chunk_tokens: None,
             max_waiting: 4096,
             reuse_prefix: true,
             threads: None,
@@ -136,7 +133,6 @@ impl LlamaCppConfig {
             (self.max_batch_size..=65_536).contains(&self.max_num_tokens),
             "must be at least max_batch_size and at most 65536",
         )?;
-        check("prefill_part_ms", self.prefill_part_ms <= 60_000, "must be at most 60000")?;
         check("prefill_chunk_tokens", self.prefill_chunk_tokens != Some(0), "must be at least 1")?;
         check("prefill_pass_ms", self.prefill_pass_ms <= 60_000, "must be at most 60000")?;
         check(
@@ -188,7 +184,6 @@ mod tests {
             (LlamaCppConfig { max_batch_size: 0, ..config() }, "max_batch_size"),
             (LlamaCppConfig { max_batch_size: 257, ..config() }, "max_batch_size"),
             (LlamaCppConfig { max_num_tokens: 7, ..config() }, "max_num_tokens"),
-            (LlamaCppConfig { prefill_part_ms: 60_001, ..config() }, "prefill_part_ms"),
             (LlamaCppConfig { prefill_chunk_tokens: Some(0), ..config() }, "prefill_chunk_tokens"),
             (LlamaCppConfig { prefill_pass_ms: 60_001, ..config() }, "prefill_pass_ms"),
             (LlamaCppConfig { max_sequence_tokens: Some(1), ..config() }, "max_sequence_tokens"),

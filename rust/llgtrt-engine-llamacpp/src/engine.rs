@@ -135,9 +135,8 @@ impl LlamaCppEngine {
             capabilities,
             reuse_prefix: config.reuse_prefix,
             prefill_pace: PrefillPace::new(
-                Duration::from_millis(config.prefill_part_ms.into()),
-                config.prefill_chunk_tokens.map(|tokens| tokens as usize),
                 Duration::from_millis(config.prefill_pass_ms.into()),
+                config.prefill_chunk_tokens.map(|tokens| tokens as usize),
             ),
             work: Work::Answers,
             blocks: None,

@@ -19,13 +19,9 @@ impl LlamaCppEngine {
     /// The context is of no further use.
     pub(crate) fn forward(&mut self) -> Result<Option<(Pass, Instant)>> {
         let others_generate = self.collect_demands();
-        let (tokens, outputs) = (self.cache.context.capacity(), self.cache.context.max_outputs());
-        let (part, finished) = if others_generate {
-            (self.prefill_pace.part(), self.prefill_pace.finished())
-        } else {
-            (tokens, tokens)
-        };
-        plan(self.work, &self.demands, Limits { tokens, part, finished, outputs }, &mut self.shares);
+        let (capacity, outputs) = (self.cache.context.capacity(), self.cache.context.max_outputs());
+        let tokens = if others_generate { self.prefill_pace.tokens().min(capacity) } else { capacity };
+        plan(self.work, &self.demands, Limits { tokens, outputs }, &mut self.shares);
         self.fill_batch();
         if self.cache.context.batch_len() == 0 {
             return Ok(None);

@@ -1,8 +1,8 @@
 //! How many prompt tokens a forward pass takes while other sequences generate, as far as the latest passes tell.
 //!
-//! A long prompt is evaluated in parts then, with a pass for the others after each, so that they wait little. Short
-//! prompts are another matter: cut into parts they cost more, and the sequences that wait for theirs generate late and
-//! alone instead of together. So a pass finishes as many as a reader of the others does not notice.
+//! Prompts are evaluated in passes that those others hardly notice, with a pass for them after each. Shorter ones would cost
+//! more: the weights are read for each anew, the others' passes between them are many, and sequences that wait for their
+//! prompts generate late and alone instead of together.
 
 use std::time::Duration;
 
@@ -12,29 +12,28 @@ const LATEST: f64 = 0.3;
 /// Passes of fewer prompt tokens tell nothing: what they cost is mostly that of reading the weights.
 const FEW: usize = 16;
 
-/// A part before anything is known.
-pub(crate) const FIRST_PART: usize = 64;
+/// Tokens of a pass before anything is known.
+pub(crate) const FIRST: usize = 64;
 
-/// The least part: fewer tokens cost a pass nearly as much. What [`FEW`] says holds for no part then.
-const LEAST_PART: usize = FEW;
+/// The least: fewer tokens cost a pass nearly as much. What [`FEW`] says holds for no full pass then.
+const LEAST: usize = FEW;
 
 /// See the module.
 #[derive(Debug)]
 pub(crate) struct PrefillPace {
-    part: Duration,
     pass: Duration,
-    /// Tokens of a part, where that is fixed.
-    part_tokens: Option<usize>,
+    /// Tokens of a pass, where that is fixed.
+    fixed: Option<usize>,
     seconds_per_token: Option<f64>,
     /// Of a pass of the sequences that generate.
     seconds_per_step: f64,
 }
 
 impl PrefillPace {
-    /// A part takes as long as `part`, or as a step of the sequences that generate where that is longer; or it has
-    /// `part_tokens` tokens. A pass that finishes prompts takes as long as `pass`.
-    pub(crate) fn new(part: Duration, part_tokens: Option<usize>, pass: Duration) -> Self {
-        Self { part, pass, part_tokens, seconds_per_token: None, seconds_per_step: 0.0 }
+    /// A pass takes as long as `pass`, or as a step of the sequences that generate where that is longer; or it has
+    /// `fixed` tokens.
+    pub(crate) fn new(pass: Duration, fixed: Option<usize>) -> Self {
+        Self { pass, fixed, seconds_per_token: None, seconds_per_step: 0.0 }
     }
 
     /// Learns that a pass over `tokens` tokens of prompts took `elapsed`.
@@ -52,21 +51,11 @@ impl PrefillPace {
         self.seconds_per_step += LATEST * (elapsed.as_secs_f64() - self.seconds_per_step);
     }
 
-    /// Tokens of a part of a long prompt.
-    pub(crate) fn part(&self) -> usize {
-        self.part_tokens.unwrap_or_else(|| {
-            let time = self.part.as_secs_f64().max(self.seconds_per_step);
-            self.tokens_in(time).map_or(FIRST_PART, |tokens| tokens.max(LEAST_PART))
-        })
-    }
-
-    /// Tokens of prompts that a pass finishes; at least those of a part.
-    pub(crate) fn finished(&self) -> usize {
-        self.tokens_in(self.pass.as_secs_f64()).unwrap_or(0).max(self.part())
-    }
-
-    fn tokens_in(&self, seconds: f64) -> Option<usize> {
-        self.seconds_per_token.map(|cost| (seconds / cost) as usize)
+    /// Tokens of a pass over prompts.
+    pub(crate) fn tokens(&self) -> usize {
+        let time = self.pass.as_secs_f64().max(self.seconds_per_step);
+        let measured = self.seconds_per_token.map(|cost| ((time / cost) as usize).max(LEAST));
+        self.fixed.or(measured).unwrap_or(FIRST)
     }
 }
 
@@ -77,58 +66,64 @@ mod tests {
     const MS: Duration = Duration::from_millis(1);
 
     fn pace() -> PrefillPace {
-        PrefillPace::new(50 * MS, None, 100 * MS)
+        PrefillPace::new(50 * MS, None)
     }
 
     #[test]
     fn the_cost_of_a_token_is_learned() {
         let mut pace = pace();
-        assert_eq!((pace.part(), pace.finished()), (FIRST_PART, FIRST_PART));
+        assert_eq!(pace.tokens(), FIRST);
         pace.observe_prompts(200, 80 * MS);
-        assert_eq!((pace.part(), pace.finished()), (125, 250));
+        assert_eq!(pace.tokens(), 125);
         for _ in 0..50 {
             pace.observe_prompts(200, 160 * MS);
         }
-        assert!((61..=63).contains(&pace.part()) && (124..=126).contains(&pace.finished()), "{pace:?}");
+        assert!((61..=63).contains(&pace.tokens()), "{pace:?}");
     }
 
     #[test]
-    fn a_part_takes_no_less_than_a_step() {
+    fn a_pass_takes_no_less_than_a_step() {
         let mut pace = pace();
         pace.observe_prompts(200, 200 * MS);
-        assert_eq!(pace.part(), 50);
+        assert_eq!(pace.tokens(), 50);
         for _ in 0..50 {
             pace.observe_step(80 * MS);
         }
-        assert!((79..=80).contains(&pace.part()), "{pace:?}");
+        assert!((79..=80).contains(&pace.tokens()), "{pace:?}");
         for _ in 0..50 {
             pace.observe_step(10 * MS);
         }
-        assert_eq!(pace.part(), 50);
+        assert_eq!(pace.tokens(), 50);
     }
 
     #[test]
-    fn a_part_is_not_too_small_for_a_pass() {
+    fn a_pass_has_enough_tokens_to_be_worth_it() {
         let mut pace = pace();
         pace.observe_prompts(100, 1000 * MS);
-        assert_eq!((pace.part(), pace.finished()), (LEAST_PART, LEAST_PART));
+        assert_eq!(pace.tokens(), LEAST);
     }
 
     #[test]
     fn passes_of_few_prompt_tokens_tell_nothing() {
         let mut pace = pace();
         pace.observe_prompts(FEW - 1, MS);
-        assert_eq!(pace.part(), FIRST_PART);
+        assert_eq!(pace.tokens(), FIRST);
     }
 
     #[test]
-    fn a_part_can_be_fixed() {
-        let mut pace = PrefillPace::new(50 * MS, Some(7), Duration::ZERO);
-        assert_eq!((pace.part(), pace.finished()), (7, 7));
+    fn a_pass_can_be_fixed() {
+        let mut pace = PrefillPace::new(50 * MS, Some(7));
+        assert_eq!(pace.tokens(), 7);
         pace.observe_prompts(64, MS);
         pace.observe_step(1000 * MS);
-        assert_eq!((pace.part(), pace.finished()), (7, 7));
         pace.observe_prompts(64, Duration::ZERO);
-        assert_eq!((pace.part(), pace.finished()), (7, 7));
+        assert_eq!(pace.tokens(), 7);
+    }
+
+    #[test]
+    fn a_clock_that_stands_still_does_no_harm() {
+        let mut pace = pace();
+        pace.observe_prompts(64, Duration::ZERO);
+        assert!(pace.tokens() >= LEAST);
     }
 }

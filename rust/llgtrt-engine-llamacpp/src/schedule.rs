@@ -33,12 +33,8 @@ pub(crate) struct Demand {
 /// Bounds of a forward pass.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct Limits {
-    /// Tokens in all; at least one per slot.
+    /// Tokens in all; of answers at least one per slot.
     pub(crate) tokens: usize,
-    /// Of a prompt that the pass does not finish.
-    pub(crate) part: usize,
-    /// Of prompts, while each further one is finished by the pass; at least `part`.
-    pub(crate) finished: usize,
     /// Rows of logits; at least one per slot.
     pub(crate) outputs: usize,
 }
@@ -64,23 +60,34 @@ pub(crate) fn plan(work: Work, demands: &[Demand], limits: Limits, shares: &mut 
     shares.resize(demands.len(), 0);
     let mut outputs = Outputs { spare: limits.outputs.saturating_sub(demands.len()) };
     match work {
-        Work::Prompts => prompt_shares(demands, limits, &mut outputs, shares),
+        Work::Prompts => prompt_shares(demands, limits.tokens, &mut outputs, shares),
         Work::Answers => answer_shares(demands, limits.tokens, &mut outputs, shares),
     }
 }
 
-/// Shares of prompts, the oldest first.
-fn prompt_shares(demands: &[Demand], limits: Limits, outputs: &mut Outputs, shares: &mut [usize]) {
-    let mut left = limits.tokens.min(limits.finished);
-    let mut left_for_parts = left.min(limits.part);
+/// Shares of prompts, the oldest first. One that the pass does not finish leaves up to half of it to younger ones that it does:
+/// short prompts do not wait for the end of a long one.
+fn prompt_shares(demands: &[Demand], tokens: usize, outputs: &mut Outputs, shares: &mut [usize]) {
+    let mut left = tokens;
+    let mut has_part = false;
     let mut oldest_first: Vec<usize> = (0..demands.len()).collect();
     oldest_first.sort_unstable_by_key(|&i| demands[i].age);
-    for index in oldest_first {
+    for (place, &index) in oldest_first.iter().enumerate() {
         let pending = demands[index].pending;
-        let share = if pending <= left { pending } else { left_for_parts.min(left) };
+        let share = if pending <= left {
+            pending
+        } else if has_part {
+            0
+        } else {
+            has_part = true;
+            let mut spare = left / 2;
+            for &younger in &oldest_first[place + 1..] {
+                spare -= if demands[younger].pending <= spare { demands[younger].pending } else { 0 };
+            }
+            left - (left / 2 - spare)
+        };
         shares[index] = outputs.grant(&demands[index], 0, share);
         left -= shares[index];
-        left_for_parts = left_for_parts.saturating_sub(shares[index]);
     }
 }
 
@@ -165,8 +172,8 @@ fn largest_group(demands: &[Demand], rest: &[(usize, usize)]) -> Option<(usize, 
 mod tests {
     use super::*;
 
-    const ALONE: Limits = Limits { tokens: 64, part: 64, finished: 64, outputs: 32 };
-    const BESIDE: Limits = Limits { part: 16, finished: 16, ..ALONE };
+    const ALONE: Limits = Limits { tokens: 64, outputs: 32 };
+    const BESIDE: Limits = Limits { tokens: 16, ..ALONE };
 
     fn demand(slot: usize, pending: usize) -> Demand {
         Demand { slot, pending, every_output: false, age: slot as u64 }
@@ -232,17 +239,16 @@ mod tests {
         let old = Demand { age: 7, ..demand(2, 10) };
         assert_eq!(shares(Work::Prompts, &[young, old], BESIDE), [6, 10]);
         assert_eq!(prompts(&[40, 10], ALONE), [40, 10]);
-        assert_eq!(prompts(&[100, 5], ALONE), [64, 0]);
+        assert_eq!(prompts(&[100, 50], ALONE), [64, 0]);
     }
 
     #[test]
-    fn prompts_that_a_pass_finishes_are_not_cut() {
-        let limits = Limits { finished: 40, ..BESIDE };
-        assert_eq!(prompts(&[10, 10, 10, 11], limits), [10, 10, 10, 0]);
-        // A long one has its part, and those behind it that fit go along.
-        assert_eq!(prompts(&[90, 20], limits), [16, 20]);
-        assert_eq!(prompts(&[20, 90], limits), [20, 0]);
-        assert_eq!(prompts(&[10, 90], limits), [10, 6]);
+    fn a_long_prompt_leaves_half_of_a_pass_to_short_ones() {
+        assert_eq!(prompts(&[100, 5], ALONE), [59, 5]);
+        assert_eq!(prompts(&[100, 30, 5, 2, 1], ALONE), [32, 30, 0, 2, 0]);
+        assert_eq!(prompts(&[90, 200, 6], BESIDE), [10, 0, 6], "and none to other long ones");
+        assert_eq!(prompts(&[10, 90, 3], BESIDE), [10, 3, 3]);
+        assert_eq!(prompts(&[90, 1], Limits { tokens: 1, ..ALONE }), [1, 0]);
     }
 
     #[test]
@@ -273,20 +279,19 @@ mod tests {
                 })
                 .collect();
             let work = if round % 2 == 0 { Work::Prompts } else { Work::Answers };
-            let finished = BESIDE.part + random(60) as usize;
-            let shares = shares(work, &demands, Limits { finished, ..BESIDE });
+            let tokens = if work == Work::Prompts { 1 + random(60) as usize } else { ALONE.tokens };
+            let shares = shares(work, &demands, Limits { tokens, ..BESIDE });
             let used: usize = shares.iter().sum();
             let rows = |(demand, &share): (&Demand, &usize)| {
                 if demand.every_output { share } else { share.min(1) }
             };
-            assert!(used <= BESIDE.tokens);
+            assert!(used <= tokens);
             assert!(used > 0 || demands.is_empty());
-            if work == Work::Prompts {
-                let part =
-                    |(demand, share): &(&Demand, &usize)| **share < demand.pending && !demand.every_output;
-                let parts: usize = demands.iter().zip(&shares).filter(part).map(|(_, share)| share).sum();
-                assert!(used <= finished && parts <= BESIDE.part);
-            }
+            let cut = |(demand, share): &(&Demand, &usize)| {
+                **share > 0 && **share < demand.pending && !demand.every_output
+            };
+            let parts = demands.iter().zip(&shares).filter(cut).count();
+            assert!(work == Work::Answers || parts <= 1);
             assert!(demands.iter().zip(&shares).map(rows).sum::<usize>() <= BESIDE.outputs);
             for (demand, &share) in demands.iter().zip(&shares) {
                 assert!(share <= demand.pending && (work == Work::Prompts || share > 0));

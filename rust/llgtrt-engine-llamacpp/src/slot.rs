@@ -201,6 +201,14 @@ mod tests {
         assert_eq!(placed(&old, &[150, 0, 0], 160), at(0, 0, 150));
     }
 
+    /// A conversation, by its first token, and its length; the slot where it runs and until when, or when it goes on.
+    struct Client {
+        talk: TokenId,
+        length: usize,
+        slot: Option<usize>,
+        until: u64,
+    }
+
     /// 16 clients with conversations and pauses over 64 slots: busy slots stay together, and cells are not lost for it.
     #[test]
     fn busy_slots_stay_together() {
@@ -209,13 +217,6 @@ mod tests {
             state = state.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1_442_695_040_888_963_407);
             (state >> 33) % bound
         };
-        // Of every client: the conversation, by its first token, its length, and its slot and end, or when it goes on.
-        struct Client {
-            talk: TokenId,
-            length: usize,
-            slot: Option<usize>,
-            until: u64,
-        }
         let mut clients: Vec<_> =
             (0..16).map(|id| Client { talk: id, length: 0, slot: None, until: u64::from(id) }).collect();
         let mut slots: Vec<Slot> = (0..64).map(|_| Slot::default()).collect();

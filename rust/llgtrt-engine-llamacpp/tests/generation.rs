@@ -111,9 +111,9 @@ fn more_sequences_than_slots_take_turns() {
 
 #[test]
 fn a_long_prompt_is_evaluated_in_parts_between_steps_of_the_answers() {
-    // How many prompts a pass finishes would depend on how long passes take.
+    // How many tokens a pass has would depend on how long passes take.
     let change = |config: &mut llgtrt_engine_llamacpp::LlamaCppConfig| {
-        (config.prefill_chunk_tokens, config.prefill_pass_ms) = (Some(32), 0);
+        config.prefill_chunk_tokens = Some(32);
     };
     let Some(model) = model_with(change) else { return };
     let long = encode(&model, &"The quick brown fox jumps over the lazy dog. ".repeat(30));
@@ -151,7 +151,7 @@ fn a_long_prompt_is_evaluated_in_parts_between_steps_of_the_answers() {
 fn a_waiting_a_prefilling_and_a_decoding_sequence_can_be_cancelled() {
     let change = |config: &mut llgtrt_engine_llamacpp::LlamaCppConfig| {
         (config.max_batch_size, config.max_num_tokens) = (2, 32);
-        (config.prefill_chunk_tokens, config.prefill_pass_ms) = (Some(16), 0);
+        config.prefill_chunk_tokens = Some(16);
     };
     let Some(model) = model_with(change) else { return };
     let long = encode(&model, &"One two three four five. ".repeat(40));

@@ -68,7 +68,7 @@ fn another_ending_reuses_the_common_part_only() {
 fn a_conversation_whose_slot_is_wanted_moves() {
     let Some(model) = model() else { return };
     let mut engine = engine(model);
-    let slots = engine.capabilities().max_batch_size as u64;
+    let slots = u64::from(engine.capabilities().max_batch_size);
     let talk = |id: u64| encode(model, &format!("{id} is the number of this story. {STORY}"));
     // All slots but one hold a conversation, the last one beside the empty slot.
     for id in 1..slots {
