@@ -189,7 +189,7 @@ def row(model: str, task: Task, peer: Peer, ours: Peer) -> list[str]:
     head = [model, str(task.tokens), str(task.streams), task.name, peer.name]
     rounds = peer.rounds.get(task, [])
     if not rounds:
-        return [*head, *["-"] * 6, peer.failure or "-"]
+        return [*head, *["-"] * 7, peer.failure or "-"]
     answers = [answer for batch in rounds for answer in batch]
     ratios = [rate(mine) / rate(theirs) for mine, theirs in zip(ours.rounds[task], rounds, strict=False)]
     ttfts = [answer.ttft_s for answer in answers if answer.ttft_s is not None]
@@ -197,6 +197,7 @@ def row(model: str, task: Task, peer: Peer, ours: Peer) -> list[str]:
     return [
         *head,
         f"{statistics.median(map(rate, rounds)):.1f}",
+        f"{statistics.mean(answer.tokens for answer in answers):.0f}",
         "" if peer is ours else f"{statistics.median(ratios):.2f}",
         "" if peer is ours else f"{min(ratios):.2f}-{max(ratios):.2f}",
         f"{percentile(ttfts, 0.5) * 1e3:.0f}" if ttfts else "-",
@@ -279,8 +280,8 @@ def main() -> None:
     print(
         f"{arguments.threads} threads, answers of up to {arguments.answer} tokens, {arguments.rounds} rounds"
     )
-    header = ["model", "prompt", "streams", "answers", "program", "tok/s", "llgtrt / it", "min-max"]
-    print_table([*header, "TTFT p50 ms", "gap p99 ms", "valid", "note"], rows)
+    header = ["model", "prompt", "streams", "answers", "program", "tok/s", "tok/answer", "llgtrt / it"]
+    print_table([*header, "min-max", "TTFT p50 ms", "gap p99 ms", "valid", "note"], rows)
 
 
 def start(
