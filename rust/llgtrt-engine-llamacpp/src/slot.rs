@@ -89,7 +89,7 @@ pub(crate) fn place(slots: &[Slot], usable: &[usize], length: usize, keep: bool)
         let age_rank = ended.partition_point(|&released| released <= slot.released);
         if keep { cells.min(KEEP_LAST) * age_rank / ended.len().max(1) } else { 0 }
     };
-    // The two slots with the least to lose, and one more: a refuge is neither the slot itself nor the source.
+    // Three slots with the least to lose: a refuge is neither the slot itself nor the source.
     let mut least: Vec<(usize, u64, usize)> =
         free().map(|(index, slot)| (value(slot, slot.tokens.len()), slot.released, index)).collect();
     least.sort_unstable();
