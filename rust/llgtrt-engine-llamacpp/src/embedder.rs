@@ -15,7 +15,7 @@ use crate::context::DecodeError;
 use crate::embed_context::{EmbedContext, Shape};
 use crate::embed_pack::{Pending, shares};
 use crate::model::LlamaCppModel;
-use crate::pace::FIRST;
+use crate::pace::FIRST_TOKENS;
 use crate::tokenizer::GgufTokenizer;
 use crate::turns::Turns;
 
@@ -140,7 +140,7 @@ impl LlamaCppEmbedder {
                 rank: output == Output::Rank,
             },
             whole,
-            chunk: model.config.prefill_chunk_tokens.map_or(FIRST, |tokens| tokens as usize),
+            chunk: model.config.prefill_chunk_tokens.map_or(FIRST_TOKENS, |tokens| tokens as usize),
             output,
             traits,
             texts: Vec::new(),

@@ -13,10 +13,10 @@ const LATEST: f64 = 0.3;
 const FEW: usize = 16;
 
 /// Tokens of a pass before anything is known.
-pub(crate) const FIRST: usize = 64;
+pub(crate) const FIRST_TOKENS: usize = 64;
 
 /// The least: fewer tokens cost a pass nearly as much. What [`FEW`] says holds for no full pass then.
-const LEAST: usize = FEW;
+const LEAST_TOKENS: usize = FEW;
 
 /// See the module.
 #[derive(Debug)]
@@ -54,8 +54,8 @@ impl PrefillPace {
     /// Tokens of a pass over prompts.
     pub(crate) fn tokens(&self) -> usize {
         let time = self.pass.as_secs_f64().max(self.seconds_per_step);
-        let measured = self.seconds_per_token.map(|cost| ((time / cost) as usize).max(LEAST));
-        self.fixed.or(measured).unwrap_or(FIRST)
+        let measured = self.seconds_per_token.map(|cost| ((time / cost) as usize).max(LEAST_TOKENS));
+        self.fixed.or(measured).unwrap_or(FIRST_TOKENS)
     }
 }
 
@@ -72,7 +72,7 @@ mod tests {
     #[test]
     fn the_cost_of_a_token_is_learned() {
         let mut pace = pace();
-        assert_eq!(pace.tokens(), FIRST);
+        assert_eq!(pace.tokens(), FIRST_TOKENS);
         pace.observe_prompts(200, 80 * MS);
         assert_eq!(pace.tokens(), 125);
         for _ in 0..50 {
@@ -100,14 +100,14 @@ mod tests {
     fn a_pass_has_enough_tokens_to_be_worth_it() {
         let mut pace = pace();
         pace.observe_prompts(100, 1000 * MS);
-        assert_eq!(pace.tokens(), LEAST);
+        assert_eq!(pace.tokens(), LEAST_TOKENS);
     }
 
     #[test]
     fn passes_of_few_prompt_tokens_tell_nothing() {
         let mut pace = pace();
         pace.observe_prompts(FEW - 1, MS);
-        assert_eq!(pace.tokens(), FIRST);
+        assert_eq!(pace.tokens(), FIRST_TOKENS);
     }
 
     #[test]
@@ -124,6 +124,6 @@ mod tests {
     fn a_clock_that_stands_still_does_no_harm() {
         let mut pace = pace();
         pace.observe_prompts(64, Duration::ZERO);
-        assert!(pace.tokens() >= LEAST);
+        assert!(pace.tokens() >= LEAST_TOKENS);
     }
 }

@@ -80,11 +80,13 @@ fn prompt_shares(demands: &[Demand], tokens: usize, outputs: &mut Outputs, share
             0
         } else {
             has_part = true;
-            let mut spare = left / 2;
+            let mut reserved = 0;
             for &younger in &oldest_first[place + 1..] {
-                spare -= if demands[younger].pending <= spare { demands[younger].pending } else { 0 };
+                if reserved + demands[younger].pending <= left / 2 {
+                    reserved += demands[younger].pending;
+                }
             }
-            left - (left / 2 - spare)
+            left - reserved
         };
         shares[index] = outputs.grant(&demands[index], 0, share);
         left -= shares[index];
