@@ -61,8 +61,8 @@ def test_the_ratio_is_of_tokens_per_second_in_the_same_round() -> None:
     ours, other = program("ours", [], seconds=1.0), program("other", [], seconds=2.5)
     peers.run([ours, other], [PLAIN], rounds=3, limit_s=7)
     cells = peers.row("m", PLAIN, other, ours)
-    assert cells[5:10] == ["8.0", "2.50", "2.50-2.50", "1250", "1250"]
-    assert peers.row("m", PLAIN, ours, ours)[5:7] == ["20.0", ""]
+    assert cells[5:11] == ["8.0", "10", "2.50", "2.50-2.50", "1250", "1250"]
+    assert peers.row("m", PLAIN, ours, ours)[5:8] == ["20.0", "10", ""]
 
 
 def test_an_answer_is_valid_if_its_text_is_a_value_of_the_schema() -> None:
