@@ -7,22 +7,22 @@ fixed rule: as different as their names, goods and numbers, 300 to 700 tokens lo
 
 from __future__ import annotations
 
+import argparse
 import asyncio
-import json
 import statistics
-import sys
 import tempfile
 import time
 from contextlib import ExitStack
 from pathlib import Path
 from typing import Any
 
-from load import ask, free_port, percentile, print_table
-from serve import Side, model_options
+from load import ask, percentile, print_table
+from serve import Side, llgtrt_side, model_options
 
 from llgtrt.bench.client import Answer
 
 DOCUMENTS = 60
+CONTEXT_TOKENS = 1536
 FIRST = ["Amelia", "Bogdan", "Chiara", "Dmitri", "Esther", "Farouk", "Greta", "Hiroshi", "Ingrid", "Jorge"]
 LAST = ["Abernathy", "Bergstrom", "Castellano", "Dubrovsky", "Eisenhower", "Fitzgerald", "Grabowski"]
 STREETS = [
@@ -112,15 +112,20 @@ def body(number: int) -> dict[str, Any]:
     }
 
 
-def command(model: Path, port: int, threads: int, slots: int, speculation: str, folder: Path) -> list[str]:
-    config = folder / f"{port}.json5"
-    options = {
-        "runtime": {"max_batch_size": slots, "max_seq_len": 1536, "enable_kv_cache_reuse": False},
-        "llamacpp": {"threads": threads, "batch_threads": threads, "speculation": speculation},
-    }
-    config.write_text(json.dumps(options), encoding="utf-8")
-    executable = str(Path(sys.executable).parent / "llgtrt")
-    return [executable, "serve", str(model), "-C", str(config), "-H", "127.0.0.1", "-p", str(port), "-q"]
+def guessing_side(arguments: argparse.Namespace, folder: Path, name: str, **llamacpp: Any) -> Side:
+    """A server with its own choice of guesses, as options of ``llamacpp``."""
+    threads = {"threads": arguments.threads, "batch_threads": arguments.threads}
+    options = {"llamacpp": {**threads, **llamacpp}}
+    return llgtrt_side(
+        arguments.model,
+        max(arguments.streams),
+        arguments.threads,
+        folder,
+        CONTEXT_TOKENS,
+        name=name,
+        reuse=False,
+        options=options,
+    )
 
 
 def main() -> None:
@@ -130,41 +135,38 @@ def main() -> None:
     arguments = parser.parse_args()
     with ExitStack() as stack:
         folder = Path(stack.enter_context(tempfile.TemporaryDirectory()))
-        sides = []
-        for name, speculation in (("guessing", "auto"), ("plain", "off")):
-            port = free_port()
-            slots = max(arguments.streams)
-            side = Side(
-                name,
-                command(arguments.model, port, arguments.threads, slots, speculation, folder),
-                port,
-                "/v1/health/ready",
-            )
+        sides = [
+            guessing_side(arguments, folder, name, speculation=speculation)
+            for name, speculation in (("guessing", "auto"), ("plain", "off"))
+        ]
+        for side in sides:
             stack.callback(side.stop)
-            sides.append(side)
-        rows = [measure(sides, streams, arguments.documents) for streams in arguments.streams]
-    head = ["streams", "guessing s", "plain s", "ratio of times", "tokens", "equal answers"]
-    print_table(head, rows)
+        bodies = [body(number) for number in range(arguments.documents)]
+        rows = [measure(sides, streams, bodies) for streams in arguments.streams]
+    print_table(HEAD, rows)
 
 
-def measure(sides: list[Side], streams: int, documents: int) -> list[str]:
-    """Rounds of as many documents as make a few answers per stream; the sides take turns."""
+HEAD = ["streams", "guessing s", "plain s", "ratio of times", "tokens", "equal answers"]
+
+
+def measure(sides: list[Side], streams: int, bodies: list[dict[str, Any]]) -> list[str]:
+    """Rounds of as many requests as make a few answers per stream; the sides (guessing, plain) take turns."""
     per_round = max(streams * 2, 4)
     seconds: dict[str, float] = {side.name: 0.0 for side in sides}
     ratios, equal, count, tokens = [], 0, 0, 0
-    for start in range(0, documents, per_round):
-        bodies = [body(number) for number in range(start, min(start + per_round, documents))]
+    for start in range(0, len(bodies), per_round):
+        some = bodies[start : start + per_round]
         order = sides if start // per_round % 2 == 0 else sides[::-1]
         took: dict[str, float] = {}
         answers: dict[str, list[Answer]] = {}
         for side in order:
             began = time.perf_counter()
-            answers[side.name] = asyncio.run(ask(side.port, bodies, streams))
+            answers[side.name] = asyncio.run(ask(side.port, some, streams))
             took[side.name] = time.perf_counter() - began
             seconds[side.name] += took[side.name]
         pairs = zip(answers["guessing"], answers["plain"], strict=True)
         equal += sum(one.text == other.text for one, other in pairs)
-        count += len(bodies)
+        count += len(some)
         tokens += sum(answer.tokens for answer in answers["plain"])
         ratios.append(took["plain"] / took["guessing"])
     middle = statistics.median(ratios)

@@ -117,20 +117,21 @@ def llgtrt_side(
     folder: Path,
     context: int = CONTEXT_TOKENS,
     *,
+    name: str = "llgtrt",
     reuse: bool = True,
     options: dict[str, Any] | None = None,
 ) -> Side:
-    config = folder / f"llgtrt-{slots}.json5"
+    port = free_port()
+    config = folder / f"llgtrt-{port}.json5"
     content = {
         "runtime": {"max_batch_size": slots, "max_seq_len": context, "enable_kv_cache_reuse": reuse},
         "llamacpp": {"threads": threads, "batch_threads": threads},
         **(options or {}),
     }
     config.write_text(json.dumps(content))
-    port = free_port()
     executable = str(Path(sys.executable).with_name("llgtrt"))
     command = [executable, "serve", str(model), "-C", str(config), "-H", "127.0.0.1", "-p", str(port), "-q"]
-    return Side("llgtrt", command, port, "/v1/health/ready")
+    return Side(name, command, port, "/v1/health/ready")
 
 
 def llama_side(model: Path, slots: int, threads: int, context: int = CONTEXT_TOKENS) -> Side:

@@ -209,6 +209,17 @@ class Arguments:
             help="A GGUF file for /v1/embeddings and /v1/rerank, instead of the served model.",
         ),
     )
+    draft_model: Path | None = field(
+        default=None,
+        metadata=_flag(
+            "-md",
+            "--model-draft",
+            "--draft-model",
+            kind="path",
+            option="llamacpp.draft_model",
+            help="A GGUF file of a small model with the same vocabulary, which guesses at next tokens.",
+        ),
+    )
     gpu_layers: int | None = field(
         default=None,
         metadata=_flag(

@@ -67,3 +67,10 @@ class LlamaCppConfig(Section):
         "`repack`, with a KV cache of f16) gives a token the same bits alone and among others. on: also\n"
         "elsewhere; of two tokens that are nearly as likely the other one may come.",
     )
+    draft_model: str | None = Field(
+        default=None,
+        description="A GGUF file of a small model with the same vocabulary, which guesses at next tokens\n"
+        "where nothing is repeated. It sees the last 512 to 1024 tokens, and is asked as far as its guesses\n"
+        "come true often enough for what they take; with a long prompt it begins once the answer has taken\n"
+        "four times as long as reading it. It changes no answer.",
+    )

@@ -11,6 +11,10 @@ DEFAULT_CONTEXT = 4096
 CELLS_AT_ONCE = 256
 """What llama.cpp takes where nothing is configured, and what it rounds a context up to."""
 
+DRAFT_CONTEXT = 1024
+DRAFT_CACHE_TYPE = "f16"
+"""What a draft model's slot holds at most, and in which format."""
+
 BYTES_PER_NUMBER = {
     "f32": 4.0,
     "f16": 2.0,
@@ -41,7 +45,7 @@ _CGROUPS = Path("/sys/fs/cgroup")
 
 @dataclass(frozen=True)
 class MemoryNeed:
-    """What a model takes, in bytes.
+    """What a model takes, in bytes, with the draft model beside it.
 
     Attributes:
         weights: the size of its files.
@@ -66,11 +70,21 @@ def memory_need(settings: Settings) -> MemoryNeed | None:
     """
     if settings.backend != "llamacpp" or settings.model_path is None:
         return None
-    weights = sum(part.stat().st_size for part in model_parts(settings.model_path))
-    return MemoryNeed(weights, _cache_bytes(settings, settings.model_path))
+    need = _need_of(settings, settings.model_path, settings.config.llamacpp.kv_cache_type)
+    draft = settings.config.llamacpp.draft_model
+    # A folder that holds one is looked into when it is loaded.
+    if draft is not None and Path(draft).is_file():
+        more = _need_of(settings, Path(draft), DRAFT_CACHE_TYPE, DRAFT_CONTEXT)
+        need = MemoryNeed(need.weights + more.weights, need.cache + more.cache)
+    return need
 
 
-def _cache_bytes(settings: Settings, file: Path) -> int:
+def _need_of(settings: Settings, file: Path, cache_type: str, most_context: int | None = None) -> MemoryNeed:
+    weights = sum(part.stat().st_size for part in model_parts(file))
+    return MemoryNeed(weights, _cache_bytes(settings, file, cache_type, most_context))
+
+
+def _cache_bytes(settings: Settings, file: Path, cache_type: str, most_context: int | None) -> int:
     """Keys and values of every layer, for the whole context of every slot."""
     numbers = read_numbers(file, _NUMBERS)
 
@@ -86,8 +100,9 @@ def _cache_bytes(settings: Settings, file: Path) -> int:
     width = number("attention.key_length", head_size) + number("attention.value_length", head_size)
     runtime = settings.config.runtime
     context = runtime.max_seq_len or min(number("context_length", DEFAULT_CONTEXT), DEFAULT_CONTEXT)
+    context = min(context, most_context or context)
     cells = -(-context // CELLS_AT_ONCE) * CELLS_AT_ONCE * (runtime.max_batch_size or DEFAULT_SLOTS)
-    return round(all_heads * width * cells * BYTES_PER_NUMBER[settings.config.llamacpp.kv_cache_type])
+    return round(all_heads * width * cells * BYTES_PER_NUMBER[cache_type])
 
 
 def model_parts(first: Path) -> list[Path]:

@@ -77,6 +77,11 @@ impl LlamaCppEngine {
         let age = self.cache.tick();
         self.cache.slots[placement.slot].busy = true;
         self.sequences.start(placement.slot, spec, reused, age);
+        if let (Some(model), Some(sequence)) =
+            (&self.draft_model, &mut self.sequences.running[placement.slot])
+        {
+            sequence.expect_of_model(&model.usual);
+        }
     }
 
     /// Brings the reused cells into the slot and removes all others. Answers how many there are.
@@ -105,6 +110,9 @@ impl LlamaCppEngine {
             tokens.extend(&self.cache.slots[from].tokens);
         }
         self.cache.slots[to].tokens = tokens;
+        if let Some(draft) = &mut self.draft_model {
+            draft.copy(from, to);
+        }
     }
 
     /// The running slot that was admitted last.

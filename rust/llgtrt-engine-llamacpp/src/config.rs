@@ -50,6 +50,8 @@ pub struct LlamaCppConfig {
     pub repack: bool,
     /// Guess at the next tokens from the prompt and the answer, and check the guesses in the same forward pass.
     pub speculation: Speculation,
+    /// A small model of the same vocabulary that guesses where those say nothing: a GGUF file, or a folder with one.
+    pub draft_model: Option<PathBuf>,
 }
 
 impl Default for LlamaCppConfig {
@@ -72,6 +74,7 @@ impl Default for LlamaCppConfig {
             mlock: false,
             repack: true,
             speculation: Speculation::Auto,
+            draft_model: None,
         }
     }
 }
@@ -140,6 +143,11 @@ impl LlamaCppConfig {
             self.max_sequence_tokens.is_none_or(|n| (2..=1 << 24).contains(&n)),
             "must be 2 to 16777216",
         )?;
+        check(
+            "draft_model",
+            self.draft_model.is_none() || self.speculation != Speculation::Off,
+            "guesses at next tokens, and speculation is off",
+        )?;
         for (field, threads) in [("threads", self.threads), ("batch_threads", self.batch_threads)] {
             check(field, threads.is_none_or(|n| (1..=512).contains(&n)), "must be 1 to 512")?;
         }
@@ -188,6 +196,14 @@ mod tests {
             (LlamaCppConfig { prefill_pass_ms: 60_001, ..config() }, "prefill_pass_ms"),
             (LlamaCppConfig { max_sequence_tokens: Some(1), ..config() }, "max_sequence_tokens"),
             (LlamaCppConfig { batch_threads: Some(0), ..config() }, "batch_threads"),
+            (
+                LlamaCppConfig {
+                    draft_model: Some("small.gguf".into()),
+                    speculation: Speculation::Off,
+                    ..config()
+                },
+                "draft_model",
+            ),
         ];
         for (config, field) in wrong {
             assert_eq!(config.validate().unwrap_err().param.as_deref(), Some(field));

@@ -16,6 +16,7 @@ use llgtrt_stepped::{KvCache, Output, PassCost, Rows, Sequences};
 use crate::cells::SlotBlocks;
 use crate::config::Speculation;
 use crate::context::Context;
+use crate::draft_model::DraftModel;
 use crate::model::LlamaCppModel;
 use crate::pace::PrefillPace;
 use crate::schedule::{Demand, Work};
@@ -75,6 +76,8 @@ pub struct LlamaCppEngine {
     pub(crate) bridging: bool,
     /// What decides whether guesses at the next tokens take part in a pass; `None` if they never do.
     pub(crate) pass_cost: Option<PassCost>,
+    /// Guesses where the text says nothing.
+    pub(crate) draft_model: Option<DraftModel>,
     /// What routers are told of `slots`; `None`: nobody asks.
     blocks: Option<SlotBlocks>,
     pub(crate) stats: EngineStats,
@@ -86,6 +89,8 @@ pub struct LlamaCppEngine {
     /// Idle slots that take part in the current pass.
     pub(crate) bridged: Vec<usize>,
     pub(crate) usable: Vec<usize>,
+    /// Slots whose sequences the draft model guesses for.
+    pub(crate) asking: Vec<usize>,
 }
 
 impl LlamaCppEngine {
@@ -118,6 +123,26 @@ impl LlamaCppEngine {
                 Speculation::Off => false,
                 Speculation::Auto => context.tokens_are_independent(),
             };
+        let pace = || {
+            PrefillPace::new(
+                Duration::from_millis(config.prefill_pass_ms.into()),
+                config.prefill_chunk_tokens.map(|tokens| tokens as usize),
+            )
+        };
+        let draft_model = match &model.draft {
+            Some(draft) if guessing => Some(
+                DraftModel::new(draft, config, pace())
+                    .map_err(|error| error.with_param("llamacpp.draft_model"))?,
+            ),
+            Some(_) => {
+                tracing::warn!(
+                    "llamacpp.draft_model is not used: guesses could change answers, by the types of the model's weights, the \
+                     KV cache or this CPU; llamacpp.speculation: \"on\" allows them"
+                );
+                None
+            }
+            None => None,
+        };
         let tokenizer = model.tokenizer();
         let eos = tokenizer.vocabulary().eos();
         Ok(Self {
@@ -134,11 +159,9 @@ impl LlamaCppEngine {
             pass_cost: guessing.then(PassCost::default),
             capabilities,
             reuse_prefix: config.reuse_prefix,
-            prefill_pace: PrefillPace::new(
-                Duration::from_millis(config.prefill_pass_ms.into()),
-                config.prefill_chunk_tokens.map(|tokens| tokens as usize),
-            ),
+            prefill_pace: pace(),
             work: Work::Answers,
+            draft_model,
             blocks: None,
             stats: EngineStats::default(),
             dead: false,
@@ -147,6 +170,7 @@ impl LlamaCppEngine {
             outputs: Vec::with_capacity(slots),
             bridged: Vec::with_capacity(slots),
             usable: Vec::with_capacity(slots),
+            asking: Vec::with_capacity(slots),
         })
     }
 

@@ -7,6 +7,7 @@ use llgtrt_core::{Error, ErrorKind, Finish, Pass, Result};
 use llgtrt_stepped::{Output, Sequence};
 
 use crate::context::DecodeError;
+use crate::draft_model::Step;
 use crate::engine::LlamaCppEngine;
 use crate::schedule::{Demand, Limits, Work, bridge, plan};
 use crate::slot::Slot;
@@ -135,13 +136,29 @@ impl LlamaCppEngine {
                 tokens += sequence.as_ref().map_or(0, |sequence| sequence.target() - slot.tokens.len());
             }
         }
-        let worth = cost.worth(tokens, sequences);
+        let worth = cost.worth(tokens, sequences, 0.0);
         let end = self.sequences.context();
-        for (sequence, slot) in self.sequences.running.iter_mut().zip(&self.cache.slots) {
-            if work((sequence, slot)) == Some(Work::Answers)
+        self.asking.clear();
+        let step = Step { pass: cost.seconds(tokens), token: cost.token_seconds(), sequences };
+        let of_model = self.draft_model.as_mut().and_then(|model| {
+            let seconds = model.seconds(sequences) / sequences.max(1) as f64;
+            model.may_guess(step).then(|| cost.worth(tokens, sequences, seconds))
+        });
+        for (index, sequence) in self.sequences.running.iter_mut().enumerate() {
+            if work((sequence, &self.cache.slots[index])) == Some(Work::Answers)
                 && let Some(sequence) = sequence
             {
                 sequence.guess(worth, end);
+                if of_model.is_some_and(|of_model| sequence.wants_model(of_model, of_model - worth, end)) {
+                    self.asking.push(index);
+                }
+            }
+        }
+        if let (Some(model), Some(worth)) = (&mut self.draft_model, of_model) {
+            let running = &mut self.sequences.running;
+            if let Err(error) = model.guess(running, &self.asking, worth, end, &self.turns) {
+                tracing::error!("the draft model failed and is not used any more: {error:?}");
+                self.draft_model = None;
             }
         }
     }

@@ -50,8 +50,13 @@ pub struct LlamaCppModel {
     pub(crate) tokenizer: Arc<GgufTokenizer>,
     /// Of everything that computes beside this model.
     pub(crate) turns: Arc<Turns>,
+    /// The small model that guesses at next tokens.
+    pub(crate) draft: Option<Box<Self>>,
     info: ModelInfo,
 }
+
+/// Tokens that one of two models of a family may have more: their files are padded to different sizes.
+const MOST_PADDING: usize = 1024;
 
 impl LlamaCppModel {
     /// Loads the model that `config` names.
@@ -60,6 +65,19 @@ impl LlamaCppModel {
     /// [`ErrorKind::Configuration`](llgtrt_core::ErrorKind::Configuration): the configuration or the file is
     /// unusable; one sentence says why.
     pub fn load(config: &LlamaCppConfig) -> Result<Self> {
+        let mut model = Self::load_one(config)?;
+        if let Some(path) = &config.draft_model {
+            let config = LlamaCppConfig { model_path: path.clone(), draft_model: None, ..config.clone() };
+            let draft = Self::load_one(&config).and_then(|draft| {
+                check_same_tokens(model.tokenizer.vocabulary(), draft.tokenizer.vocabulary())?;
+                Ok(draft)
+            });
+            model.draft = Some(Box::new(draft.map_err(|error| error.with_param("llamacpp.draft_model"))?));
+        }
+        Ok(model)
+    }
+
+    fn load_one(config: &LlamaCppConfig) -> Result<Self> {
         config.validate()?;
         log::install();
         let path = model_file(&config.model_path)?;
@@ -99,6 +117,7 @@ impl LlamaCppModel {
             config: config.clone(),
             tokenizer: Arc::new(tokenizer),
             turns: Arc::default(),
+            draft: None,
             info,
         })
     }
@@ -122,6 +141,28 @@ impl LlamaCppModel {
     /// What the model file says about itself.
     pub fn info(&self) -> &ModelInfo {
         &self.info
+    }
+}
+
+/// Checks that a model that guesses speaks of the same tokens.
+fn check_same_tokens(model: &Vocabulary, draft: &Vocabulary) -> Result<()> {
+    let sizes = (model.len(), draft.len());
+    if sizes.0.abs_diff(sizes.1) > MOST_PADDING {
+        return Err(Error::configuration(format!(
+            "the draft model has another vocabulary than the model: {} tokens, not {}",
+            sizes.1, sizes.0
+        )));
+    }
+    let same = |token: TokenId| {
+        model.bytes(token) == draft.bytes(token) && model.is_special(token) == draft.is_special(token)
+    };
+    match (0..sizes.0.min(sizes.1) as TokenId).find(|&token| !same(token)) {
+        None => Ok(()),
+        Some(token) => Err(Error::configuration(format!(
+            "the draft model has another vocabulary than the model: token {token} is {:?}, not {:?}",
+            String::from_utf8_lossy(draft.bytes(token)),
+            String::from_utf8_lossy(model.bytes(token)),
+        ))),
     }
 }
 

@@ -108,7 +108,7 @@ struct Parts {
 
 /// The model that is there for vectors alone.
 fn own_model(config: &LlamaCppConfig, path: &Path) -> Result<LlamaCppModel> {
-    let config = LlamaCppConfig { model_path: path.to_owned(), ..config.clone() };
+    let config = LlamaCppConfig { model_path: path.to_owned(), draft_model: None, ..config.clone() };
     LlamaCppModel::load(&config).map_err(|error| error.with_param("embedding.model"))
 }
 

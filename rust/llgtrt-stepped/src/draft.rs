@@ -3,17 +3,17 @@
 //! Every token is sampled from its own logits, under its own mask and by the sequence's own generator; a draft only
 //! decides whether those logits are known already. What was guessed wrong leaves the cache again. Drafts are what
 //! followed the same tokens earlier, in the prompt or in the answer: an answer that quotes its prompt, as an
-//! extraction does, is mostly guessed right.
+//! extraction does, is mostly guessed right. Where nothing of the kind is found, a small model may guess.
 //!
 //! Their length follows from what was measured: how many guesses came true behind as many tokens that agree with the
-//! earlier place, and what a token more costs a pass. Plain data, owned by the engine.
+//! earlier place, or of as much confidence, and what a token more costs a pass. Plain data, owned by the engine.
 
 use std::collections::HashMap;
 
 use llgtrt_core::TokenId;
 
 /// Longest draft. With the token before it, one tile of the matrix kernels for batches.
-const MAX_DRAFT: usize = 15;
+pub const MAX_DRAFT: usize = 15;
 
 /// Lengths of the runs of tokens that are looked up, the more telling first. A value that is copied into quotes begins
 /// otherwise than in the text, so often one token is all that is known of its place.
@@ -22,12 +22,24 @@ const RUNS: [usize; 3] = [4, 2, 1];
 /// From so many tokens on, by class, the text before the next token agrees with that of the earlier place.
 const AGREEING: [usize; 6] = [1, 2, 3, 4, 6, 9];
 
+/// From such a probability on, by class, a small model holds its guess to be right.
+const CONFIDENT: [f32; 6] = [0.0, 0.3, 0.5, 0.7, 0.85, 0.95];
+
+/// Classes of guesses: those from earlier places, then those of a small model.
+const CLASSES: usize = AGREEING.len() + CONFIDENT.len();
+
+/// The place behind the classes: a small model's next guess, before it is asked.
+const NEXT_OF_MODEL: usize = CLASSES;
+
 /// Share of guesses that come true in each class before anything was guessed, and where it goes back to while nothing
 /// is.
-const PRIOR: [f32; AGREEING.len()] = [0.45, 0.55, 0.65, 0.7, 0.8, 0.85];
+const PRIOR: [f32; CLASSES + 1] = [0.45, 0.55, 0.65, 0.7, 0.8, 0.85, 0.2, 0.4, 0.55, 0.7, 0.8, 0.9, 0.7];
 
 /// Weight of the latest guess in the share of guesses that came true.
 const LATEST: f32 = 0.15;
+
+/// The same in what is known of all sequences.
+const LATEST_OF_ALL: f32 = 0.02;
 
 /// How fast it goes back, for each token without a draft. A sequence whose guesses fail guesses again after some
 /// hundreds of tokens, which costs it less than a hundredth.
@@ -40,18 +52,35 @@ pub struct Drafter {
     behind: [HashMap<[TokenId; 4], u32>; RUNS.len()],
     /// Tokens that have been looked at.
     indexed: usize,
-    /// Share of guesses that came true.
-    came_true: Shares,
-    /// Tokens that agree before the present draft.
-    agreeing: usize,
+    came_true: Acceptance,
+    /// The classes of the present draft's tokens.
+    classes: Vec<usize>,
+    /// That all of the present draft comes true.
+    probability: f32,
 }
 
-#[derive(Debug)]
-struct Shares([f32; AGREEING.len()]);
+/// Share of guesses that came true, by class.
+#[derive(Debug, Clone)]
+pub struct Acceptance([f32; CLASSES + 1]);
 
-impl Default for Shares {
+impl Default for Acceptance {
     fn default() -> Self {
         Self(PRIOR)
+    }
+}
+
+impl Acceptance {
+    fn learn(&mut self, class: usize, share: f32, weight: f32) {
+        self.0[class] += weight * (share - self.0[class]);
+    }
+
+    fn forget(&mut self, class: usize) {
+        self.learn(class, PRIOR[class], FORGETTING);
+    }
+
+    /// Takes note that a small model was not asked.
+    pub fn without_model(&mut self) {
+        self.forget(NEXT_OF_MODEL);
     }
 }
 
@@ -60,7 +89,24 @@ fn class(agreeing: usize) -> usize {
     AGREEING.partition_point(|&least| least <= agreeing).saturating_sub(1)
 }
 
+/// The class of a small model's guess.
+fn class_of_model(confidence: f32) -> usize {
+    AGREEING.len() + CONFIDENT.partition_point(|&least| least <= confidence).saturating_sub(1)
+}
+
 impl Drafter {
+    /// Expects a small model to be right as often as `usual` says.
+    pub fn expect(&mut self, usual: &Acceptance) {
+        self.came_true = usual.clone();
+    }
+
+    /// Forgets the present draft.
+    pub fn clear(&mut self, draft: &mut Vec<TokenId>) {
+        draft.clear();
+        self.classes.clear();
+        self.probability = 1.0;
+    }
+
     /// Writes to `draft` what probably follows the `len` tokens that `token` gives by position: at most `most`
     /// tokens, each of which comes true with a probability of at least `worth`, as far as is known.
     pub fn propose(
@@ -71,7 +117,7 @@ impl Drafter {
         worth: f32,
         draft: &mut Vec<TokenId>,
     ) {
-        draft.clear();
+        self.clear(draft);
         self.index(len, &token);
         let found = RUNS.iter().zip(&self.behind).find_map(|(&run, behind)| {
             let start = len.checked_sub(run)?;
@@ -81,28 +127,79 @@ impl Drafter {
         });
         let Some(behind) = found else { return };
         let longest = AGREEING[AGREEING.len() - 1].min(behind);
-        self.agreeing = (1..=longest).take_while(|&back| token(behind - back) == token(len - back)).count();
-        let mut probability = 1.0;
+        let agreeing = (1..=longest).take_while(|&back| token(behind - back) == token(len - back)).count();
         // A draft that reaches the end goes on with itself: the text repeats.
-        while draft.len() < most.min(MAX_DRAFT) {
-            probability *= self.came_true.0[class(self.agreeing + draft.len())];
-            if probability < worth {
-                break;
-            }
+        while draft.len() < most.min(MAX_DRAFT) && self.is_worth(class(agreeing + draft.len()), worth) {
             let position = behind + draft.len();
             draft.push(if position < len { token(position) } else { draft[position - len] });
         }
         if draft.is_empty() {
-            let class = class(self.agreeing);
-            self.came_true.0[class] += FORGETTING * (PRIOR[class] - self.came_true.0[class]);
+            self.came_true.forget(class(agreeing));
         }
     }
 
-    /// Learns how many tokens of a draft of `drafted` came true.
-    pub fn learn(&mut self, drafted: usize, accepted: usize) {
-        for guess in 0..drafted.min(accepted + 1) {
-            let share = &mut self.came_true.0[class(self.agreeing + guess)];
-            *share += LATEST * (f32::from(u8::from(guess < accepted)) - *share);
+    /// The probability that the next guess of a small model comes true, before it is asked.
+    pub fn expects_of_model(&self) -> f32 {
+        self.came_true.0[NEXT_OF_MODEL]
+    }
+
+    /// The probability that the first token of the present draft comes true; 0 without one.
+    pub fn expects_of_draft(&self) -> f32 {
+        self.classes.first().map_or(0.0, |&class| self.came_true.0[class])
+    }
+
+    /// Takes note that a small model was not asked.
+    pub fn without_model(&mut self) {
+        self.came_true.without_model();
+    }
+
+    /// Adds a small model's guess, which it gives the probability `confidence`, unless all of the draft comes true with a
+    /// probability of less than `worth`, as far as is known. Answers whether it did. `usual` learns what can be expected.
+    pub fn push(
+        &mut self,
+        (token, confidence): (TokenId, f32),
+        worth: f32,
+        usual: &mut Acceptance,
+        draft: &mut Vec<TokenId>,
+    ) -> bool {
+        let class = class_of_model(confidence);
+        if draft.is_empty() {
+            let share = self.came_true.0[class];
+            self.came_true.learn(NEXT_OF_MODEL, share, LATEST);
+            usual.learn(NEXT_OF_MODEL, share, LATEST_OF_ALL);
+        }
+        let pushed = draft.len() < MAX_DRAFT && self.is_worth(class, worth);
+        if pushed {
+            draft.push(token);
+        } else if draft.is_empty() {
+            self.came_true.forget(class);
+        }
+        pushed
+    }
+
+    /// Makes a guess of a class part of the present draft, if it is worth that.
+    fn is_worth(&mut self, class: usize, worth: f32) -> bool {
+        let probability = self.probability * self.came_true.0[class];
+        if probability >= worth {
+            self.probability = probability;
+            self.classes.push(class);
+        }
+        probability >= worth
+    }
+
+    /// Whether the present draft is a small model's.
+    pub fn is_of_model(&self) -> bool {
+        self.classes.first().is_some_and(|&class| class >= AGREEING.len())
+    }
+
+    /// Learns how many tokens of a draft of `drafted` came true, and so does `usual`.
+    pub fn learn(&mut self, drafted: usize, accepted: usize, mut usual: Option<&mut Acceptance>) {
+        for (guess, &class) in self.classes.iter().take(drafted.min(accepted + 1)).enumerate() {
+            let share = f32::from(u8::from(guess < accepted));
+            self.came_true.learn(class, share, LATEST);
+            if let Some(usual) = &mut usual {
+                usual.learn(class, share, LATEST_OF_ALL);
+            }
         }
     }
 
@@ -185,11 +282,28 @@ impl PassCost {
         }
     }
 
+    /// Seconds of a pass over `tokens` tokens; 0 before anything is known.
+    pub fn seconds(&self, tokens: usize) -> f64 {
+        self.base() * (1.0 + self.ratio * tokens as f64)
+    }
+
+    /// Seconds of one more token in a pass.
+    pub fn token_seconds(&self) -> f64 {
+        self.base() * self.ratio
+    }
+
+    /// Seconds of a pass without any tokens.
+    fn base(&self) -> f64 {
+        if self.weight > 0.0 { self.seconds / (self.weight + self.ratio * self.tokens) } else { 0.0 }
+    }
+
     /// The probability from which on a guess is worth its token in a pass over `tokens` tokens that samples
-    /// `sequences`: it gives as much per second as the pass does without.
-    pub fn worth(&self, tokens: usize, sequences: usize) -> f32 {
+    /// `sequences`, where it takes `seconds` to guess: it gives as much per second as the pass does without.
+    pub fn worth(&self, tokens: usize, sequences: usize, seconds: f64) -> f32 {
+        let base = self.base();
+        let to_guess = if base > 0.0 { seconds / base } else { 0.0 };
         let without = sequences as f64 / (1.0 + self.ratio * tokens as f64);
-        (OVERHEAD * self.ratio * without) as f32
+        ((OVERHEAD * self.ratio + to_guess) * without) as f32
     }
 }
 
@@ -236,13 +350,15 @@ mod tests {
         let first = propose(&mut drafter, &text, 15, 0.2).len();
         assert!((3..8).contains(&first), "{first}");
         for _ in 0..20 {
-            drafter.learn(3, 0);
+            propose(&mut drafter, &text, 3, 0.0);
+            drafter.learn(3, 0, None);
         }
         assert!(propose(&mut drafter, &text, 15, 0.2).is_empty());
         let pauses = (0..10_000).take_while(|_| propose(&mut drafter, &text, 15, 0.2).is_empty()).count();
         assert!((100..1000).contains(&pauses), "{pauses}");
         for _ in 0..20 {
-            drafter.learn(3, 3);
+            propose(&mut drafter, &text, 3, 0.0);
+            drafter.learn(3, 3, None);
         }
         assert!(propose(&mut drafter, &text, 15, 0.2).len() > 6);
     }
@@ -253,7 +369,7 @@ mod tests {
         let text: Vec<TokenId> = (0..20).chain([99, 3]).collect();
         for _ in 0..20 {
             assert!(propose(&mut drafter, &text, 15, 0.0).len() > 1);
-            drafter.learn(2, 0);
+            drafter.learn(2, 0, None);
         }
         assert!(propose(&mut drafter, &text, 15, 0.2).is_empty(), "one token that agrees has told nothing");
         let copied: Vec<TokenId> = (0..20).chain([99, 3, 4, 5, 6, 7, 8]).collect();
@@ -271,6 +387,67 @@ mod tests {
     }
 
     #[test]
+    fn a_model_guesses_as_long_as_its_guesses_are_worth_it() {
+        let mut drafter = Drafter::default();
+        let guess = |drafter: &mut Drafter, confidence: &[f32], worth: f32| {
+            let mut draft = vec![7];
+            drafter.clear(&mut draft);
+            let all = confidence
+                .iter()
+                .take_while(|&&one| drafter.push((3, one), worth, &mut Acceptance::default(), &mut draft));
+            assert_eq!(all.count(), draft.len());
+            draft.len()
+        };
+        assert_eq!(guess(&mut drafter, &[0.96, 0.96, 0.6, 0.2], 0.3), 3);
+        assert_eq!(guess(&mut drafter, &[1.0; 20], 0.0), MAX_DRAFT);
+        assert_eq!(guess(&mut drafter, &[0.1, 1.0], 0.3), 0);
+        for _ in 0..30 {
+            assert!(guess(&mut drafter, &[0.96, 0.6], 0.0) == 2);
+            drafter.learn(2, 1, None);
+        }
+        assert_eq!(guess(&mut drafter, &[0.96, 0.96, 0.96], 0.8), 3, "it is right where it is sure");
+        assert_eq!(guess(&mut drafter, &[0.6], 0.1), 0, "and wrong where it is not");
+    }
+
+    #[test]
+    fn a_new_sequence_expects_of_a_model_what_the_others_saw() {
+        let (mut usual, mut draft) = (Acceptance::default(), Vec::new());
+        for _ in 0..20 {
+            let mut drafter = Drafter::default();
+            drafter.expect(&usual);
+            for _ in 0..20 {
+                drafter.clear(&mut draft);
+                drafter.push((3, 0.6), 0.0, &mut usual, &mut draft);
+                drafter.learn(1, 0, Some(&mut usual));
+            }
+        }
+        let mut drafter = Drafter::default();
+        drafter.expect(&usual);
+        assert!(drafter.expects_of_model() < 0.1);
+        drafter.clear(&mut draft);
+        assert!(!drafter.push((3, 0.6), 0.1, &mut usual, &mut draft));
+        assert!(drafter.push((3, 0.8), 0.1, &mut usual, &mut draft), "nothing was seen of the other classes");
+    }
+
+    #[test]
+    fn a_model_that_guesses_badly_is_asked_again_later() {
+        let mut drafter = Drafter::default();
+        let mut draft = Vec::new();
+        for _ in 0..40 {
+            drafter.clear(&mut draft);
+            drafter.push((3, 0.9), 0.0, &mut Acceptance::default(), &mut draft);
+            drafter.learn(1, 0, None);
+        }
+        assert!(drafter.expects_of_model() < 0.1);
+        let pauses = (0..10_000).take_while(|_| {
+            drafter.without_model();
+            drafter.expects_of_model() < 0.4
+        });
+        let pauses = pauses.count();
+        assert!((100..1000).contains(&pauses), "{pauses}");
+    }
+
+    #[test]
     fn the_cost_of_a_token_is_learned() {
         let mut cost = PassCost::default();
         for step in 0..200 {
@@ -278,9 +455,12 @@ mod tests {
             cost.observe(tokens, 0.003 + 0.001 * tokens as f64);
         }
         assert!((cost.ratio - 1.0 / 3.0).abs() < 0.01, "{cost:?}");
-        let alone = cost.worth(1, 1);
+        let alone = cost.worth(1, 1, 0.0);
         assert!((f64::from(alone) - OVERHEAD * 0.25).abs() < 0.01, "{alone}");
-        assert!(cost.worth(16, 16) > 0.9, "sixteen streams fill a pass");
+        assert!(cost.worth(16, 16, 0.0) > 0.9, "sixteen streams fill a pass");
+        assert!((cost.seconds(9) - 0.012).abs() < 1e-4, "{cost:?}");
+        let asked = cost.worth(1, 1, 0.002) - alone;
+        assert!((asked - 0.5).abs() < 0.01, "half of a step to guess: {asked}");
         let known = cost.ratio;
         for _ in 0..500 {
             cost.observe(1, 0.004);

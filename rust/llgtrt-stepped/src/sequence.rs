@@ -1,7 +1,7 @@
 //! One running sequence: what is known of it, what was reported, and when it ends. Plain data, owned by the
 //! engine.
 
-use crate::draft::Drafter;
+use crate::draft::{Acceptance, Drafter};
 use llgtrt_core::sampler::{Sampled, Sampler, token_logprobs};
 use llgtrt_core::{
     AdvanceState, Finish, SequenceSpec, StepBatch, StopCause, TokenId, TokenLogprobs, TokenOutput,
@@ -82,25 +82,73 @@ impl Sequence {
         }
     }
 
-    /// Guesses at the tokens to come; none that the sequence has no room for, and none that is not worth it
-    /// (see [`PassCost::worth`](crate::draft::PassCost::worth)).
+    /// Guesses at the tokens to come from what is known; none that the sequence has no room for, and none that is not worth
+    /// it (see [`PassCost::worth`](crate::draft::PassCost::worth)).
     pub fn guess(&mut self, worth: f32, context: usize) {
-        self.draft.clear();
+        self.drafter.clear(&mut self.draft);
         self.guessed_from = self.len();
+        let most = self.room_for_guesses(context);
+        if most == 0 {
+            return;
+        }
+        let (prompt, generated) = (&self.spec.prompt, &self.generated);
+        let token = |position| known(prompt, generated, position);
+        self.drafter.propose(prompt.len() + generated.len(), token, most, worth, &mut self.draft);
+    }
+
+    /// Expects a small model to be right as often as `usual` says.
+    pub fn expect_of_model(&mut self, usual: &Acceptance) {
+        self.drafter.expect(usual);
+    }
+
+    /// Whether a small model is to guess in place of what is repeated: whether its next guess is worth its time, from a
+    /// probability of `worth` on, and more so than a token that is guessed already, which costs `more` less. Asked once for
+    /// each token, after [`guess`](Self::guess).
+    pub fn wants_model(&mut self, worth: f32, more: f32, context: usize) -> bool {
+        if self.room_for_guesses(context) == 0 {
+            return false;
+        }
+        let expected = self.drafter.expects_of_model();
+        let wants = expected >= worth && expected - more > self.drafter.expects_of_draft();
+        if wants {
+            self.drafter.clear(&mut self.draft);
+        } else {
+            self.drafter.without_model();
+        }
+        wants
+    }
+
+    /// Whether a small model made the guesses.
+    pub fn guessed_by_model(&self) -> bool {
+        self.drafter.is_of_model()
+    }
+
+    /// Adds a small model's guess at the next token, with the probability that it gives it. False if there is no room, or
+    /// it is not worth it. `usual` learns what can be expected of it.
+    pub fn guess_more(
+        &mut self,
+        guess: (TokenId, f32),
+        worth: f32,
+        usual: &mut Acceptance,
+        context: usize,
+    ) -> bool {
+        self.draft.len() < self.room_for_guesses(context)
+            && self.drafter.push(guess, worth, usual, &mut self.draft)
+    }
+
+    /// Tokens that may be guessed.
+    fn room_for_guesses(&self, context: usize) -> usize {
         // Log-probabilities of forced tokens are read from passes that ask for them before they are known.
         // Processors see each row once, after all tokens before it.
         let unfit = self.closing.is_some()
             || !self.started
             || self.spec.processor.is_some()
             || (self.spec.constrained && self.wants_logprobs());
-        let left = (self.spec.max_tokens as usize).saturating_sub(self.generated.len());
-        let most = left.min(context - self.len().min(context)).saturating_sub(1);
-        if unfit || most == 0 {
-            return;
+        if unfit {
+            return 0;
         }
-        let (prompt, generated) = (&self.spec.prompt, &self.generated);
-        let token = |position| known(prompt, generated, position);
-        self.drafter.propose(prompt.len() + generated.len(), token, most, worth, &mut self.draft);
+        let left = (self.spec.max_tokens as usize).saturating_sub(self.generated.len());
+        left.min(context - self.len().min(context)).saturating_sub(1)
     }
 
     /// How many of `cells`, the evaluated tokens, are the sequence's: all known ones, and the guesses that came true.
@@ -113,11 +161,11 @@ impl Sequence {
     }
 
     /// Forgets the guesses, where the first `right` evaluated tokens turned out to be the sequence's. Answers how
-    /// many there were and how many came true.
-    pub fn settle_guesses(&mut self, right: usize) -> (usize, usize) {
+    /// many there were and how many came true; `usual` learns it.
+    pub fn settle_guesses(&mut self, right: usize, usual: Option<&mut Acceptance>) -> (usize, usize) {
         let counts = (self.draft.len(), right.saturating_sub(self.guessed_from));
-        self.draft.clear();
-        self.drafter.learn(counts.0, counts.1);
+        self.drafter.learn(counts.0, counts.1, usual);
+        self.drafter.clear(&mut self.draft);
         counts
     }
 

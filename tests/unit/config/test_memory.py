@@ -54,6 +54,18 @@ def test_heads_may_differ_by_layer_and_have_sizes_of_their_own(tmp_path: Path) -
     assert need.cache == 8 * 1024 * 2 * (8 + 4) * 2
 
 
+def test_a_draft_model_counts(tmp_path: Path) -> None:
+    file = write_gguf(tmp_path / "model.gguf", NUMBERS, size=500)
+    numbers = {**NUMBERS, "llama.block_count": 1, "llama.context_length": 9000}
+    draft = write_gguf(tmp_path / "draft.gguf", numbers, size=300)
+    alone = memory_need(settings(file))
+    both = memory_need(settings(file, llamacpp={"draft_model": str(draft), "kv_cache_type": "f32"}))
+    assert alone is not None
+    assert both is not None
+    assert both.weights == file.stat().st_size + draft.stat().st_size
+    assert both.cache == 2 * alone.cache + 8 * 1024 * 2 * (16 + 16) * 2
+
+
 def test_all_parts_of_a_model_count(tmp_path: Path) -> None:
     for part in (1, 2):
         write_gguf(tmp_path / f"model-0000{part}-of-00002.gguf", NUMBERS, size=100 * part)
