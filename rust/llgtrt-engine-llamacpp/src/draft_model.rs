@@ -9,7 +9,7 @@ use std::time::Instant;
 
 use llgtrt_core::sampler::token_logprobs;
 use llgtrt_core::{Result, TokenId};
-use llgtrt_stepped::{Acceptance, MAX_DRAFT, PassCost, Sequence};
+use llgtrt_stepped::{Acceptance, MAX_DRAFT, PassCost, Sequence, Worth};
 
 use crate::cells::Cells;
 use crate::config::{KvCacheType, LlamaCppConfig};
@@ -29,7 +29,7 @@ const PATIENCE: f64 = 4.0;
 const SPARE: f64 = 0.01;
 
 /// And what it has won before, up to so many steps.
-const MOST_CREDIT: f64 = 32.0;
+const MOST_CREDIT: f64 = 8.0;
 
 /// Tokens that are evaluated without that: those of a step whose guesses came true.
 const FEW: usize = MAX_DRAFT + 1;
@@ -77,6 +77,8 @@ pub(crate) struct Step {
 pub(crate) struct DraftModel {
     context: Context,
     slots: Vec<Seen>,
+    /// Tokens that both models know.
+    tokens: usize,
     /// How often its guesses have come true.
     pub(crate) usual: Acceptance,
     cost: PassCost,
@@ -90,21 +92,27 @@ pub(crate) struct DraftModel {
 }
 
 impl DraftModel {
-    /// `config` is that of the engine.
+    /// `config` and `tokens`, the size of the vocabulary, are the engine's.
     ///
     /// # Errors
     /// [`ErrorKind::Configuration`](llgtrt_core::ErrorKind::Configuration): llama.cpp cannot run the model as configured.
-    pub(crate) fn new(model: &LlamaCppModel, config: &LlamaCppConfig, pace: PrefillPace) -> Result<Self> {
+    pub(crate) fn new(
+        model: &LlamaCppModel,
+        config: &LlamaCppConfig,
+        tokens: usize,
+        pace: PrefillPace,
+    ) -> Result<Self> {
         let most = config.max_sequence_tokens.unwrap_or(WINDOW).min(model.weights.n_ctx_train());
         let room = most.clamp(4 * MAX_DRAFT as u32, WINDOW);
         let kv_cache_type = KvCacheType::F16;
         let own = LlamaCppConfig { max_sequence_tokens: Some(room), kv_cache_type, ..config.clone() };
         let context = Context::new(&model.weights, &own)?;
+        let tokens = tokens.min(context.vocab_size());
         let slots = (0..config.max_batch_size).map(|_| Seen::default()).collect();
         let (wanted, guessed) = (Vec::new(), Vec::new());
         let (usual, cost) = (Acceptance::default(), PassCost::default());
         let (credit, step) = (f64::INFINITY, Step::default());
-        Ok(Self { context, slots, usual, cost, pace, credit, step, wanted, guessed })
+        Ok(Self { context, slots, tokens, usual, cost, pace, credit, step, wanted, guessed })
     }
 
     /// Seconds that a guess at one token of each of so many sequences takes; 0 before anything is known.
@@ -129,14 +137,15 @@ impl DraftModel {
         self.credit > 0.0
     }
 
-    /// Learns how many of a sequence's guesses were evaluated, and how many came true.
-    pub(crate) fn settle(&mut self, evaluated: usize, accepted: usize) {
+    /// Learns how many of a sequence's guesses were evaluated, how many came true, and how many could have been expected
+    /// to without it.
+    pub(crate) fn settle(&mut self, evaluated: usize, accepted: usize, without: f32) {
         let Step { pass, token, sequences } = self.step;
-        self.credit += accepted as f64 * pass / sequences.max(1) as f64 - evaluated as f64 * token;
+        let won = accepted as f64 - f64::from(without);
+        self.credit += won * pass / sequences.max(1) as f64 - evaluated as f64 * token;
     }
 
-    /// Guesses for the sequences in `slots`, as long as a guess comes true with a probability of `worth`. `end` is the
-    /// longest a sequence can be.
+    /// Guesses for the sequences in `slots`, as long as that is worth it. `end` is the longest a sequence can be.
     ///
     /// # Errors
     /// The context is of no further use. Sequences keep what has been guessed.
@@ -144,7 +153,7 @@ impl DraftModel {
         &mut self,
         running: &mut [Option<Box<Sequence>>],
         slots: &[usize],
-        worth: f32,
+        worth: &Worth,
         end: usize,
         turns: &Turns,
     ) -> Result<(), DecodeError> {
@@ -165,7 +174,9 @@ impl DraftModel {
                 else {
                     continue;
                 };
-                if sequence.guess_more((token, logprob.exp()), worth, &mut self.usual, end) {
+                if (token as usize) < self.tokens
+                    && sequence.guess_more((token, logprob.exp()), worth, &mut self.usual, end)
+                {
                     self.guessed.push((slot, token));
                 }
             }
@@ -214,7 +225,7 @@ impl DraftModel {
     /// Adds a token behind those in a slot. False if this model does not know it, or it does not fit.
     fn push(&mut self, slot: usize, token: TokenId, output: bool) -> bool {
         let cells = &mut self.slots[slot].cells;
-        let known = (token as usize) < self.context.vocab_size();
+        let known = (token as usize) < self.tokens;
         let Some(index) = known.then(|| self.context.push(slot, cells.len(), token, output)).flatten() else {
             return false;
         };

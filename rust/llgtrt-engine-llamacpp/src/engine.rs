@@ -131,7 +131,7 @@ impl LlamaCppEngine {
         };
         let draft_model = match &model.draft {
             Some(draft) if guessing => Some(
-                DraftModel::new(draft, config, pace())
+                DraftModel::new(draft, config, context.vocab_size(), pace())
                     .map_err(|error| error.with_param("llamacpp.draft_model"))?,
             ),
             Some(_) => {

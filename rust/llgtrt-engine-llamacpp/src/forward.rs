@@ -4,7 +4,7 @@
 use std::time::Instant;
 
 use llgtrt_core::{Error, ErrorKind, Finish, Pass, Result};
-use llgtrt_stepped::{Output, Sequence};
+use llgtrt_stepped::{Output, Sequence, Worth};
 
 use crate::context::DecodeError;
 use crate::draft_model::Step;
@@ -136,27 +136,28 @@ impl LlamaCppEngine {
                 tokens += sequence.as_ref().map_or(0, |sequence| sequence.target() - slot.tokens.len());
             }
         }
-        let worth = cost.worth(tokens, sequences, 0.0);
+        let there = cost.worth(tokens, sequences, 0.0);
         let end = self.sequences.context();
         self.asking.clear();
         let step = Step { pass: cost.seconds(tokens), token: cost.token_seconds(), sequences };
-        let of_model = self.draft_model.as_mut().and_then(|model| {
+        let worth = self.draft_model.as_mut().and_then(|model| {
             let seconds = model.seconds(sequences) / sequences.max(1) as f64;
-            model.may_guess(step).then(|| cost.worth(tokens, sequences, seconds))
+            let asked = cost.worth(tokens, sequences, seconds);
+            model.may_guess(step).then_some(Worth { there, asked })
         });
         for (index, sequence) in self.sequences.running.iter_mut().enumerate() {
             if work((sequence, &self.cache.slots[index])) == Some(Work::Answers)
                 && let Some(sequence) = sequence
             {
-                sequence.guess(worth, end);
-                if of_model.is_some_and(|of_model| sequence.wants_model(of_model, of_model - worth, end)) {
+                sequence.guess(there, end);
+                if worth.is_some_and(|worth| sequence.wants_model(&worth, end)) {
                     self.asking.push(index);
                 }
             }
         }
-        if let (Some(model), Some(worth)) = (&mut self.draft_model, of_model) {
+        if let (Some(model), Some(worth)) = (&mut self.draft_model, worth) {
             let running = &mut self.sequences.running;
-            if let Err(error) = model.guess(running, &self.asking, worth, end, &self.turns) {
+            if let Err(error) = model.guess(running, &self.asking, &worth, end, &self.turns) {
                 tracing::error!("the draft model failed and is not used any more: {error:?}");
                 self.draft_model = None;
             }

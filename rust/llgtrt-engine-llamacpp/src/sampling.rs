@@ -39,15 +39,14 @@ impl LlamaCppEngine {
             let Some(sequence) = sequence.as_deref_mut().filter(|sequence| !sequence.draft.is_empty()) else {
                 continue;
             };
-            let of_model = sequence.guessed_by_model();
-            let model = self.draft_model.as_mut().filter(|_| of_model);
+            let model = self.draft_model.as_mut().zip(sequence.guessed_by_model());
             let cells = &mut self.cache.slots[slot].tokens;
             let right = sequence.guessed_right(cells);
             self.cache.context.keep(slot, cells, right);
             let (evaluated, accepted) = match model {
-                Some(model) => {
+                Some((model, without)) => {
                     let counts = sequence.settle_guesses(right, Some(&mut model.usual));
-                    model.settle(counts.0, counts.1);
+                    model.settle(counts.0, counts.1, without);
                     counts
                 }
                 None => sequence.settle_guesses(right, None),

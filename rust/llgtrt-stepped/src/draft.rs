@@ -69,6 +69,15 @@ impl Default for Acceptance {
     }
 }
 
+/// The probabilities from which on guesses are worth what they cost.
+#[derive(Debug, Clone, Copy, Default)]
+pub struct Worth {
+    /// One that is there: a token more in a pass.
+    pub there: f32,
+    /// One that a small model has to be asked for.
+    pub asked: f32,
+}
+
 impl Acceptance {
     fn learn(&mut self, class: usize, share: f32, weight: f32) {
         self.0[class] += weight * (share - self.0[class]);
@@ -138,14 +147,34 @@ impl Drafter {
         }
     }
 
-    /// The probability that the next guess of a small model comes true, before it is asked.
-    pub fn expects_of_model(&self) -> f32 {
-        self.came_true.0[NEXT_OF_MODEL]
+    /// Whether asking a small model for the next guess pays. `draft` is what has been guessed so far.
+    pub fn wants_more(&self, worth: &Worth, draft: &[TokenId]) -> bool {
+        draft.len() < MAX_DRAFT && self.probability * self.came_true.0[NEXT_OF_MODEL] >= worth.asked
     }
 
-    /// The probability that the first token of the present draft comes true; 0 without one.
-    pub fn expects_of_draft(&self) -> f32 {
-        self.classes.first().map_or(0.0, |&class| self.came_true.0[class])
+    /// How many tokens of the present draft can be expected to come true.
+    pub fn expected(&self) -> f32 {
+        let mut probability = 1.0;
+        let each = self.classes.iter().map(|&class| {
+            probability *= self.came_true.0[class];
+            probability
+        });
+        each.sum()
+    }
+
+    /// What asking a small model for a draft can be expected to win, in tokens beyond those that its time is worth.
+    pub fn gain_of_model(&self, worth: &Worth) -> f32 {
+        let next = self.came_true.0[NEXT_OF_MODEL];
+        let each = std::iter::successors(Some(next), |probability| Some(probability * next));
+        each.take(MAX_DRAFT)
+            .take_while(|&probability| probability >= worth.asked)
+            .map(|p| p - worth.asked)
+            .sum()
+    }
+
+    /// The same of the present draft, which is there.
+    pub fn gain_of_draft(&self, worth: &Worth) -> f32 {
+        self.expected() - self.classes.len() as f32 * worth.there
     }
 
     /// Takes note that a small model was not asked.
@@ -154,7 +183,8 @@ impl Drafter {
     }
 
     /// Adds a small model's guess, which it gives the probability `confidence`, unless all of the draft comes true with a
-    /// probability of less than `worth`, as far as is known. Answers whether it did. `usual` learns what can be expected.
+    /// probability of less than `worth`, as far as is known. Answers whether it did. `usual` learns what can be expected
+    /// of the first one.
     pub fn push(
         &mut self,
         (token, confidence): (TokenId, f32),
@@ -410,6 +440,26 @@ mod tests {
     }
 
     #[test]
+    fn what_a_draft_can_be_expected_to_win() {
+        let mut drafter = Drafter::default();
+        let near = |a: f32, b: f32| (a - b).abs() < 1e-5;
+        let worth = Worth { there: 0.2, asked: 0.4 };
+        assert_eq!(propose(&mut drafter, &[1, 2, 1], 2, 0.2).len(), 2);
+        assert!(near(drafter.expected(), 0.45 + 0.45 * 0.55), "{}", drafter.expected());
+        assert!(near(drafter.gain_of_draft(&worth), 0.45 + 0.45 * 0.55 - 0.4));
+        assert!(near(drafter.gain_of_model(&worth), 0.3 + 0.09), "0.7 and 0.49 are worth it, 0.343 is not");
+        let mut draft = Vec::new();
+        drafter.clear(&mut draft);
+        assert!(near(drafter.expected(), 0.0) && near(drafter.gain_of_draft(&worth), 0.0));
+        assert!(drafter.push((3, 0.6), worth.there, &mut Acceptance::default(), &mut draft));
+        assert!(!drafter.wants_more(&worth, &draft), "0.55 times some 0.7 is not worth asking for");
+        assert!(
+            drafter.push((3, 0.6), worth.there, &mut Acceptance::default(), &mut draft),
+            "were it there, it would be"
+        );
+    }
+
+    #[test]
     fn a_new_sequence_expects_of_a_model_what_the_others_saw() {
         let (mut usual, mut draft) = (Acceptance::default(), Vec::new());
         for _ in 0..20 {
@@ -423,8 +473,8 @@ mod tests {
         }
         let mut drafter = Drafter::default();
         drafter.expect(&usual);
-        assert!(drafter.expects_of_model() < 0.1);
         drafter.clear(&mut draft);
+        assert!(!drafter.wants_more(&Worth { there: 0.1, asked: 0.1 }, &draft));
         assert!(!drafter.push((3, 0.6), 0.1, &mut usual, &mut draft));
         assert!(drafter.push((3, 0.8), 0.1, &mut usual, &mut draft), "nothing was seen of the other classes");
     }
@@ -438,10 +488,11 @@ mod tests {
             drafter.push((3, 0.9), 0.0, &mut Acceptance::default(), &mut draft);
             drafter.learn(1, 0, None);
         }
-        assert!(drafter.expects_of_model() < 0.1);
+        let worth = |asked| Worth { there: 0.1, asked };
+        assert_eq!((drafter.wants_more(&worth(0.1), &[]), drafter.gain_of_model(&worth(0.1))), (false, 0.0));
         let pauses = (0..10_000).take_while(|_| {
             drafter.without_model();
-            drafter.expects_of_model() < 0.4
+            drafter.gain_of_model(&worth(0.4)) == 0.0
         });
         let pauses = pauses.count();
         assert!((100..1000).contains(&pauses), "{pauses}");

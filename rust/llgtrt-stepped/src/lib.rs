@@ -12,7 +12,7 @@ mod model;
 mod sequence;
 mod sequences;
 
-pub use draft::{Acceptance, Drafter, MAX_DRAFT, PassCost};
+pub use draft::{Acceptance, Drafter, MAX_DRAFT, PassCost, Worth};
 pub use engine::RowEngine;
 pub use model::{Part, PassError, RowModel, RowTraits};
 pub use sequence::Sequence;

@@ -1,7 +1,7 @@
 //! One running sequence: what is known of it, what was reported, and when it ends. Plain data, owned by the
 //! engine.
 
-use crate::draft::{Acceptance, Drafter};
+use crate::draft::{Acceptance, Drafter, Worth};
 use llgtrt_core::sampler::{Sampled, Sampler, token_logprobs};
 use llgtrt_core::{
     AdvanceState, Finish, SequenceSpec, StepBatch, StopCause, TokenId, TokenLogprobs, TokenOutput,
@@ -41,6 +41,8 @@ pub struct Sequence {
     pub draft: Vec<TokenId>,
     /// Position of the first guess.
     guessed_from: usize,
+    /// Tokens that could be expected to come true of what a small model's guesses took the place of.
+    without_model: f32,
 }
 
 impl Sequence {
@@ -64,6 +66,7 @@ impl Sequence {
             drafter: Drafter::default(),
             draft: Vec::new(),
             guessed_from: 0,
+            without_model: 0.0,
             spec,
         }
     }
@@ -101,15 +104,15 @@ impl Sequence {
         self.drafter.expect(usual);
     }
 
-    /// Whether a small model is to guess in place of what is repeated: whether its next guess is worth its time, from a
-    /// probability of `worth` on, and more so than a token that is guessed already, which costs `more` less. Asked once for
-    /// each token, after [`guess`](Self::guess).
-    pub fn wants_model(&mut self, worth: f32, more: f32, context: usize) -> bool {
+    /// Whether a small model is to guess in place of what is repeated. Asked once for each token, after
+    /// [`guess`](Self::guess).
+    pub fn wants_model(&mut self, worth: &Worth, context: usize) -> bool {
         if self.room_for_guesses(context) == 0 {
             return false;
         }
-        let expected = self.drafter.expects_of_model();
-        let wants = expected >= worth && expected - more > self.drafter.expects_of_draft();
+        let gain = self.drafter.gain_of_model(worth);
+        let wants = gain > 0.0 && gain > self.drafter.gain_of_draft(worth);
+        self.without_model = if wants { self.drafter.expected() } else { 0.0 };
         if wants {
             self.drafter.clear(&mut self.draft);
         } else {
@@ -118,22 +121,25 @@ impl Sequence {
         wants
     }
 
-    /// Whether a small model made the guesses.
-    pub fn guessed_by_model(&self) -> bool {
-        self.drafter.is_of_model()
+    /// Whether a small model made the guesses, and how many tokens could be expected to come true without it.
+    pub fn guessed_by_model(&self) -> Option<f32> {
+        self.drafter.is_of_model().then_some(self.without_model)
     }
 
-    /// Adds a small model's guess at the next token, with the probability that it gives it. False if there is no room, or
-    /// it is not worth it. `usual` learns what can be expected of it.
+    /// Adds a small model's guess at the next token, with the probability that it gives it, if there is room and it is worth
+    /// it. `usual` learns what can be expected of it. Answers whether the model is to be asked for one more behind it.
     pub fn guess_more(
         &mut self,
         guess: (TokenId, f32),
-        worth: f32,
+        worth: &Worth,
         usual: &mut Acceptance,
         context: usize,
     ) -> bool {
-        self.draft.len() < self.room_for_guesses(context)
-            && self.drafter.push(guess, worth, usual, &mut self.draft)
+        let room = self.room_for_guesses(context);
+        self.draft.len() < room
+            && self.drafter.push(guess, worth.there, usual, &mut self.draft)
+            && self.draft.len() < room
+            && self.drafter.wants_more(worth, &self.draft)
     }
 
     /// Tokens that may be guessed.
