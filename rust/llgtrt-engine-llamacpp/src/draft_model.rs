@@ -153,7 +153,7 @@ impl DraftModel {
         &mut self,
         running: &mut [Option<Box<Sequence>>],
         slots: &[usize],
-        worth: &Worth,
+        worth: Worth,
         end: usize,
         turns: &Turns,
     ) -> Result<(), DecodeError> {

@@ -150,14 +150,14 @@ impl LlamaCppEngine {
                 && let Some(sequence) = sequence
             {
                 sequence.guess(there, end);
-                if worth.is_some_and(|worth| sequence.wants_model(&worth, end)) {
+                if worth.is_some_and(|worth| sequence.wants_model(worth, end)) {
                     self.asking.push(index);
                 }
             }
         }
         if let (Some(model), Some(worth)) = (&mut self.draft_model, worth) {
             let running = &mut self.sequences.running;
-            if let Err(error) = model.guess(running, &self.asking, &worth, end, &self.turns) {
+            if let Err(error) = model.guess(running, &self.asking, worth, end, &self.turns) {
                 tracing::error!("the draft model failed and is not used any more: {error:?}");
                 self.draft_model = None;
             }

@@ -148,7 +148,7 @@ impl Drafter {
     }
 
     /// Whether asking a small model for the next guess pays. `draft` is what has been guessed so far.
-    pub fn wants_more(&self, worth: &Worth, draft: &[TokenId]) -> bool {
+    pub fn wants_more(&self, worth: Worth, draft: &[TokenId]) -> bool {
         draft.len() < MAX_DRAFT && self.probability * self.came_true.0[NEXT_OF_MODEL] >= worth.asked
     }
 
@@ -163,7 +163,7 @@ impl Drafter {
     }
 
     /// What asking a small model for a draft can be expected to win, in tokens beyond those that its time is worth.
-    pub fn gain_of_model(&self, worth: &Worth) -> f32 {
+    pub fn gain_of_model(&self, worth: Worth) -> f32 {
         let next = self.came_true.0[NEXT_OF_MODEL];
         let each = std::iter::successors(Some(next), |probability| Some(probability * next));
         each.take(MAX_DRAFT)
@@ -173,7 +173,7 @@ impl Drafter {
     }
 
     /// The same of the present draft, which is there.
-    pub fn gain_of_draft(&self, worth: &Worth) -> f32 {
+    pub fn gain_of_draft(&self, worth: Worth) -> f32 {
         self.expected() - self.classes.len() as f32 * worth.there
     }
 
@@ -446,13 +446,13 @@ mod tests {
         let worth = Worth { there: 0.2, asked: 0.4 };
         assert_eq!(propose(&mut drafter, &[1, 2, 1], 2, 0.2).len(), 2);
         assert!(near(drafter.expected(), 0.45 + 0.45 * 0.55), "{}", drafter.expected());
-        assert!(near(drafter.gain_of_draft(&worth), 0.45 + 0.45 * 0.55 - 0.4));
-        assert!(near(drafter.gain_of_model(&worth), 0.3 + 0.09), "0.7 and 0.49 are worth it, 0.343 is not");
+        assert!(near(drafter.gain_of_draft(worth), 0.45 + 0.45 * 0.55 - 0.4));
+        assert!(near(drafter.gain_of_model(worth), 0.3 + 0.09), "0.7 and 0.49 are worth it, 0.343 is not");
         let mut draft = Vec::new();
         drafter.clear(&mut draft);
-        assert!(near(drafter.expected(), 0.0) && near(drafter.gain_of_draft(&worth), 0.0));
+        assert!(near(drafter.expected(), 0.0) && near(drafter.gain_of_draft(worth), 0.0));
         assert!(drafter.push((3, 0.6), worth.there, &mut Acceptance::default(), &mut draft));
-        assert!(!drafter.wants_more(&worth, &draft), "0.55 times some 0.7 is not worth asking for");
+        assert!(!drafter.wants_more(worth, &draft), "0.55 times some 0.7 is not worth asking for");
         assert!(
             drafter.push((3, 0.6), worth.there, &mut Acceptance::default(), &mut draft),
             "were it there, it would be"
@@ -474,7 +474,7 @@ mod tests {
         let mut drafter = Drafter::default();
         drafter.expect(&usual);
         drafter.clear(&mut draft);
-        assert!(!drafter.wants_more(&Worth { there: 0.1, asked: 0.1 }, &draft));
+        assert!(!drafter.wants_more(Worth { there: 0.1, asked: 0.1 }, &draft));
         assert!(!drafter.push((3, 0.6), 0.1, &mut usual, &mut draft));
         assert!(drafter.push((3, 0.8), 0.1, &mut usual, &mut draft), "nothing was seen of the other classes");
     }
@@ -489,10 +489,10 @@ mod tests {
             drafter.learn(1, 0, None);
         }
         let worth = |asked| Worth { there: 0.1, asked };
-        assert_eq!((drafter.wants_more(&worth(0.1), &[]), drafter.gain_of_model(&worth(0.1))), (false, 0.0));
+        assert_eq!((drafter.wants_more(worth(0.1), &[]), drafter.gain_of_model(worth(0.1))), (false, 0.0));
         let pauses = (0..10_000).take_while(|_| {
             drafter.without_model();
-            drafter.gain_of_model(&worth(0.4)) == 0.0
+            drafter.gain_of_model(worth(0.4)) == 0.0
         });
         let pauses = pauses.count();
         assert!((100..1000).contains(&pauses), "{pauses}");

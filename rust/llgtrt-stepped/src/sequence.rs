@@ -106,7 +106,7 @@ impl Sequence {
 
     /// Whether a small model is to guess in place of what is repeated. Asked once for each token, after
     /// [`guess`](Self::guess).
-    pub fn wants_model(&mut self, worth: &Worth, context: usize) -> bool {
+    pub fn wants_model(&mut self, worth: Worth, context: usize) -> bool {
         if self.room_for_guesses(context) == 0 {
             return false;
         }
@@ -131,7 +131,7 @@ impl Sequence {
     pub fn guess_more(
         &mut self,
         guess: (TokenId, f32),
-        worth: &Worth,
+        worth: Worth,
         usual: &mut Acceptance,
         context: usize,
     ) -> bool {
