@@ -11,7 +11,8 @@ import argparse
 from pathlib import Path
 
 import numpy as np
-from gguf import GGUFReader, GGUFValueType, GGUFWriter
+from gguf import GGUFReader, GGUFWriter
+from random_model import copy_field, finish
 
 OUTPUTS = ("attn_output.weight", "ffn_down.weight")
 """What a layer adds comes through these."""
@@ -25,12 +26,10 @@ def write(source: Path, target: Path, without: set[int], idle: int) -> None:
     layers = 1 + max(int(name.split(".")[1]) for name in tensors if name.startswith("blk."))
     kept = [layer for layer in range(layers) if layer not in without]
     for name, field in reader.fields.items():
-        if name.startswith("GGUF.") or name == "general.architecture":
-            continue
-        kind = field.types[0]
-        inner = field.types[-1] if kind == GGUFValueType.ARRAY else None
-        value = len(kept) + idle if name == "llama.block_count" else field.contents()
-        writer.add_key_value(name, value, kind, sub_type=inner)
+        if name == "llama.block_count":
+            writer.add_block_count(len(kept) + idle)
+        elif not name.startswith("GGUF.") and name != "general.architecture":
+            copy_field(writer, name, field)
     for name, tensor in tensors.items():
         if not name.startswith("blk."):
             writer.add_tensor(name, tensor.data, raw_dtype=tensor.tensor_type)
@@ -42,10 +41,7 @@ def write(source: Path, target: Path, without: set[int], idle: int) -> None:
             nothing = place >= len(kept) and part in OUTPUTS
             data = np.zeros_like(tensor.data) if nothing else tensor.data
             writer.add_tensor(f"blk.{place}.{part}", data, raw_dtype=tensor.tensor_type)
-    writer.write_header_to_file()
-    writer.write_kv_data_to_file()
-    writer.write_tensors_to_file()
-    writer.close()
+    finish(writer)
 
 
 def main() -> None:

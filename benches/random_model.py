@@ -34,13 +34,24 @@ def weights(generator: np.random.Generator, rows: int, columns: int, kind: Any) 
     return blocks.reshape(rows, -1)
 
 
+def copy_field(writer: GGUFWriter, name: str, field: Any) -> None:
+    kind = field.types[0]
+    inner = field.types[-1] if kind == GGUFValueType.ARRAY else None
+    writer.add_key_value(name, field.contents(), kind, sub_type=inner)
+
+
+def finish(writer: GGUFWriter) -> None:
+    writer.write_header_to_file()
+    writer.write_kv_data_to_file()
+    writer.write_tensors_to_file()
+    writer.close()
+
+
 def copy_tokenizer(source: GGUFReader, writer: GGUFWriter) -> int:
     """Copies the tokenizer's fields; returns the number of tokens."""
     for name, field in source.fields.items():
         if name.startswith("tokenizer."):
-            kind = field.types[0]
-            inner = field.types[-1] if kind == GGUFValueType.ARRAY else None
-            writer.add_key_value(name, field.contents(), kind, sub_type=inner)
+            copy_field(writer, name, field)
     return len(source.fields["tokenizer.ggml.tokens"].data)
 
 
@@ -87,10 +98,7 @@ def write(tokenizer: Path, target: Path, file_type: str) -> None:
         matrix(f"{at}.ffn_gate", INNER, WIDTH, usual)
         matrix(f"{at}.ffn_up", INNER, WIDTH, usual)
         matrix(f"{at}.ffn_down", WIDTH, INNER, better if some else usual)
-    writer.write_header_to_file()
-    writer.write_kv_data_to_file()
-    writer.write_tensors_to_file()
-    writer.close()
+    finish(writer)
 
 
 def main() -> None:
