@@ -72,5 +72,5 @@ class LlamaCppConfig(Section):
         description="A GGUF file of a small model with the same vocabulary, which guesses at next tokens\n"
         "where nothing is repeated. It sees the last 512 to 1024 tokens, and is asked as far as its guesses\n"
         "come true often enough for what they take; with a long prompt it begins once the answer has taken\n"
-        "four times as long as reading it. It changes no answer.",
+        "four times as long as reading it. It changes no answer that `speculation` would not.",
     )
