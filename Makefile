@@ -17,7 +17,7 @@ comma := ,
 REQUIREMENTS_DONE := $(VENV)/.done-requirements
 PACKAGE_DONE := $(VENV)/.done-package$(if $(FEATURES),-$(subst $(comma),-,$(FEATURES)))
 PACKAGE_SOURCES := pyproject.toml Cargo.toml Cargo.lock .cargo/config.toml build_backend/llgtrt_build.py \
-	$(shell find rust -type f \( -name '*.rs' -o -name 'Cargo.toml' -o -name 'build.rs' \) 2>/dev/null)
+	$(shell find rust -type f \( -name '*.rs' -o -name '*.cpp' -o -name '*.h' -o -name '*.cu' -o -name 'Cargo.toml' \) 2>/dev/null)
 
 # libclang and CMake for llama.cpp's build: see build_backend/llgtrt_build.py.
 BUILD_ENV := build_env="$$($(BIN)/python build_backend/llgtrt_build.py --env)"; eval "$$build_env"; \

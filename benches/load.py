@@ -52,7 +52,7 @@ def wait_http(process: subprocess.Popen[Any], port: int, path: str, timeout_s: f
             with urllib.request.urlopen(f"http://127.0.0.1:{port}{path}", timeout=5):
                 return
         except (urllib.error.URLError, OSError):
-            time.sleep(0.05)
+            time.sleep(0.01)
     raise RuntimeError(f"port {port} not ready within {timeout_s} s")
 
 

@@ -15,13 +15,14 @@ PACKAGE = Path(llgtrt.__path__[0])
 MAY_IMPORT = {
     "logs": set(),
     "config": {"logs"},
+    "threads": {"config"},
     "engine": set(),
     # Knows of nothing but JSON.
     "patient_json": set(),
     "chat": {"config", "tools", "patient_json"},
     "tools": {"config", "patient_json"},
     "hooks": {"config", "engine", "chat"},
-    "serving": {"engine", "chat", "tools", "hooks", "config", "logs", "patient_json"},
+    "serving": {"engine", "chat", "tools", "hooks", "config", "logs", "patient_json", "threads"},
     "api": {"serving", "engine", "config", "logs", "patient_json"},
     # For users of other engines: no configuration, no server.
     "schema": {"engine"},
@@ -31,14 +32,15 @@ MAY_IMPORT = {
     "bench": set(),
     "cli": {"app", "bench", "dynamo", "serving", "hooks", "config", "logs"},
     # A composition root of its own: nothing of HTTP.
-    "dynamo": {"serving", "chat", "tools", "engine", "config", "logs"},
+    "dynamo": {"serving", "chat", "tools", "engine", "config", "logs", "threads"},
     "truss": {"api", "serving", "hooks", "engine", "config", "patient_json"},
-    "app": {"kv_events", "truss", "api", "serving", "hooks", "chat", "tools", "engine", "config", "logs"},
+    "app": {"kv_events", "truss", "api", "serving", "hooks", "chat", "tools", "engine", "config", "logs"}
+    | {"threads"},
 }
 """Layers of ``llgtrt`` and the layers below them that they use."""
 
 WEB_FRAMEWORK = {"fastapi", "starlette", "uvicorn"}
-WITHOUT_WEB_FRAMEWORK = ("logs", "config", "engine", "chat", "tools", "hooks", "serving", "dynamo")
+WITHOUT_WEB_FRAMEWORK = ("logs", "threads", "config", "engine", "chat", "tools", "hooks", "serving", "dynamo")
 
 
 def modules(layer: str) -> list[Path]:

@@ -7,13 +7,10 @@ import contextlib
 import functools
 import gc
 import logging
-import os
-import signal
 import socket
 import ssl
-import sys
 from collections.abc import Callable, Iterator, Sequence
-from typing import NoReturn, Protocol
+from typing import Protocol
 
 import uvicorn
 from starlette.types import ASGIApp
@@ -21,6 +18,7 @@ from starlette.types import ASGIApp
 from llgtrt.api.connections import ConnectionGate, most_connections
 from llgtrt.api.http_protocol import LimitedHttpProtocol
 from llgtrt.api.listen import address
+from llgtrt.api.signals import Signals
 from llgtrt.config import ConfigError, ServerConfig
 from llgtrt.engine import EngineFailedError, LlgtrtError, ShuttingDownError, new_error
 
@@ -37,32 +35,6 @@ TIDY_SHARE = 0.005
 """Of all time, that this may take."""
 LAST_WORDS_S = 2
 """How long clients may take to receive the last bytes before their connections are closed."""
-
-
-def exit_now(code: int, reason: str) -> NoReturn:
-    """Ends the process without waiting for any thread."""
-    logger.warning("%s", reason)
-    logging.shutdown()
-    sys.stdout.flush()
-    sys.stderr.flush()
-    os._exit(code)
-
-
-class Signals:
-    """SIGTERM, SIGINT, SIGHUP. The first asks to drain; the next, or one while loading, ends the process."""
-
-    def __init__(self) -> None:
-        self.stop = asyncio.Event()
-        self.can_drain = False
-        loop = asyncio.get_running_loop()
-        for number in (signal.SIGTERM, signal.SIGINT, signal.SIGHUP):
-            loop.add_signal_handler(number, self._receive, number)
-
-    def _receive(self, number: signal.Signals) -> None:
-        if self.stop.is_set() or not self.can_drain:
-            exit_now(128 + number, f"{number.name}: exiting at once")
-        logger.info("%s: draining", number.name)
-        self.stop.set()
 
 
 class Working(Protocol):

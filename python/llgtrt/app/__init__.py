@@ -1,6 +1,4 @@
-"""The composition root: loads the models, opens the port, and ends the process in good order."""
+"""The composition root: loads the models, opens the port, and ends the process in good order.
 
-from llgtrt.app.process import run, trtllm_plugin_sources
-from llgtrt.app.services import build_services
-
-__all__ = ["build_services", "run", "trtllm_plugin_sources"]
+Nothing is imported here: :mod:`llgtrt.app.process` begins to load the model before it imports the server.
+"""

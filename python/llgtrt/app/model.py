@@ -12,12 +12,13 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from llgtrt.api import HttpMetrics
+from llgtrt.api.metrics import HttpMetrics
+from llgtrt.app.engine import EngineAhead, load_engine, stop_engine
 from llgtrt.app.services import Threads, model_services
 from llgtrt.chat import load_chat_template
-from llgtrt.config import ConfigError, MetricNames, PyConfig, Settings, native_config
+from llgtrt.config import ConfigError, MetricNames, PyConfig, Settings
 from llgtrt.config.memory import memory_need
-from llgtrt.engine import AsyncEngine, KvEventSink, __version__
+from llgtrt.engine import __version__
 from llgtrt.hooks import (
     HookRunner,
     InputProcessor,
@@ -34,8 +35,6 @@ from llgtrt.serving import ModelServices
 
 logger = logging.getLogger("llgtrt")
 
-ENGINE_STOP_S = 4.0
-"""An engine that failed and does not stop must not keep the process: it has to be gone within 10 s."""
 CODE_STOP_S = 2.0
 """How long a call of the operator's Python that nobody waits for any more may keep the process."""
 
@@ -102,24 +101,21 @@ class LoadedModel:
         return await stop_code(self.hook, self.processor)
 
 
-async def load_model(settings: Settings, code: ModelCode, shared: Shared) -> LoadedModel:
-    """Loads a model and starts the operator's code.
+async def load_model(
+    settings: Settings, code: ModelCode, shared: Shared, ahead: EngineAhead | None = None
+) -> LoadedModel:
+    """Loads a model, unless its engine is loaded ahead, and starts the operator's code.
 
     Raises:
         ConfigError, LlgtrtError: the model or the configuration is unusable.
     """
-    sink = _kv_event_sink(settings)
-    try:
-        model = None
-        if code.engine is not None:
-            model = await asyncio.to_thread(make_engine, code.engine, settings.model_path, settings.config.py)
-        engine = await AsyncEngine.load(native_config(settings), model)
-    except BaseException:
-        if sink is not None:
-            sink.close()
-        raise
-    if sink is not None:
-        engine.publish_kv_events(sink)
+    if ahead is not None:
+        engine = await ahead.take()
+    elif code.engine is not None:
+        model = await asyncio.to_thread(make_engine, code.engine, settings.model_path, settings.config.py)
+        engine = await load_engine(settings, model)
+    else:
+        engine = await load_engine(settings)
     processor = own_hook = None
     try:
         template = load_chat_template(settings, dataclasses.asdict(engine.model_info))
@@ -148,21 +144,6 @@ async def load_model(settings: Settings, code: ModelCode, shared: Shared) -> Loa
     return LoadedModel(services, processor, own_hook)
 
 
-def _kv_event_sink(settings: Settings) -> KvEventSink | None:
-    """What publishes the events of the prefix cache, if anybody asks for them. Made before a model is loaded.
-
-    Raises:
-        ConfigError: an endpoint cannot be used, or the extra is missing.
-    """
-    section = settings.config.kv_events
-    if section.endpoint is None:
-        return None
-    # The extra's packages are loaded only where they are needed.
-    from llgtrt.kv_events import ZmqPublisher
-
-    return ZmqPublisher(section)
-
-
 async def start_model_hook(
     kind: type[Any] | None, section: PyConfig, metrics: HttpMetrics
 ) -> HookRunner | None:
@@ -182,15 +163,6 @@ def same_hook(one: PyConfig, other: PyConfig) -> bool:
     """Whether two sections mean one hook: a limit or a ledger for all models is one object."""
     names = [name for name in PyConfig.model_fields if name.startswith("hooks")]
     return all(getattr(one, name) == getattr(other, name) for name in names)
-
-
-async def stop_engine(engine: AsyncEngine) -> bool:
-    """Ends an engine; false if a thread of it hangs in native code, where nothing can end it."""
-    try:
-        await asyncio.wait_for(engine.shutdown(), ENGINE_STOP_S)
-    except asyncio.TimeoutError:
-        return False
-    return True
 
 
 async def stop_code(hook: HookRunner | None, processor: ProcessorPool | None) -> str | None:

@@ -5,24 +5,20 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import ctypes
-import gc
 import logging
 import os
 import resource
 import socket
 import ssl
 import sys
-from typing import TYPE_CHECKING
+from collections.abc import Callable, Coroutine
+from typing import Any
 
 import uvloop
 
-from llgtrt.api import HttpMetrics, create_app
 from llgtrt.api.listen import bind, is_open_to_all
-from llgtrt.api.server import HttpServer, Signals, exit_now
-from llgtrt.api.services import ModelLoadError
-from llgtrt.app.model import CODE_STOP_S, ModelCode, Shared, start_model_hook, stop_code
-from llgtrt.app.repository import LoadedModels
-from llgtrt.app.services import Threads, server_services, start_threads
+from llgtrt.api.signals import Signals
+from llgtrt.app.engine import EngineAhead
 from llgtrt.config import ConfigError, Repository, ServerConfig, Settings, native_config, tls_context
 from llgtrt.engine import (
     LlgtrtError,
@@ -32,13 +28,8 @@ from llgtrt.engine import (
     use_huge_pages,
     work_for_leader,
 )
-from llgtrt.hooks import load_hook
 from llgtrt.logs import Levels
-from llgtrt.serving.offload import MOST_THREADS as WORK_THREADS
-from llgtrt.truss import load_model_class, start_model
-
-if TYPE_CHECKING:
-    from llgtrt.api.telemetry import Telemetry
+from llgtrt.threads import start_threads
 
 logger = logging.getLogger("llgtrt")
 
@@ -103,79 +94,35 @@ async def _serve(
     tls: ssl.SSLContext | None,
 ) -> int:
     signals = Signals()
-    asyncio.get_running_loop().set_default_executor(start_threads("llgtrt-work", WORK_THREADS))
-    config, truss = settings.config, settings.truss
-    # The operator's files are run before a model is loaded: what is wrong with them shows at once.
-    own_code = await ModelCode.load(settings, config.py) if repository is None else None
-    hook_name = config.py.hooks
-    hook_kind = None if hook_name is None else await asyncio.to_thread(load_hook, hook_name)
-    # It changes the working folder, so it comes last.
-    model_kind = None if truss is None else await asyncio.to_thread(load_model_class, truss)
-    telemetry = _telemetry() if config.server.otel else None
-    hook = loaded = model = watch = None
-    code = 1
+    asyncio.get_running_loop().set_default_executor(start_threads("llgtrt-work"))
+    ahead = None if repository is not None or _checks_first(settings) else EngineAhead(settings)
     try:
-        metrics = HttpMetrics()
-        hook = await start_model_hook(hook_kind, config.py, metrics)
-        shared = Shared(config.py, config.metrics.compat, metrics, Threads.start(), hook)
-        loaded = LoadedModels(config.server, shared, repository)
-        services = server_services(
-            config.server,
-            loaded.models,
-            metrics,
-            telemetry=telemetry,
-            repository=None if repository is None else loaded,
-        )
-        if repository is not None:
-            for entry in repository.at_start():
-                await loaded.start_entry(entry)
-            watch = asyncio.ensure_future(loaded.watch())
-        elif own_code is not None:
-            await loaded.start(settings, own_code)
-        if model_kind is not None and truss is not None:
-            model = await start_model(model_kind, truss, config.py, services)
-        application = create_app(services, [] if model is None else [model.router])
-        server = HttpServer(application, config.server, listeners, tls, metrics.connection_refused)
-        # What there is now stays for good: the garbage collector, which stops all threads, may pass it by.
-        gc.collect()
-        gc.freeze()
-        code = await server.run(loaded.models, signals)
-        return code
-    except ModelLoadError as error:
-        raise ConfigError(error.message) from error
+        # It takes half a second. A model is loaded meanwhile, mostly without the interpreter's lock.
+        serve = await asyncio.to_thread(_import_server)
+        return await serve(settings, repository, listeners, tls, signals, ahead)
     finally:
-        if watch is not None:
-            watch.cancel()
-        if loaded is not None:
-            if loaded.is_changing:
-                exit_now(code, "a model is still being loaded or unloaded; leaving it behind")
-            if not await loaded.stop_engines():
-                # A thread that hangs in native code cannot be ended, and Python would wait for it.
-                exit_now(code, "the engine does not stop; leaving it behind")
-        if telemetry is not None:
-            await asyncio.to_thread(telemetry.shutdown)
-        left = None if loaded is None else await loaded.stop_code()
-        if left is None and model is not None and not await asyncio.to_thread(model.stop, CODE_STOP_S):
-            left = "model.py"
-        left = left or await stop_code(hook, None)
-        if left is not None:
-            exit_now(code, f"{left} does not return; leaving it behind")
+        if ahead is not None:
+            await ahead.drop()
 
 
-def _telemetry() -> Telemetry:
-    """OpenTelemetry, which is an extra.
+def _checks_first(settings: Settings) -> bool:
+    """Whether something of the operator's comes before the model: what is wrong with it shows at once."""
+    config = settings.config
+    code = config.py
+    return bool(
+        settings.truss
+        or settings.input_processor
+        or code.hooks
+        or code.engine
+        or code.logits_processors
+        or config.server.otel
+    )
 
-    Raises:
-        ConfigError: it is not installed, or a variable of it is wrong.
-    """
-    try:
-        from llgtrt.api.telemetry import start_telemetry
-    except ModuleNotFoundError as error:
-        raise ConfigError(f"server.otel needs `pip install llgtrt[otel]`: {error}") from error
-    try:
-        return start_telemetry()
-    except ValueError as error:
-        raise ConfigError(str(error)) from error
+
+def _import_server() -> Callable[..., Coroutine[Any, Any, int]]:
+    from llgtrt.app.serve import serve
+
+    return serve
 
 
 def _warn_of_open_port(server: ServerConfig, listeners: list[socket.socket]) -> None:

@@ -10,7 +10,8 @@ from collections.abc import Coroutine, Iterator
 from typing import Any
 
 from llgtrt.api.services import KnownModel, ModelLoadError
-from llgtrt.app.model import LoadedModel, ModelCode, Shared, load_model, stop_engine
+from llgtrt.app.engine import EngineAhead, stop_engine
+from llgtrt.app.model import LoadedModel, ModelCode, Shared, load_model
 from llgtrt.config import ConfigError, ModelEntry, Repository, ServerConfig, Settings
 from llgtrt.config.memory import available_memory, memory_need
 from llgtrt.engine import EngineFailedError, LlgtrtError, ShuttingDownError, new_error
@@ -51,14 +52,16 @@ class LoadedModels:
         self._failed: set[str] = set()
         self._tasks: set[asyncio.Task[None]] = set()
 
-    async def start(self, settings: Settings, code: ModelCode) -> LoadedModel:
-        """Loads a model.
+    async def start(
+        self, settings: Settings, code: ModelCode, ahead: EngineAhead | None = None
+    ) -> LoadedModel:
+        """Loads a model, unless its engine is loaded ahead.
 
         Raises:
             ConfigError: the model or its configuration is unusable, or a name is taken.
             LlgtrtError: the engine cannot be started.
         """
-        loaded = await load_model(settings, code, self._shared)
+        loaded = await load_model(settings, code, self._shared, ahead)
         try:
             self.models.add(loaded.services)
         except ConfigError:

@@ -6,9 +6,11 @@ from collections.abc import Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 
-from llgtrt.api import CompatMetrics, HttpMetrics, ModelMetrics, Services
+from llgtrt.api.compat_metrics import CompatMetrics
 from llgtrt.api.context import RequestTelemetry
-from llgtrt.api.services import ModelRepository
+from llgtrt.api.metrics import HttpMetrics
+from llgtrt.api.model_metrics import ModelMetrics
+from llgtrt.api.services import ModelRepository, Services
 from llgtrt.app.fingerprint import system_fingerprint
 from llgtrt.chat import ChatTemplate
 from llgtrt.config import ConfigError, MetricNames, ServerConfig, Settings, disaggregation_key
@@ -28,7 +30,6 @@ from llgtrt.serving import (
     TokenWork,
     TritonService,
     ValidateService,
-    started_threads,
 )
 from llgtrt.serving.apis.embeddings import embeddings_api
 from llgtrt.serving.apis.llamacpp import llamacpp_api
@@ -40,6 +41,7 @@ from llgtrt.serving.tokens import THREAD_NAME as TOKEN_THREAD_NAME
 from llgtrt.serving.tokens import THREADS as TOKEN_THREADS
 from llgtrt.serving.validate import THREAD_NAME as VALIDATE_THREAD_NAME
 from llgtrt.serving.validate import THREADS as VALIDATE_THREADS
+from llgtrt.threads import start_threads
 
 
 @dataclass(frozen=True, slots=True)
@@ -60,18 +62,6 @@ class Threads:
             start_threads(VALIDATE_THREAD_NAME, VALIDATE_THREADS),
             start_threads(TOKEN_THREAD_NAME, TOKEN_THREADS, TOKEN_STACK),
         )
-
-
-def start_threads(name: str, count: int, stack_bytes: int = 0) -> ThreadPoolExecutor:
-    """Threads that run already.
-
-    Raises:
-        ConfigError: the system does not give as many.
-    """
-    try:
-        return started_threads(name, count, stack_bytes)
-    except RuntimeError as error:
-        raise ConfigError(f"cannot start {count} threads: {error} (ulimit -u and -v)") from error
 
 
 def model_services(

@@ -95,7 +95,7 @@ def _serve(arguments: Arguments) -> int:
     for file in settings.config_files:
         logger.info("configuration file %s", file)
     # The server and the core are loaded only now, so that everything before answers at once.
-    from llgtrt.app import run
+    from llgtrt.app.process import run
 
     return run(settings, repository)
 

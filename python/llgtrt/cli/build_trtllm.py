@@ -100,7 +100,7 @@ def build(installation: Installation, output: Path, architectures: str | None) -
     Raises:
         ConfigError: CMake is missing or fails.
     """
-    from llgtrt.app import trtllm_plugin_sources
+    from llgtrt.app.process import trtllm_plugin_sources
 
     cmake = _cmake()
     sources, objects = output / "source", output / "build"

@@ -1,5 +1,6 @@
 """Parsing of the command line. The flags are declared in :mod:`llgtrt.config.arguments`."""
 
+import importlib
 import sys
 from pathlib import Path
 from typing import Any
@@ -9,7 +10,6 @@ import click
 from llgtrt.config import FLAGS, Arguments, ConfigError, is_truss
 from llgtrt.config.engine import HOW_TO_GET_A_MODEL
 
-from . import bench, build_trtllm, check_schema, doctor, dynamo
 from .actions import perform
 from .options import option
 
@@ -30,6 +30,9 @@ serves as a worker of NVIDIA Dynamo, and `llgtrt build-trtllm` builds what Tenso
 their --help.
 """
 
+_OTHERS = ("bench", "build-trtllm", "check-schema", "doctor", "dynamo")
+"""Commands beside serving, each a module of this package."""
+
 _CONTEXT = {"help_option_names": ["--help"], "max_content_width": 110}
 
 
@@ -41,17 +44,10 @@ def main() -> None:
 def run(argv: list[str]) -> int:
     """Runs the command and gives its exit code. A problem is one line on standard error, no traceback."""
     try:
-        other = next(
-            (
-                one
-                for one in (bench, check_schema, build_trtllm, doctor, dynamo)
-                if argv and argv[0] == one.NAME
-            ),
-            None,
-        )
-        if other is not None:
-            name = f"{PROGRAM} {other.NAME}"
-            result = other.command().main(args=argv[1:], prog_name=name, standalone_mode=False)
+        if argv and argv[0] in _OTHERS:
+            # Loaded only now: a server has no use for them, and each takes time.
+            other = importlib.import_module(f".{argv[0].replace('-', '_')}", __package__).command()
+            result = other.main(args=argv[1:], prog_name=f"{PROGRAM} {argv[0]}", standalone_mode=False)
         else:
             result = command().main(args=argv, prog_name=PROGRAM, standalone_mode=False)
     except click.ClickException as error:

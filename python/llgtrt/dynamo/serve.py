@@ -31,7 +31,8 @@ from llgtrt.engine import (
     start_core_log,
 )
 from llgtrt.logs import Levels
-from llgtrt.serving import AnswerFormats, ServedModel, TokenLimits, started_threads
+from llgtrt.serving import AnswerFormats, ServedModel, TokenLimits
+from llgtrt.threads import start_threads
 
 try:
     from dynamo.llm import (
@@ -75,7 +76,7 @@ def run(settings: Settings, options: DynamoOptions) -> int:
 
 
 async def _serve(settings: Settings, options: DynamoOptions) -> int:
-    asyncio.get_running_loop().set_default_executor(started_threads("llgtrt-work"))
+    asyncio.get_running_loop().set_default_executor(start_threads("llgtrt-work"))
     stop = _stop_signal()
     block_size = options.block_size if caches_prefixes(settings) and options.kv_events else None
     engine = await AsyncEngine.load(native_config(settings, block_size))

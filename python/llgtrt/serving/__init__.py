@@ -7,7 +7,7 @@ from llgtrt.serving.disaggregation import Disaggregation
 from llgtrt.serving.errors import Failure, ModelNotFoundError, NotFoundError, RequestError
 from llgtrt.serving.generation import Generation, Traits
 from llgtrt.serving.models import ServedModel
-from llgtrt.serving.offload import in_proportion, started_threads
+from llgtrt.serving.offload import in_proportion
 from llgtrt.serving.prompt import ChatPrompts
 from llgtrt.serving.protocol import ChatRequest, CompletionRequest, ValidateRequest, parse_request
 from llgtrt.serving.protocol.triton import TritonRequest
@@ -42,5 +42,4 @@ __all__ = [
     "ValidateService",
     "in_proportion",
     "parse_request",
-    "started_threads",
 ]

@@ -6,9 +6,9 @@ import asyncio
 from concurrent.futures import ThreadPoolExecutor
 
 from llgtrt.engine import AsyncEngine, OverloadedError, new_error
-from llgtrt.serving.offload import MOST_THREADS
 from llgtrt.serving.protocol import ValidateRequest
 from llgtrt.serving.protocol.validate import GrammarQuestion, instance_texts, resolve_question
+from llgtrt.threads import MOST_THREADS
 
 MAX_AT_ONCE = 32
 """Reports that are asked for and not answered."""

@@ -16,8 +16,8 @@ from pydantic import BaseModel
 from pydantic_core import from_json, to_json
 from starlette.responses import StreamingResponse
 
-from llgtrt.api import Services
 from llgtrt.api.errors import describe, error_event
+from llgtrt.api.services import Services
 from llgtrt.engine import Stream, StreamCancelledError
 from llgtrt.serving import ChatRequest, CompletionRequest, Generation, in_proportion, parse_request
 from llgtrt.serving.apis import GenerationRoute

@@ -11,10 +11,10 @@ from starlette.requests import ClientDisconnect, Request
 from starlette.responses import JSONResponse, Response
 from starlette.types import Message, Receive, Scope, Send
 
-from llgtrt.api import Services
 from llgtrt.api.body import read_body
 from llgtrt.api.errors import RequestTimeoutError
 from llgtrt.api.record import note
+from llgtrt.api.services import Services
 
 from .client import Client
 from .definition import ENDPOINTS

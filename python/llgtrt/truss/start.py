@@ -10,7 +10,7 @@ from typing import Any
 
 from fastapi import APIRouter
 
-from llgtrt.api import Services
+from llgtrt.api.services import Services
 from llgtrt.config import PyConfig, Truss
 from llgtrt.hooks.user_loop import UserLoop
 

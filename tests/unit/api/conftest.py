@@ -9,9 +9,9 @@ from typing import Any
 import pytest
 from fastapi import FastAPI
 
-from llgtrt.api import create_app
+from llgtrt.api.application import create_app
 from llgtrt.api.context import RequestTelemetry
-from llgtrt.app import build_services
+from llgtrt.app.services import build_services
 from llgtrt.chat import load_chat_template
 from llgtrt.config import Config, Settings
 from support.fake_engine import AppFactory, FakeNativeEngine, fake_engine

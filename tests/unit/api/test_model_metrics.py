@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from prometheus_client.parser import text_string_to_metric_families
 
-from llgtrt.api import CompatMetrics, ModelMetrics
-from llgtrt.api.model_metrics import merged
+from llgtrt.api.compat_metrics import CompatMetrics
+from llgtrt.api.model_metrics import ModelMetrics, merged
 from support.fake_engine import FakeNativeEngine, fake_engine
 
 CORE = """# HELP llgtrt_num_requests_running Running.

@@ -1,12 +1,18 @@
-"""What the process says of itself at its start."""
+"""What the process does and says at its start."""
 
 from __future__ import annotations
 
+import threading
+from collections.abc import Callable
+from typing import Any
+
 import pytest
 
+from llgtrt import _native
 from llgtrt.api.listen import bind
+from llgtrt.app import process
 from llgtrt.app.process import _warn_of_open_port
-from llgtrt.config import Config
+from llgtrt.config import Config, Settings
 
 
 @pytest.mark.parametrize(
@@ -26,3 +32,37 @@ def test_a_port_for_everybody_without_a_key_is_warned_of(
     assert ("every machine that reaches this one may use the server" in caplog.text) is warned
     for listener in listeners:
         listener.close()
+
+
+async def loads_beside_the_import(settings: Settings, monkeypatch: pytest.MonkeyPatch, wait_s: float) -> bool:
+    """Whether the engine begins to load before the server is imported, for which that waits so long."""
+    loads = threading.Event()
+    load = _native.Engine
+    seen: list[bool] = []
+
+    def noted(config: str, model: object) -> _native.Engine:
+        loads.set()
+        return load(config, model)
+
+    def import_server() -> Callable[..., Any]:
+        async def serve(*_arguments: Any) -> int:
+            return 7
+
+        seen.append(loads.wait(wait_s))
+        return serve
+
+    monkeypatch.setattr(_native, "Engine", noted)
+    monkeypatch.setattr(process, "_import_server", import_server)
+    assert await process._serve(settings, None, [], None) == 7
+    return seen == [True]
+
+
+async def test_the_engine_is_loaded_while_the_server_is_imported(monkeypatch: pytest.MonkeyPatch) -> None:
+    assert await loads_beside_the_import(Settings(config=Config(), backend="sim"), monkeypatch, 30)
+
+
+async def test_the_operators_code_is_tried_before_the_engine_is_loaded(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    config = Config.model_validate({"py": {"hooks": "hook.py:Hook"}})
+    assert not await loads_beside_the_import(Settings(config=config, backend="sim"), monkeypatch, 0)

@@ -11,8 +11,9 @@ from typing import Any
 import pytest
 from fastapi import FastAPI
 
-from llgtrt.api import Services, create_app
-from llgtrt.app import build_services
+from llgtrt.api.application import create_app
+from llgtrt.api.services import Services
+from llgtrt.app.services import build_services
 from llgtrt.chat import load_chat_template
 from llgtrt.config import Config, Settings
 from llgtrt.hooks.user_loop import UserLoop

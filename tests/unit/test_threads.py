@@ -6,11 +6,12 @@ import threading
 
 import pytest
 
-from llgtrt.serving import started_threads
+from llgtrt.config import ConfigError
+from llgtrt.threads import start_threads
 
 
 def test_all_of_them_run_before_there_is_work() -> None:
-    with started_threads("offload-test", 5) as pool:
+    with start_threads("offload-test", 5) as pool:
         running = [thread for thread in threading.enumerate() if thread.name.startswith("offload-test")]
         assert len(running) == 5
         assert pool.submit(lambda: 7).result(10) == 7
@@ -27,8 +28,8 @@ def test_too_few_threads_are_an_error_at_the_start(monkeypatch: pytest.MonkeyPat
         start(thread)
 
     monkeypatch.setattr(threading.Thread, "start", refuse)
-    with pytest.raises(RuntimeError, match="can't start new thread"):
-        started_threads("offload-few", 5)
+    with pytest.raises(ConfigError, match="can't start new thread"):
+        start_threads("offload-few", 5)
     monkeypatch.undo()
     for thread in started:
         thread.join(10)
