@@ -30,15 +30,20 @@ fn main() {
     compile("llgtrt_repack", "repack/buffer.cpp", &[]);
     compile("llgtrt_attention", "repack/attention.cpp", &[]);
     // Which of them runs is decided on the machine that runs it.
-    for (kernels, flags) in [
-        ("AVX2", &["-march=x86-64-v3"][..]),
-        ("AVX_VNNI", &["-march=x86-64-v3", "-mavxvnni"]),
-        ("AVX512", &["-march=x86-64-v4", "-mavx512vnni"]),
-        ("AMX", &["-march=x86-64-v4", "-mavx512vnni", "-mamx-tile", "-mamx-int8"]),
+    let avx2 = &["-march=x86-64-v3"][..];
+    let avx512 = &["-march=x86-64-v4", "-mavx512vnni"][..];
+    for (file, set, flags) in [
+        ("kernels", "AVX2", avx2),
+        ("kernels", "AVX_VNNI", &[avx2, &["-mavxvnni"]].concat()),
+        ("kernels", "AVX512", avx512),
+        ("kernels", "AMX", &[avx512, &["-mamx-tile", "-mamx-int8"]].concat()),
+        ("attention_kernel", "AVX2", avx2),
+        ("attention_kernel", "AVX512", avx512),
+        ("attention_kernel", "AVX512_BF16", &[avx512, &["-mavx512bf16"]].concat()),
     ] {
-        let table = format!("-DLLGTRT_KERNELS=KERNELS_{kernels}");
-        let flags = [flags, &[&table]].concat();
-        compile(&format!("llgtrt_repack_{}", kernels.to_lowercase()), "repack/kernels.cpp", &flags);
+        let name = format!("llgtrt_{file}_{}", set.to_lowercase());
+        let table = format!("-DLLGTRT_SET={set}");
+        compile(&name, &format!("repack/{file}.cpp"), &[flags, &[&table]].concat());
     }
     println!("cargo:rustc-cfg=repack");
 }

@@ -71,7 +71,7 @@ struct Tile {
     int64_t place(int64_t row) const { return (stream * plan.k->ne[2] + head) * plan.rows + begin + row; }
 
     // One chunk; the result of row i goes to `partials + i * stride`.
-    void attend(const Kernels & kernels, int64_t chunk, float * partials, int64_t stride) const {
+    void attend(const AttentionKernel & kernel, int64_t chunk, float * partials, int64_t stride) const {
         AttentionRow rows[ROWS_AT_ONCE];
         for (int64_t i = 0; i < count; i++) {
             const auto * mask = plan.mask == nullptr
@@ -89,7 +89,7 @@ struct Tile {
         cells.begin        = chunk * CHUNK;
         cells.end          = std::min(cells.begin + CHUNK, plan.k->ne[1]);
         std::memcpy(&cells.scale, plan.out->op_params, sizeof cells.scale);
-        kernels.attend(cells, rows, count);
+        kernel.attend(cells, rows, count);
     }
 
     const Plan & plan;
@@ -123,12 +123,12 @@ void finish(const Tile & tile, int64_t row, const float * partial) {
 }
 
 // All chunks, one after the other.
-void attend_all(const Kernels & kernels, const Tile & tile) {
+void attend_all(const AttentionKernel & kernel, const Tile & tile) {
     float sums[ROWS_AT_ONCE][PARTIAL_VALUES + WIDEST_HEAD];
     float some[ROWS_AT_ONCE][PARTIAL_VALUES + WIDEST_HEAD];
-    tile.attend(kernels, 0, sums[0], PARTIAL_VALUES + WIDEST_HEAD);
+    tile.attend(kernel, 0, sums[0], PARTIAL_VALUES + WIDEST_HEAD);
     for (int64_t chunk = 1; chunk < tile.plan.chunks; chunk++) {
-        tile.attend(kernels, chunk, some[0], PARTIAL_VALUES + WIDEST_HEAD);
+        tile.attend(kernel, chunk, some[0], PARTIAL_VALUES + WIDEST_HEAD);
         for (int64_t row = 0; row < tile.count; row++) {
             add(sums[row], some[row], tile.plan.v->ne[0]);
         }
@@ -148,24 +148,24 @@ bool Attention::takes(const ggml_tensor * op) const {
     float bias, softcap;
     std::memcpy(&bias, op->op_params + 1, sizeof bias);
     std::memcpy(&softcap, op->op_params + 2, sizeof softcap);
-    const auto whole = [this](int64_t n) { return n % kernels_.rows == 0 && n <= WIDEST_HEAD; };
+    const auto whole = [this](int64_t n) { return n % kernel_.rows == 0 && n <= WIDEST_HEAD; };
     const auto plain = [](const ggml_tensor * tensor, ggml_type type) {
         return tensor->type == type && tensor->nb[0] == ggml_type_size(type);
     };
     return plain(q, GGML_TYPE_F32) && plain(k, GGML_TYPE_F16) && plain(v, GGML_TYPE_F16) && whole(k->ne[0]) &&
-           whole(v->ne[0]) && k->ne[1] % kernels_.rows == 0 && q->ne[2] % k->ne[2] == 0 && v->ne[2] == k->ne[2] &&
+           whole(v->ne[0]) && k->ne[1] % kernel_.rows == 0 && q->ne[2] % k->ne[2] == 0 && v->ne[2] == k->ne[2] &&
            q->ne[3] == k->ne[3] && v->ne[3] == k->ne[3] && bias == 0 && softcap == 0 && sinks == nullptr &&
            (mask == nullptr || (plain(mask, GGML_TYPE_F16) && mask->ne[2] == 1));
 }
 
 bool Attention::work_size(int threads, const ggml_tensor * op, size_t & size) {
-    const Plan plan(op, kernels_.queries, threads);
+    const Plan plan(op, kernel_.queries, threads);
     size = plan.splits(threads) ? plan.partials() : 0;
     return true;
 }
 
 bool Attention::compute_forward(ggml_compute_params * params, ggml_tensor * op) {
-    const Plan    plan(op, kernels_.queries, params->nth);
+    const Plan    plan(op, kernel_.queries, params->nth);
     const bool    splits = plan.splits(params->nth) && static_cast<int64_t>(params->wsize) >= plan.partials();
     auto * const  all    = static_cast<float *>(params->wdata);
 
@@ -179,7 +179,7 @@ bool Attention::compute_forward(ggml_compute_params * params, ggml_tensor * op) 
         const int64_t turns = plan.turns(params->nth);
         for (int64_t turn = params->ith; turn < turns; turn = next()) {
             for (int64_t i = plan.tiles * turn / turns; i < plan.tiles * (turn + 1) / turns; i++) {
-                attend_all(kernels_, Tile(plan, i));
+                attend_all(kernel_, Tile(plan, i));
             }
         }
         return true;
@@ -188,7 +188,7 @@ bool Attention::compute_forward(ggml_compute_params * params, ggml_tensor * op) 
     for (int64_t i = params->ith; i < plan.tiles * plan.chunks; i = next()) {
         const Tile    tile(plan, i / plan.chunks);
         const int64_t chunk = i % plan.chunks;
-        tile.attend(kernels_, chunk, all + (tile.place(0) * plan.chunks + chunk) * plan.partial, plan.chunks * plan.partial);
+        tile.attend(kernel_, chunk, all + (tile.place(0) * plan.chunks + chunk) * plan.partial, plan.chunks * plan.partial);
     }
     ggml_barrier(params->threadpool);
     for (int64_t i = params->ith; i < plan.tiles; i += params->nth) {

@@ -17,6 +17,22 @@ namespace {
 // Cells of a block: a row's largest score is looked for, and its sums are scaled, once for each.
 constexpr int CELLS = 64;
 
+// Bytes of an element of a query, or of a weight, as add_products takes it.
+template <class Isa> constexpr int FACTOR = 4 / Isa::TOGETHER;
+
+// A row as the kernels take it: its query is `factors`, of Isa::TOGETHER elements in each four bytes.
+struct Row {
+    const uint8_t *  factors;
+    const uint16_t * mask;
+    float *          partial;
+};
+
+// Elements of a query that the kernels multiply with cached keys: zeros may follow those that there are.
+template <class Isa> constexpr int64_t whole_vectors(int64_t depth) {
+    constexpr int64_t AT_ONCE = Isa::ROWS * Isa::TOGETHER;
+    return (depth + AT_ONCE - 1) / AT_ONCE * AT_ONCE;
+}
+
 // A block's cells as they lie in the cache.
 template <class Isa> struct CachedCells {
     const char * keys;
@@ -33,20 +49,20 @@ template <class Isa> struct CachedCells {
     // The scores of the ROWS cells from `cell` on: the products of `depth` elements with N queries, before scale and
     // mask.
     template <int N>
-    void scores(int cell, int64_t depth, const AttentionRow * rows, typename Isa::Floats (*result)[VECTORS]) const {
+    void scores(int cell, int64_t depth, const Row * rows, typename Isa::Floats (*result)[VECTORS]) const {
         typename Isa::Floats sums[N];
 #pragma GCC unroll 8
         for (int r = 0; r < N; r++) {
             sums[r] = Isa::zero();
         }
-        for (int64_t d = 0; d < depth; d += Isa::ROWS) {
+        for (int64_t d = 0; d < depth; d += Isa::ROWS * Isa::TOGETHER) {
             typename Isa::Floats elements[Isa::ROWS];
-            load_turned(keys + cell * key_stride, key_stride, d, elements);
+            load_turned(cell, d, depth, elements);
 #pragma GCC unroll 16
             for (int i = 0; i < Isa::ROWS; i++) {
 #pragma GCC unroll 8
                 for (int r = 0; r < N; r++) {
-                    sums[r] = Isa::fma(Isa::set1(rows[r].query[d + i]), elements[i], sums[r]);
+                    sums[r] = Isa::add_products(sums[r], elements[i], rows[r].factors + d * FACTOR<Isa> + 4 * i);
                 }
             }
         }
@@ -56,13 +72,33 @@ template <class Isa> struct CachedCells {
         }
     }
 
-    typename Isa::Floats value(int cell, int64_t d) const { return Isa::halves(values + cell * value_stride + d * 2); }
+    // ROWS elements from `d` on of the TOGETHER cells from `cell` on, one of which is seen at least: `seen` has a bit for
+    // each cell. What nobody sees may hold anything, and is zero here.
+    typename Isa::Floats value(int cell, int64_t d, uint64_t seen) const {
+        const char * const from = values + cell * value_stride + d * 2;
+        if constexpr (Isa::TOGETHER == 1) {
+            return Isa::halves(from);
+        } else {
+            const auto one = [&](int i) {
+                return seen >> (cell + i) & 1 ? Isa::halves(from + i * value_stride) : Isa::zero();
+            };
+            return Isa::pairs(one(0), one(1));
+        }
+    }
 
-    // The elements d to d + ROWS of ROWS keys, one vector per element.
-    static void load_turned(const char * keys, int64_t stride, int64_t d, typename Isa::Floats * elements) {
+    // ROWS * TOGETHER elements from `d` on of ROWS keys: vector i has TOGETHER of each. Those from `depth` on are zero.
+    void load_turned(int cell, int64_t d, int64_t depth, typename Isa::Floats * elements) const {
+        const char * const from = keys + cell * key_stride + d * 2;
 #pragma GCC unroll 16
         for (int i = 0; i < Isa::ROWS; i++) {
-            elements[i] = Isa::halves(keys + i * stride + d * 2);
+            const auto first = Isa::halves(from + i * key_stride);
+            if constexpr (Isa::TOGETHER == 1) {
+                elements[i] = first;
+            } else {
+                const bool more = d + Isa::ROWS < depth;
+                elements[i]     = Isa::neighbours(
+                    first, more ? Isa::halves(from + i * key_stride + 2 * Isa::ROWS) : Isa::zero());
+            }
         }
         Isa::transpose(elements);
     }
@@ -78,10 +114,10 @@ template <class Isa> struct CachedCells {
     }
 };
 
-// The same cells in floats, for more rows than attend at a time.
+// The same cells as add_products takes them, for more rows than attend at a time.
 template <class Isa> struct UnpackedCells {
-    alignas(64) float keys[WIDEST_HEAD * CELLS];    // by element
-    alignas(64) float values[CELLS * WIDEST_HEAD];  // by cell
+    alignas(64) float keys[WIDEST_HEAD / Isa::TOGETHER * CELLS];    // by element, TOGETHER of them in each number
+    alignas(64) float values[CELLS / Isa::TOGETHER * WIDEST_HEAD];  // by cell, likewise
     int64_t value_depth;
 
     static constexpr int VECTORS = 2;
@@ -89,28 +125,30 @@ template <class Isa> struct UnpackedCells {
     void prefetch_keys(int, int64_t) const {}
     void prefetch_values(int, int64_t) const {}
 
-    // Unpacks `count` cells, a multiple of ROWS.
-    void unpack(const CachedCells<Isa> & cells, int count, int64_t key_depth, int64_t values_depth) {
+    // Unpacks `count` cells, a multiple of ROWS, of which `seen` has a bit each.
+    void unpack(const CachedCells<Isa> & cells, int count, uint64_t seen, int64_t key_depth, int64_t values_depth) {
         value_depth = values_depth;
         for (int cell = 0; cell < count; cell += Isa::ROWS) {
-            for (int64_t d = 0; d < key_depth; d += Isa::ROWS) {
+            for (int64_t d = 0; d < key_depth; d += Isa::ROWS * Isa::TOGETHER) {
                 typename Isa::Floats elements[Isa::ROWS];
-                cells.load_turned(cells.keys + cell * cells.key_stride, cells.key_stride, d, elements);
+                cells.load_turned(cell, d, key_depth, elements);
 #pragma GCC unroll 16
                 for (int i = 0; i < Isa::ROWS; i++) {
-                    Isa::store(keys + (d + i) * CELLS + cell, elements[i]);
+                    if (d + i * Isa::TOGETHER < key_depth) {
+                        Isa::store(keys + (d / Isa::TOGETHER + i) * CELLS + cell, elements[i]);
+                    }
                 }
             }
         }
-        for (int cell = 0; cell < count; cell++) {
+        for (int cell = 0; cell < count; cell += Isa::TOGETHER) {
             for (int64_t d = 0; d < value_depth; d += Isa::ROWS) {
-                Isa::store(values + cell * value_depth + d, cells.value(cell, d));
+                Isa::store(values + cell / Isa::TOGETHER * value_depth + d, cells.value(cell, d, seen));
             }
         }
     }
 
     template <int N>
-    void scores(int cell, int64_t depth, const AttentionRow * rows, typename Isa::Floats (*result)[VECTORS]) const {
+    void scores(int cell, int64_t depth, const Row * rows, typename Isa::Floats (*result)[VECTORS]) const {
         typename Isa::Floats sums[N][VECTORS];
 #pragma GCC unroll 8
         for (int r = 0; r < N; r++) {
@@ -119,18 +157,17 @@ template <class Isa> struct UnpackedCells {
                 sums[r][v] = Isa::zero();
             }
         }
-        for (int64_t d = 0; d < depth; d++) {
+        for (int64_t i = 0; i < depth / Isa::TOGETHER; i++) {
             typename Isa::Floats elements[VECTORS];
 #pragma GCC unroll 2
             for (int v = 0; v < VECTORS; v++) {
-                elements[v] = Isa::load_floats(keys + d * CELLS + cell + v * Isa::ROWS);
+                elements[v] = Isa::load_floats(keys + i * CELLS + cell + v * Isa::ROWS);
             }
 #pragma GCC unroll 8
             for (int r = 0; r < N; r++) {
-                const auto query = Isa::set1(rows[r].query[d]);
 #pragma GCC unroll 2
                 for (int v = 0; v < VECTORS; v++) {
-                    sums[r][v] = Isa::fma(query, elements[v], sums[r][v]);
+                    sums[r][v] = Isa::add_products(sums[r][v], elements[v], rows[r].factors + 4 * i);
                 }
             }
         }
@@ -143,8 +180,8 @@ template <class Isa> struct UnpackedCells {
         }
     }
 
-    typename Isa::Floats value(int cell, int64_t d) const {
-        return Isa::load_floats(values + cell * value_depth + d);
+    typename Isa::Floats value(int cell, int64_t d, uint64_t) const {
+        return Isa::load_floats(values + cell / Isa::TOGETHER * value_depth + d);
     }
 };
 
@@ -157,7 +194,7 @@ template <class Isa> struct Progress {
 // Adds V * ROWS elements of the cells in `seen`, a bit each, times their weights to each row's values from element `d` on.
 template <class Isa, int N, int V, class Cells>
 inline void add_values(
-    const Cells & cells, uint64_t seen, const float (*weights)[CELLS], const AttentionRow * rows, int64_t d) {
+    const Cells & cells, uint64_t seen, const float (*weights)[CELLS], const Row * rows, int64_t d) {
     typename Isa::Floats result[N][V];
 #pragma GCC unroll 8
     for (int r = 0; r < N; r++) {
@@ -166,19 +203,21 @@ inline void add_values(
             result[r][v] = Isa::load_floats(rows[r].partial + PARTIAL_VALUES + d + v * Isa::ROWS);
         }
     }
-    for (uint64_t left = seen; left != 0; left &= left - 1) {
+    // A bit for the first of TOGETHER cells if any of them is seen.
+    const uint64_t steps = Isa::TOGETHER == 1 ? seen : (seen | seen >> 1) & 0x5555555555555555;
+    for (uint64_t left = steps; left != 0; left &= left - 1) {
         const int            i = __builtin_ctzll(left);
         typename Isa::Floats value[V];
 #pragma GCC unroll 4
         for (int v = 0; v < V; v++) {
-            value[v] = cells.value(i, d + v * Isa::ROWS);
+            value[v] = cells.value(i, d + v * Isa::ROWS, seen);
         }
 #pragma GCC unroll 8
         for (int r = 0; r < N; r++) {
-            const auto weight = Isa::set1(weights[r][i]);
+            const auto * const weight = reinterpret_cast<const uint8_t *>(weights[r]) + i * FACTOR<Isa>;
 #pragma GCC unroll 4
             for (int v = 0; v < V; v++) {
-                result[r][v] = Isa::fma(weight, value[v], result[r][v]);
+                result[r][v] = Isa::add_products(result[r][v], value[v], weight);
             }
         }
     }
@@ -192,7 +231,7 @@ inline void add_values(
 }
 
 // What is added to a row's scores of the ROWS cells from `cell` on.
-template <class Isa> inline typename Isa::Floats bias_of(const AttentionRow & row, int64_t cell) {
+template <class Isa> inline typename Isa::Floats bias_of(const Row & row, int64_t cell) {
     return row.mask == nullptr ? Isa::zero() : Isa::halves(row.mask + cell);
 }
 
@@ -200,7 +239,7 @@ constexpr float NOTHING = -INFINITY;
 
 // A bit for each of the `count` cells from `cell` on that any of the rows sees.
 template <class Isa>
-inline uint64_t seen_by_any(const AttentionRow * rows, int64_t row_count, int64_t cell, int count) {
+inline uint64_t seen_by_any(const Row * rows, int64_t row_count, int64_t cell, int count) {
     uint64_t seen = 0;
     for (int at = 0; at < count; at += Isa::ROWS) {
         uint64_t bits = 0;
@@ -217,14 +256,14 @@ constexpr uint64_t cell_bits(int from, int count) { return (~uint64_t{0} >> (64 
 // Attention of N rows over a block: `count` cells from `cell` on.
 template <class Isa, int N, class Cells>
 void attend_block(
-    const Cells & cells, const AttentionCells & shape, int64_t cell, int count, const AttentionRow * rows,
+    const Cells & cells, const AttentionCells & shape, int64_t cell, int count, const Row * rows,
     Progress<Isa> progress) {
     constexpr int  STEP = Cells::VECTORS * Isa::ROWS;
     const uint64_t seen = seen_by_any<Isa>(rows, N, cell, count);
     if (seen == 0) {
         return;
     }
-    alignas(64) float weights[N][CELLS];  // scores at first
+    alignas(64) float weights[N][CELLS];  // scores at first, then factors
     for (int at = 0; at < count; at += STEP) {
         typename Isa::Floats score[N][Cells::VECTORS];
         if ((seen & cell_bits(at, STEP)) == 0) {
@@ -278,8 +317,10 @@ void attend_block(
         for (int at = 0; at < count; at += Isa::ROWS) {
             if ((seen & cell_bits(at, Isa::ROWS)) != 0) {
                 const auto weight = ggml_v_expf(Isa::minus(Isa::load_floats(weights[r] + at), Isa::set1(now)));
-                sums              = Isa::plus(sums, weight);
-                Isa::store(weights[r] + at, weight);
+                // Factors take no more room than the scores before them. The sum is that of the weights as they are
+                // multiplied.
+                sums = Isa::plus(
+                    sums, Isa::store_factors(reinterpret_cast<uint8_t *>(weights[r]) + at * FACTOR<Isa>, weight));
             }
         }
     }
@@ -298,7 +339,7 @@ void attend_block(
 // The same for 1 to N rows.
 template <class Isa, class Cells, int N = Isa::QUERIES>
 void attend_rows(
-    const Cells & cells, const AttentionCells & shape, int64_t cell, int count, const AttentionRow * rows,
+    const Cells & cells, const AttentionCells & shape, int64_t cell, int count, const Row * rows,
     int64_t row_count, Progress<Isa> progress) {
     if constexpr (N > 1) {
         if (row_count < N) {
@@ -321,13 +362,15 @@ template <class Isa, class Take> inline void for_each_block(const AttentionCells
 
 // Rows that do not attend all at a time: each block is unpacked once for all of them.
 template <class Isa>
-__attribute__((noinline)) void attend_many(const AttentionCells & cells, const AttentionRow * rows, int64_t row_count, Progress<Isa> progress) {
+__attribute__((noinline)) void attend_many(
+    const AttentionCells & cells, const Row * rows, int64_t row_count, Progress<Isa> progress) {
     UnpackedCells<Isa> unpacked;
     for_each_block<Isa>(cells, [&](int64_t cell, int count, const CachedCells<Isa> & cached) {
-        if (seen_by_any<Isa>(rows, row_count, cell, count) == 0) {
+        const uint64_t seen = seen_by_any<Isa>(rows, row_count, cell, count);
+        if (seen == 0) {
             return;
         }
-        unpacked.unpack(cached, count, cells.key_depth, cells.value_depth);
+        unpacked.unpack(cached, count, seen, cells.key_depth, cells.value_depth);
         for (int64_t r = 0; r < row_count; r += Isa::QUERIES) {
             const int64_t some = std::min<int64_t>(Isa::QUERIES, row_count - r);
             attend_rows<Isa>(
@@ -336,10 +379,17 @@ __attribute__((noinline)) void attend_many(const AttentionCells & cells, const A
     });
 }
 
-template <class Isa> void attend(const AttentionCells & cells, const AttentionRow * rows, int64_t row_count) {
+template <class Isa> void attend(const AttentionCells & cells, const AttentionRow * queries, int64_t row_count) {
+    Row rows[ROWS_AT_ONCE];
+    alignas(64) uint8_t  factors[ROWS_AT_ONCE][FACTOR<Isa> * WIDEST_HEAD];
     typename Isa::Floats sums[ROWS_AT_ONCE];
     float                most[ROWS_AT_ONCE];
     for (int64_t r = 0; r < row_count; r++) {
+        rows[r] = {factors[r], queries[r].mask, queries[r].partial};
+        for (int64_t d = 0; d < whole_vectors<Isa>(cells.key_depth); d += Isa::ROWS) {
+            const auto some = d < cells.key_depth ? Isa::load_floats(queries[r].query + d) : Isa::zero();
+            Isa::store_factors(factors[r] + d * FACTOR<Isa>, some);
+        }
         sums[r] = Isa::zero();
         most[r] = NOTHING;
         std::memset(rows[r].partial + PARTIAL_VALUES, 0, cells.value_depth * sizeof(float));

@@ -8,9 +8,9 @@ namespace llgtrt::repack {
 
 class Attention : public ggml::cpu::tensor_traits {
   public:
-    explicit Attention(const Kernels & kernels) : kernels_(kernels) {}
+    explicit Attention(const AttentionKernel & kernel) : kernel_(kernel) {}
 
-    // Whether an operation is attention of a kind that the kernels know: queries in floats, a cache of halves, no
+    // Whether an operation is attention of a kind that the kernel knows: queries in floats, a cache of halves, no
     // slopes, soft caps or sinks. What is left out stays with ggml.
     bool takes(const ggml_tensor * op) const;
 
@@ -18,7 +18,7 @@ class Attention : public ggml::cpu::tensor_traits {
     bool compute_forward(ggml_compute_params * params, ggml_tensor * op) override;
 
   private:
-    const Kernels & kernels_;
+    const AttentionKernel & kernel_;
 };
 
 }  // namespace llgtrt::repack

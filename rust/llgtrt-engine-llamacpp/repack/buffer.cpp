@@ -351,17 +351,35 @@ bool has_amx() {
 #endif
 }
 
+bool has_avx2() {
+    return __builtin_cpu_supports("avx2") && __builtin_cpu_supports("fma") && __builtin_cpu_supports("f16c") &&
+           __builtin_cpu_supports("bmi2");
+}
+
+bool has_avx512() {
+    return has_avx2() && __builtin_cpu_supports("avx512bw") && __builtin_cpu_supports("avx512dq") &&
+           __builtin_cpu_supports("avx512vl") && __builtin_cpu_supports("avx512cd") &&
+           __builtin_cpu_supports("avx512vnni");
+}
+
 bool has(int set) {
-    const bool avx512 = __builtin_cpu_supports("avx512bw") && __builtin_cpu_supports("avx512dq") &&
-                        __builtin_cpu_supports("avx512vl") && __builtin_cpu_supports("avx512cd") &&
-                        __builtin_cpu_supports("avx512vnni");
-    const bool avx2 = __builtin_cpu_supports("avx2") && __builtin_cpu_supports("fma") &&
-                      __builtin_cpu_supports("f16c") && __builtin_cpu_supports("bmi2");
     switch (set) {
-        case 0: return avx2 && avx512 && has_amx();
-        case 1: return avx2 && avx512;
-        case 2: return avx2 && __builtin_cpu_supports("avxvnni");
-        default: return avx2;
+        case 0: return has_avx512() && has_amx();
+        case 1: return has_avx512();
+        case 2: return has_avx2() && __builtin_cpu_supports("avxvnni");
+        default: return has_avx2();
+    }
+}
+
+// The sets of instructions that there is attention for, the fastest one first.
+constexpr int ATTENTION_SETS = 3;
+
+bool has_attention(int set) {
+    switch (set) {
+        // Where a product of pairs takes as long as one of floats, which was measured on AMD's alone.
+        case 0: return has_avx512() && __builtin_cpu_supports("avx512bf16") && __builtin_cpu_is("amd");
+        case 1: return has_avx512();
+        default: return has_avx2();
     }
 }
 
@@ -387,13 +405,18 @@ extern "C" ggml_backend_buffer_type_t llgtrt_repack_buffer_type(int set) {
     return type;
 }
 
-// From now on attention is computed with a set of instructions that llgtrt_repack_buffer_type has answered a type for, in
-// every model of the process; by ggml if `set` is negative. Not while a graph is computed.
-extern "C" void llgtrt_repack_attention(int set) {
+// From now on attention is computed with a set of instructions, the lower the faster, in every model of the process; by
+// ggml if `set` is negative. False, and nothing changes, if the machine lacks the set, or there are no more. Not while a graph
+// is computed.
+extern "C" bool llgtrt_repack_attention(int set) {
     using namespace llgtrt::repack;
-    static Attention all[SETS] = {
-        Attention(KERNELS_AMX), Attention(KERNELS_AVX512), Attention(KERNELS_AVX_VNNI), Attention(KERNELS_AVX2)};
-    chosen_attention           = set < 0 ? nullptr : &all[set];
+    if (set >= ATTENTION_SETS || (set >= 0 && !has_attention(set))) {
+        return false;
+    }
+    static Attention all[ATTENTION_SETS] = {
+        Attention(ATTENTION_AVX512_BF16), Attention(ATTENTION_AVX512), Attention(ATTENTION_AVX2)};
+    chosen_attention = set < 0 ? nullptr : &all[set];
+    return true;
 }
 
 // Whether products or attention have been left to ggml since the last call, by any model of the process. What is done

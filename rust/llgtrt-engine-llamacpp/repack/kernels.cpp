@@ -1,9 +1,8 @@
-// The kernels for the instructions that this file is compiled for; LLGTRT_KERNELS names them. Nothing here may be used
-// by other files but that table: they run on machines without these instructions.
+// The kernels for the instructions that this file is compiled for. Nothing here may be used by other files but that table:
+// they run on machines without these instructions.
 
 #include "kernels.h"
 
-#include "attention.h"
 #include "kernel.h"
 
 #if defined(__AMX_INT8__)
@@ -62,7 +61,6 @@ constexpr Kernel ALL[] = {
 
 }  // namespace
 
-const Kernels LLGTRT_KERNELS = {
-    NAME, Isa::ROWS, Isa::QUERIES, sizeof ALL / sizeof *ALL, ALL, attend<Isa>};
+const Kernels LLGTRT_OF(KERNELS_) = {NAME, Isa::ROWS, sizeof ALL / sizeof *ALL, ALL};
 
 }  // namespace llgtrt::repack

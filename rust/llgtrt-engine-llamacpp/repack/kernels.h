@@ -44,7 +44,7 @@ constexpr int ROWS_AT_ONCE = 64;   // of an attention, at most
 constexpr int WIDEST_HEAD  = 256;  // elements
 
 // Cells `begin` to `end` of one head of a KV cache, halves; the strides are bytes from one cell to the next. Depths are
-// elements, divisible by the rows of Kernels, as are the cells.
+// elements, divisible by the rows of AttentionKernel, as are the cells.
 struct AttentionCells {
     const char * keys;
     const char * values;
@@ -54,12 +54,18 @@ struct AttentionCells {
     float        scale;
 };
 
+// One set of instructions' products.
 struct Kernels {
     const char *   name;
-    int            rows;     // of a group
-    int            queries;  // that attend() computes at a time; it unpacks the cells once for more
+    int            rows;  // of a group
     int            count;
     const Kernel * kernels;
+};
+
+// One set of instructions' attention.
+struct AttentionKernel {
+    int rows;     // what divides numbers of elements and cells
+    int queries;  // that attend() computes at a time; it unpacks the cells once for more
     void (*attend)(const AttentionCells & cells, const AttentionRow * rows, int64_t count);
 };
 
@@ -67,5 +73,14 @@ extern const Kernels KERNELS_AVX2;
 extern const Kernels KERNELS_AVX_VNNI;
 extern const Kernels KERNELS_AVX512;
 extern const Kernels KERNELS_AMX;
+
+extern const AttentionKernel ATTENTION_AVX2;
+extern const AttentionKernel ATTENTION_AVX512;
+extern const AttentionKernel ATTENTION_AVX512_BF16;
+
+// What defines them is compiled once per set, which LLGTRT_SET names: LLGTRT_OF(KERNELS_) is KERNELS_AVX2.
+#define LLGTRT_JOIN(a, b) a##b
+#define LLGTRT_NAMED(a, b) LLGTRT_JOIN(a, b)
+#define LLGTRT_OF(name) LLGTRT_NAMED(name, LLGTRT_SET)
 
 }  // namespace llgtrt::repack

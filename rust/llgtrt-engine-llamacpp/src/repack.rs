@@ -23,12 +23,11 @@ pub(crate) fn enable() {
         use std::sync::Once;
         static ONCE: Once = Once::new();
         ONCE.call_once(|| {
+            // Where this machine has none of the sets all stays with ggml.
             // SAFETY: once, and before the first load of a model that would read the list meanwhile.
-            let add = |set: &i32| unsafe { !buffer_type(*set).is_null() };
-            if let Some(set) = (0..SETS).find(add) {
-                // SAFETY: no model is loaded that would compute beside it.
-                unsafe { attention(set) };
-            }
+            let _ = (0..SETS).any(|set| unsafe { !buffer_type(set).is_null() });
+            // SAFETY: no model is loaded that would compute beside it.
+            let _ = (0..ATTENTION_SETS).any(|set| unsafe { attention(set) });
         });
     }
 }
@@ -101,6 +100,10 @@ type Ask = unsafe extern "C" fn(*mut std::ffi::c_void) -> *const u32;
 #[cfg(repack)]
 const SETS: i32 = 4;
 
+/// Sets of instructions that there is attention for: AVX-512 with BF16, AVX-512, AVX2.
+#[cfg(repack)]
+const ATTENTION_SETS: i32 = 3;
+
 #[cfg(repack)]
 unsafe extern "C" {
     /// Adds the buffer type of a set of instructions to those of the CPU backend and answers it; null if this machine
@@ -108,10 +111,10 @@ unsafe extern "C" {
     #[link_name = "llgtrt_repack_buffer_type"]
     fn buffer_type(set: i32) -> llama_cpp_sys_2::ggml_backend_buffer_type_t;
 
-    /// Chooses what computes attention: a set that has a buffer type, or ggml if it is negative. Not beside a
-    /// computation.
+    /// Chooses what computes attention: a set of instructions, or ggml if it is negative. False, and nothing changes, if
+    /// this machine lacks the set. Not beside a computation.
     #[link_name = "llgtrt_repack_attention"]
-    fn attention(set: i32);
+    fn attention(set: i32) -> bool;
 
     /// Whom to ask which logits are needed, in graphs that this thread computes; nobody if null.
     #[link_name = "llgtrt_repack_needed"]

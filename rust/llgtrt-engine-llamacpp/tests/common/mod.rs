@@ -67,10 +67,12 @@ pub fn encode(model: &LlamaCppModel, text: &str) -> Vec<TokenId> {
     model.tokenizer().encode(text, options).unwrap()
 }
 
+/// A token's bytes may end within a character.
 pub fn decode(model: &LlamaCppModel, tokens: &[TokenId]) -> String {
     let tokenizer = model.tokenizer();
-    let bytes = tokens.iter().flat_map(|&token| tokenizer.vocabulary().bytes(token)).copied().collect();
-    String::from_utf8(bytes).unwrap()
+    let bytes: Vec<u8> =
+        tokens.iter().flat_map(|&token| tokenizer.vocabulary().bytes(token)).copied().collect();
+    String::from_utf8_lossy(&bytes).into_owned()
 }
 
 pub fn greedy() -> SamplingParams {
