@@ -1,4 +1,4 @@
-"""The process: what is there before the first model is loaded, and what is ended after the last request."""
+"""The process: its log, memory, files and port, and the model's load, begun before the server is imported."""
 
 from __future__ import annotations
 

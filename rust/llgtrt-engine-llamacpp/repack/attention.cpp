@@ -1,4 +1,4 @@
-// ggml's FLASH_ATTN_EXT over a KV cache of halves, with the kernels of attention.h.
+// ggml's FLASH_ATTN_EXT over a KV cache of halves or of Q8_0, with the kernels of attention.h.
 //
 // ggml takes one cell after the other, a row at a time, with sums in halves, and its order of additions depends on what
 // else is in the batch. Here an answer's attention is the same alone, beside others, and with several tokens at once.
@@ -80,6 +80,7 @@ struct Tile {
             rows[i] = {at<const float>(plan.q, token(i), query_head(i), stream), mask, partials + i * stride};
         }
         AttentionCells cells;
+        cells.type         = plan.k->type;
         cells.keys         = at<const char>(plan.k, 0, head, stream);
         cells.values       = at<const char>(plan.v, 0, head, stream);
         cells.key_stride   = plan.k->nb[1];
@@ -148,11 +149,13 @@ bool Attention::takes(const ggml_tensor * op) const {
     float bias, softcap;
     std::memcpy(&bias, op->op_params + 1, sizeof bias);
     std::memcpy(&softcap, op->op_params + 2, sizeof softcap);
-    const auto whole = [this](int64_t n) { return n % kernel_.rows == 0 && n <= WIDEST_HEAD; };
+    const auto whole = [&](int64_t n) {
+        return n % kernel_.rows == 0 && n % ggml_blck_size(k->type) == 0 && n <= WIDEST_HEAD;
+    };
     const auto plain = [](const ggml_tensor * tensor, ggml_type type) {
         return tensor->type == type && tensor->nb[0] == ggml_type_size(type);
     };
-    return plain(q, GGML_TYPE_F32) && plain(k, GGML_TYPE_F16) && plain(v, GGML_TYPE_F16) && whole(k->ne[0]) &&
+    return plain(q, GGML_TYPE_F32) && (plain(k, GGML_TYPE_F16) || plain(k, GGML_TYPE_Q8_0)) && plain(v, k->type) && whole(k->ne[0]) &&
            whole(v->ne[0]) && k->ne[1] % kernel_.rows == 0 && q->ne[2] % k->ne[2] == 0 && v->ne[2] == k->ne[2] &&
            q->ne[3] == k->ne[3] && v->ne[3] == k->ne[3] && bias == 0 && softcap == 0 && sinks == nullptr &&
            (mask == nullptr || (plain(mask, GGML_TYPE_F16) && mask->ne[2] == 1));

@@ -33,8 +33,24 @@ template <class Isa> constexpr int64_t whole_vectors(int64_t depth) {
     return (depth + AT_ONCE - 1) / AT_ONCE * AT_ONCE;
 }
 
+// What a cell's elements are in the cache: bytes of so many, and ROWS of them from `d` on.
+template <class Isa> struct HalfElements {
+    static constexpr int64_t bytes(int64_t depth) { return 2 * depth; }
+    static typename Isa::Floats load(const char * cell, int64_t d) { return Isa::halves(cell + bytes(d)); }
+};
+
+// ggml's Q8_0: a scale, half, and 32 signed bytes.
+template <class Isa> struct Q8Elements {
+    static constexpr int64_t BLOCK = 32, SIZE = 2 + BLOCK;
+    static constexpr int64_t bytes(int64_t depth) { return depth / BLOCK * SIZE; }
+    static typename Isa::Floats load(const char * cell, int64_t d) {
+        const char * const block = cell + bytes(d);
+        return Isa::mul(Isa::half(block), Isa::bytes(block + 2 + d % BLOCK));
+    }
+};
+
 // A block's cells as they lie in the cache.
-template <class Isa> struct CachedCells {
+template <class Isa, class Elements> struct CachedCells {
     const char * keys;
     const char * values;
     int64_t      key_stride, value_stride;
@@ -75,12 +91,12 @@ template <class Isa> struct CachedCells {
     // ROWS elements from `d` on of the TOGETHER cells from `cell` on, one of which is seen at least: `seen` has a bit for
     // each cell. What nobody sees may hold anything, and is zero here.
     typename Isa::Floats value(int cell, int64_t d, uint64_t seen) const {
-        const char * const from = values + cell * value_stride + d * 2;
+        const char * const from = values + cell * value_stride;
         if constexpr (Isa::TOGETHER == 1) {
-            return Isa::halves(from);
+            return Elements::load(from, d);
         } else {
             const auto one = [&](int i) {
-                return seen >> (cell + i) & 1 ? Isa::halves(from + i * value_stride) : Isa::zero();
+                return seen >> (cell + i) & 1 ? Elements::load(from + i * value_stride, d) : Isa::zero();
             };
             return Isa::pairs(one(0), one(1));
         }
@@ -88,16 +104,16 @@ template <class Isa> struct CachedCells {
 
     // ROWS * TOGETHER elements from `d` on of ROWS keys: vector i has TOGETHER of each. Those from `depth` on are zero.
     void load_turned(int cell, int64_t d, int64_t depth, typename Isa::Floats * elements) const {
-        const char * const from = keys + cell * key_stride + d * 2;
+        const char * const from = keys + cell * key_stride;
 #pragma GCC unroll 16
         for (int i = 0; i < Isa::ROWS; i++) {
-            const auto first = Isa::halves(from + i * key_stride);
+            const auto first = Elements::load(from + i * key_stride, d);
             if constexpr (Isa::TOGETHER == 1) {
                 elements[i] = first;
             } else {
                 const bool more = d + Isa::ROWS < depth;
                 elements[i]     = Isa::neighbours(
-                    first, more ? Isa::halves(from + i * key_stride + 2 * Isa::ROWS) : Isa::zero());
+                    first, more ? Elements::load(from + i * key_stride, d + Isa::ROWS) : Isa::zero());
             }
         }
         Isa::transpose(elements);
@@ -107,7 +123,7 @@ template <class Isa> struct CachedCells {
     static void prefetch(const char * cells, int64_t stride, int64_t depth) {
         constexpr int64_t CACHE_LINE = 64;
         for (int i = 0; i < Isa::ROWS; i++, cells += stride) {
-            for (int64_t at = 0; at < 2 * depth; at += CACHE_LINE) {
+            for (int64_t at = 0; at < Elements::bytes(depth); at += CACHE_LINE) {
                 __builtin_prefetch(cells + at);
             }
         }
@@ -126,7 +142,8 @@ template <class Isa> struct UnpackedCells {
     void prefetch_values(int, int64_t) const {}
 
     // Unpacks `count` cells, a multiple of ROWS, of which `seen` has a bit each.
-    void unpack(const CachedCells<Isa> & cells, int count, uint64_t seen, int64_t key_depth, int64_t values_depth) {
+    template <class Cells>
+    void unpack(const Cells & cells, int count, uint64_t seen, int64_t key_depth, int64_t values_depth) {
         value_depth = values_depth;
         for (int cell = 0; cell < count; cell += Isa::ROWS) {
             for (int64_t d = 0; d < key_depth; d += Isa::ROWS * Isa::TOGETHER) {
@@ -350,10 +367,10 @@ void attend_rows(
 }
 
 // Calls `take` for every block: its first cell, their number, and the cells in the cache.
-template <class Isa, class Take> inline void for_each_block(const AttentionCells & cells, Take take) {
+template <class Isa, class Elements, class Take> inline void for_each_block(const AttentionCells & cells, Take take) {
     for (int64_t cell = cells.begin; cell < cells.end; cell += CELLS) {
-        const int              count  = static_cast<int>(std::min<int64_t>(CELLS, cells.end - cell));
-        const CachedCells<Isa> cached = {
+        const int count = static_cast<int>(std::min<int64_t>(CELLS, cells.end - cell));
+        const CachedCells<Isa, Elements> cached = {
             cells.keys + cell * cells.key_stride, cells.values + cell * cells.value_stride, cells.key_stride,
             cells.value_stride};
         take(cell, count, cached);
@@ -361,11 +378,11 @@ template <class Isa, class Take> inline void for_each_block(const AttentionCells
 }
 
 // Rows that do not attend all at a time: each block is unpacked once for all of them.
-template <class Isa>
+template <class Isa, class Elements>
 __attribute__((noinline)) void attend_many(
     const AttentionCells & cells, const Row * rows, int64_t row_count, Progress<Isa> progress) {
     UnpackedCells<Isa> unpacked;
-    for_each_block<Isa>(cells, [&](int64_t cell, int count, const CachedCells<Isa> & cached) {
+    for_each_block<Isa, Elements>(cells, [&](int64_t cell, int count, const auto & cached) {
         const uint64_t seen = seen_by_any<Isa>(rows, row_count, cell, count);
         if (seen == 0) {
             return;
@@ -379,7 +396,8 @@ __attribute__((noinline)) void attend_many(
     });
 }
 
-template <class Isa> void attend(const AttentionCells & cells, const AttentionRow * queries, int64_t row_count) {
+template <class Isa, class Elements>
+void attend_cells(const AttentionCells & cells, const AttentionRow * queries, int64_t row_count) {
     Row rows[ROWS_AT_ONCE];
     alignas(64) uint8_t  factors[ROWS_AT_ONCE][FACTOR<Isa> * WIDEST_HEAD];
     typename Isa::Floats sums[ROWS_AT_ONCE];
@@ -396,15 +414,23 @@ template <class Isa> void attend(const AttentionCells & cells, const AttentionRo
     }
     const Progress<Isa> progress = {sums, most};
     if (row_count > Isa::QUERIES) {
-        attend_many(cells, rows, row_count, progress);
+        attend_many<Isa, Elements>(cells, rows, row_count, progress);
     } else {
-        for_each_block<Isa>(cells, [&](int64_t cell, int count, const CachedCells<Isa> & cached) {
+        for_each_block<Isa, Elements>(cells, [&](int64_t cell, int count, const auto & cached) {
             attend_rows<Isa>(cached, cells, cell, count, rows, row_count, progress);
         });
     }
     for (int64_t r = 0; r < row_count; r++) {
         rows[r].partial[PARTIAL_MOST] = most[r];
         rows[r].partial[PARTIAL_SUM]  = Isa::total(sums[r]);
+    }
+}
+
+template <class Isa> void attend(const AttentionCells & cells, const AttentionRow * queries, int64_t row_count) {
+    if (cells.type == GGML_TYPE_Q8_0) {
+        attend_cells<Isa, Q8Elements<Isa>>(cells, queries, row_count);
+    } else {
+        attend_cells<Isa, HalfElements<Isa>>(cells, queries, row_count);
     }
 }
 

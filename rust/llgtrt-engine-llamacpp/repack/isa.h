@@ -15,6 +15,12 @@
 namespace llgtrt::repack {
 namespace {
 
+inline int32_t two_bytes(const void * from) {
+    uint16_t value;
+    std::memcpy(&value, from, sizeof value);
+    return value;
+}
+
 inline int32_t four_bytes(const void * from) {
     int32_t value;
     std::memcpy(&value, from, sizeof value);
@@ -59,6 +65,13 @@ struct Isa {
     static Floats minus_product(Floats a, Floats b, Floats c) { return _mm512_fnmadd_ps(a, b, c); }
     static Floats halves(const void * from) {
         return _mm512_cvtph_ps(_mm256_loadu_si256(static_cast<const __m256i *>(from)));
+    }
+    // One half in all places, and ROWS signed bytes.
+    static Floats half(const void * from) {
+        return _mm512_broadcastss_ps(_mm_cvtph_ps(_mm_cvtsi32_si128(two_bytes(from))));
+    }
+    static Floats bytes(const void * from) {
+        return _mm512_cvtepi32_ps(_mm512_cvtepi8_epi32(_mm_loadu_si128(static_cast<const __m128i *>(from))));
     }
     // ROWS unsigned integers of 16 bits.
     static Ints shorts(const void * from) {
@@ -214,6 +227,12 @@ struct Isa {
     static Floats minus_product(Floats a, Floats b, Floats c) { return _mm256_fnmadd_ps(a, b, c); }
     static Floats halves(const void * from) {
         return _mm256_cvtph_ps(_mm_loadu_si128(static_cast<const __m128i *>(from)));
+    }
+    static Floats half(const void * from) {
+        return _mm256_broadcastss_ps(_mm_cvtph_ps(_mm_cvtsi32_si128(two_bytes(from))));
+    }
+    static Floats bytes(const void * from) {
+        return _mm256_cvtepi32_ps(_mm256_cvtepi8_epi32(_mm_loadl_epi64(static_cast<const __m128i *>(from))));
     }
     static Ints shorts(const void * from) {
         return _mm256_cvtepu16_epi32(_mm_loadu_si128(static_cast<const __m128i *>(from)));

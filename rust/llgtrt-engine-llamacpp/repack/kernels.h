@@ -43,9 +43,10 @@ struct AttentionRow {
 constexpr int ROWS_AT_ONCE = 64;   // of an attention, at most
 constexpr int WIDEST_HEAD  = 256;  // elements
 
-// Cells `begin` to `end` of one head of a KV cache, halves; the strides are bytes from one cell to the next. Depths are
-// elements, divisible by the rows of AttentionKernel, as are the cells.
+// Cells `begin` to `end` of one head of a KV cache, of halves or of Q8_0; the strides are bytes from one cell to the next.
+// Depths are elements, divisible by the rows of AttentionKernel, as are the cells.
 struct AttentionCells {
+    ggml_type    type;
     const char * keys;
     const char * values;
     int64_t      key_stride, value_stride;

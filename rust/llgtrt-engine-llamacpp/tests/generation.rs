@@ -15,6 +15,7 @@ use llama_cpp_2::model::params::LlamaModelParams;
 use llama_cpp_2::sampling::LlamaSampler;
 use llama_cpp_2::token::LlamaToken;
 use llgtrt_core::{Engine, ErrorKind, Finish, SamplingParams, SequenceId, StopCause, TokenId};
+use llgtrt_engine_llamacpp::{KvCacheType, LlamaCppModel};
 
 const PROMPTS: [&str; 8] = [
     "The capital of France is",
@@ -81,6 +82,16 @@ fn greedy_answers_are_llama_cpps_own() {
 #[test]
 fn eight_at_once_answer_as_one_at_a_time() {
     let Some(model) = model() else { return };
+    check_eight_at_once(model);
+}
+
+#[test]
+fn eight_at_once_answer_as_one_at_a_time_with_a_quantized_cache() {
+    let Some(model) = model_with(|config| config.kv_cache_type = KvCacheType::Q8_0) else { return };
+    check_eight_at_once(&model);
+}
+
+fn check_eight_at_once(model: &LlamaCppModel) {
     let prompts = prompts(model);
     let mut engine = engine(model);
     let specs = || prompts.iter().enumerate().map(|(id, prompt)| spec(id as u64, prompt.clone(), 24));

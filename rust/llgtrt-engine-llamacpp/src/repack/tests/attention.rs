@@ -1,4 +1,4 @@
-//! Attention over a KV cache of halves.
+//! Attention over a KV cache of halves and of `Q8_0`.
 
 use std::ptr::NonNull;
 use std::sync::{Mutex, MutexGuard, PoisonError};
@@ -70,10 +70,9 @@ impl Stream {
     }
 
     /// By the definition, in double precision: of shape `[tokens][heads][depth]`.
-    fn right(self, heads: Heads) -> Vec<f64> {
-        let (queries, keys, values) =
-            (self.queries(heads), self.cells(heads, self.seen, 0), self.cells(heads, self.seen, 1));
-        let half = |number: f32| f64::from(half(number));
+    fn right(self, heads: Heads, cache: sys::ggml_type) -> Vec<f64> {
+        let cells = |which| rounded(&self.cells(heads, self.seen, which), cache);
+        let (queries, keys, values) = (self.queries(heads), cells(0), cells(1));
         let mut result = Vec::new();
         for t in 0..self.tokens {
             for head in 0..heads.queries {
@@ -83,13 +82,14 @@ impl Stream {
                 let weights: Vec<f64> = (0..seen)
                     .map(|cell| {
                         let key = &keys[(first + cell) * heads.depth..][..heads.depth];
-                        let score: f64 = query.iter().zip(key).map(|(q, k)| f64::from(*q) * half(*k)).sum();
+                        let score: f64 =
+                            query.iter().zip(key).map(|(q, k)| f64::from(*q) * f64::from(*k)).sum();
                         (score * f64::from(SCALE)).exp()
                     })
                     .collect();
                 let sum: f64 = weights.iter().sum();
                 for d in 0..heads.depth {
-                    let value = |cell: usize| half(values[(first + cell) * heads.depth + d]);
+                    let value = |cell: usize| f64::from(values[(first + cell) * heads.depth + d]);
                     let weighted = weights.iter().enumerate().map(|(cell, weight)| weight * value(cell));
                     result.push(weighted.sum::<f64>() / sum);
                 }
@@ -101,13 +101,53 @@ impl Stream {
 
 const SCALE: f32 = 0.125;
 
-fn half(number: f32) -> f32 {
-    // SAFETY: conversions of numbers.
-    unsafe { sys::ggml_fp16_to_fp32(sys::ggml_fp32_to_fp16(number)) }
+/// Numbers of a block of a cache, and its bytes.
+fn block(cache: sys::ggml_type) -> (usize, usize) {
+    // SAFETY: look-ups in a table.
+    unsafe { (sys::ggml_blck_size(cache) as usize, sys::ggml_type_size(cache)) }
+}
+
+/// Whether heads are whole blocks of a cache.
+fn fits(heads: Heads, cache: sys::ggml_type) -> bool {
+    heads.depth.is_multiple_of(block(cache).0)
+}
+
+/// The bytes of numbers in a cache. Blocks that hold NaN are NaN.
+fn stored(numbers: &[f32], cache: sys::ggml_type) -> Vec<u8> {
+    let (count, size) = block(cache);
+    let mut bytes = vec![0; numbers.len() / count * size];
+    for (from, to) in numbers.chunks(count).zip(bytes.chunks_mut(size)) {
+        if from.iter().any(|number| number.is_nan()) {
+            to.fill(0xff);
+            continue;
+        }
+        let (from, to, count) = (from.as_ptr(), to.as_mut_ptr().cast(), count as i64);
+        // SAFETY: reads a block's numbers and writes its bytes.
+        unsafe { sys::ggml_quantize_chunk(cache, from, to, 0, 1, count, std::ptr::null()) };
+    }
+    bytes
+}
+
+/// Numbers as a cache has them.
+fn rounded(numbers: &[f32], cache: sys::ggml_type) -> Vec<f32> {
+    let bytes = stored(numbers, cache);
+    let mut result = vec![0.0; numbers.len()];
+    // SAFETY: the table has an entry for each type, and the function reads what so many numbers take.
+    unsafe {
+        let to_float = (*sys::ggml_get_type_traits(cache)).to_float.expect("a type of caches");
+        to_float(bytes.as_ptr().cast(), result.as_mut_ptr(), numbers.len() as i64);
+    }
+    result
 }
 
 /// ggml's operation over streams of as many tokens each, with `cells` cells each: per stream `[tokens][heads][depth]`.
-fn attend(streams: &[Stream], heads: Heads, cells: usize, threads: i32) -> Vec<Vec<f32>> {
+fn attend(
+    streams: &[Stream],
+    heads: Heads,
+    cache: sys::ggml_type,
+    cells: usize,
+    threads: i32,
+) -> Vec<Vec<f32>> {
     let tokens = streams[0].tokens;
     // SAFETY: ggml's C API as its own examples use it; every object lives until the end of the block, and each
     // pointer is to as many elements as the tensor beside it has.
@@ -121,7 +161,7 @@ fn attend(streams: &[Stream], heads: Heads, cells: usize, threads: i32) -> Vec<V
         };
         let q = tensor(sys::GGML_TYPE_F32, [heads.depth, tokens, heads.queries, streams.len()]);
         let cached = [heads.depth, cells, heads.cached, streams.len()];
-        let (k, v) = (tensor(sys::GGML_TYPE_F16, cached), tensor(sys::GGML_TYPE_F16, cached));
+        let (k, v) = (tensor(cache, cached), tensor(cache, cached));
         let mask = tensor(sys::GGML_TYPE_F16, [cells, tokens, 1, streams.len()]);
         for (i, stream) in streams.iter().enumerate() {
             let queries = stream.queries(heads);
@@ -130,13 +170,16 @@ fn attend(streams: &[Stream], heads: Heads, cells: usize, threads: i32) -> Vec<V
                 (*q).data.cast::<f32>().add(i * queries.len()),
                 queries.len(),
             );
-            let halves = |numbers: Vec<f32>, to: *mut sys::ggml_tensor| {
-                let place = (*to).data.cast::<sys::ggml_fp16_t>().add(i * numbers.len());
-                sys::ggml_fp32_to_fp16_row(numbers.as_ptr(), place, numbers.len() as i64);
+            let store = |bytes: Vec<u8>, to: *mut sys::ggml_tensor| {
+                let place = (*to).data.cast::<u8>().add(i * bytes.len());
+                std::ptr::copy_nonoverlapping(bytes.as_ptr(), place, bytes.len());
             };
-            halves(stream.cells(heads, cells, 0), k);
-            halves(stream.cells(heads, cells, 1), v);
-            halves(stream.mask(cells), mask);
+            store(stored(&stream.cells(heads, cells, 0), cache), k);
+            store(stored(&stream.cells(heads, cells, 1), cache), v);
+            let halves: Vec<_> =
+                stream.mask(cells).into_iter().map(|number| sys::ggml_fp32_to_fp16(number)).collect();
+            let place = (*mask).data.cast::<sys::ggml_fp16_t>().add(i * halves.len());
+            std::ptr::copy_nonoverlapping(halves.as_ptr(), place, halves.len());
         }
         let output = sys::ggml_flash_attn_ext(context, q, k, v, mask, SCALE, 0.0, 0.0);
         let graph = sys::ggml_new_graph(context);
@@ -153,12 +196,13 @@ fn attend(streams: &[Stream], heads: Heads, cells: usize, threads: i32) -> Vec<V
     }
 }
 
-/// Runs `check` with every set of instructions that this machine has.
-fn with_each_set(check: impl Fn(i32)) {
+/// Runs `check` with every set of instructions that this machine has, and every type of cache.
+fn with_each_set(check: impl Fn(i32, sys::ggml_type)) {
     let _choice = choice();
     // SAFETY: nothing is computed beside it: see `choice`.
     for set in (0..ATTENTION_SETS).filter(|set| unsafe { attention(*set) }) {
-        check(set);
+        check(set, sys::GGML_TYPE_F16);
+        check(set, sys::GGML_TYPE_Q8_0);
     }
     // SAFETY: as above.
     unsafe { attention(GGML) };
@@ -168,17 +212,17 @@ fn with_each_set(check: impl Fn(i32)) {
 fn attention_is_that_of_the_definition() {
     let large = Heads { depth: 128, queries: 8, cached: 8 };
     let shared = Heads { depth: 64, queries: 32, cached: 2 };
-    with_each_set(|set| {
+    with_each_set(|set, cache| {
         // Numbers of bfloat16 have eight bits.
         let near = if set == BF16 { 4e-3 } else { 1e-5 };
-        for heads in [SMALL, large, shared, ODD] {
+        for heads in [SMALL, large, shared, ODD].into_iter().filter(|heads| fits(*heads, cache)) {
             for (tokens, seen, cells) in
                 [(1, 1, 256), (1, 300, 512), (5, 77, 256), (2, 1000, 1024), (70, 290, 304)]
             {
                 for threads in [1, 3] {
                     let stream = Stream { seed: 1, tokens, seen };
-                    let found = attend(&[stream], heads, cells, threads);
-                    for (found, right) in found[0].iter().zip(stream.right(heads)) {
+                    let found = attend(&[stream], heads, cache, cells, threads);
+                    for (found, right) in found[0].iter().zip(stream.right(heads, cache)) {
                         let off = (f64::from(*found) - right).abs();
                         assert!(off < near, "{set} {heads:?} {stream:?}: {found}, not {right}");
                     }
@@ -198,10 +242,10 @@ fn numbers_of_few_bits_come_as_near_as_ggmls_to_the_definition_over_many_cells()
     }
     for heads in [SMALL, Heads { depth: 128, queries: 8, cached: 8 }] {
         let stream = Stream { seed: 1, tokens: 2, seen: 1000 };
-        let right = stream.right(heads);
+        let right = stream.right(heads, sys::GGML_TYPE_F16);
         let off = |set| {
             choose(set);
-            let found = attend(&[stream], heads, 1024, 1).remove(0);
+            let found = attend(&[stream], heads, sys::GGML_TYPE_F16, 1024, 1).remove(0);
             found.iter().zip(&right).map(|(found, right)| (f64::from(*found) - right).powi(2)).sum::<f64>()
         };
         assert!(off(BF16) < off(GGML), "{heads:?}: {:.2e}, not {:.2e}", off(BF16), off(GGML));
@@ -211,24 +255,25 @@ fn numbers_of_few_bits_come_as_near_as_ggmls_to_the_definition_over_many_cells()
 
 #[test]
 fn a_token_does_not_depend_on_what_is_computed_beside_it() {
-    with_each_set(|set| {
-        for heads in [SMALL, ODD] {
+    with_each_set(|set, cache| {
+        for heads in [SMALL, ODD].into_iter().filter(|heads| fits(*heads, cache)) {
             // Tokens of one answer, alone: what they come to must be met in every company.
             let last = 700;
-            let alone = |seen| attend(&[Stream { seed: 1, tokens: 1, seen }], heads, 1024, 1).remove(0);
+            let alone =
+                |seen| attend(&[Stream { seed: 1, tokens: 1, seen }], heads, cache, 1024, 1).remove(0);
             let size = heads.queries * heads.depth;
             // With more threads, in a larger cache, beside other streams.
             for (threads, cells, others) in [(2, 1024, 0), (4, 2048, 0), (2, 1024, 3), (3, 1536, 20)] {
                 let streams: Vec<Stream> = (0..=others)
                     .map(|i| Stream { seed: i + 1, tokens: 1, seen: last - 31 * i as usize })
                     .collect();
-                let found = attend(&streams, heads, cells, threads);
+                let found = attend(&streams, heads, cache, cells, threads);
                 assert_eq!(found[0], alone(last), "{set} {threads} threads, {cells} cells, {others} others");
             }
             // Together with the tokens before it.
             for tokens in [2, 3, 7, 40] {
                 let streams = [Stream { seed: 1, tokens, seen: last }, Stream { seed: 2, tokens, seen: 50 }];
-                let found = attend(&streams, heads, 1024, 2).remove(0);
+                let found = attend(&streams, heads, cache, 1024, 2).remove(0);
                 for (i, token) in found.chunks(size).enumerate() {
                     assert_eq!(token, alone(last + 1 + i - tokens), "{set} {i} of {tokens}");
                 }
@@ -239,8 +284,8 @@ fn a_token_does_not_depend_on_what_is_computed_beside_it() {
 
 #[test]
 fn a_row_that_sees_nothing_is_zero() {
-    with_each_set(|set| {
-        let found = attend(&[Stream { seed: 1, tokens: 1, seen: 0 }], SMALL, 256, 2);
+    with_each_set(|set, cache| {
+        let found = attend(&[Stream { seed: 1, tokens: 1, seen: 0 }], SMALL, cache, 256, 2);
         assert!(found[0].iter().all(|value| *value == 0.0), "{set}");
     });
 }
