@@ -50,7 +50,7 @@ class LlamaCppConfig(Section):
     kv_cache_type: Literal["f32", "f16", "bf16", "q8_0", "q5_1", "q5_0", "q4_1", "q4_0", "iq4_nl"] = Field(
         default="f16",
         description="Number format of the KV cache. The quantized ones need fused attention. On x86 CPUs\n"
-        "f16 and q8_0 have kernels of our own: q8_0 takes half the room and a twentieth more time for\n"
+        "f16 and q8_0 have kernels of our own: q8_0 takes half the room and up to a third more time for\n"
         "prompts, the others several times as long.",
     )
     mmap: bool = Field(default=True, description="Map the model file into memory instead of reading it.")
