@@ -51,7 +51,7 @@ class LlamaCppConfig(Section):
         default="f16",
         description="Number format of the KV cache. The quantized ones need fused attention. On x86 CPUs\n"
         "f16 and q8_0 have kernels of our own: q8_0 takes half the room and up to a third more time for\n"
-        "prompts, the others several times as long.",
+        "prompts. The others are left to ggml, with which q8_0 took three to seven times as long.",
     )
     mmap: bool = Field(default=True, description="Map the model file into memory instead of reading it.")
     mlock: bool = Field(default=False, description="Keep the model in memory, never in swap.")

@@ -7,6 +7,7 @@
 #include <algorithm>
 #include <cmath>
 
+#include "factors.h"
 #include "isa.h"
 #include "kernels.h"
 #include "vec.h"
@@ -17,21 +18,12 @@ namespace {
 // Cells of a block: a row's largest score is looked for, and its sums are scaled, once for each.
 constexpr int CELLS = 64;
 
-// Bytes of an element of a query, or of a weight, as add_products takes it.
-template <class Isa> constexpr int FACTOR = 4 / Isa::TOGETHER;
-
-// A row as the kernels take it: its query is `factors`, of Isa::TOGETHER elements in each four bytes.
+// A row as the kernels take it: with the factors of its query.
 struct Row {
     const uint8_t *  factors;
     const uint16_t * mask;
     float *          partial;
 };
-
-// Elements of a query that the kernels multiply with cached keys: zeros may follow those that there are.
-template <class Isa> constexpr int64_t whole_vectors(int64_t depth) {
-    constexpr int64_t AT_ONCE = Isa::ROWS * Isa::TOGETHER;
-    return (depth + AT_ONCE - 1) / AT_ONCE * AT_ONCE;
-}
 
 // What a cell's elements are in the cache: bytes of so many, and ROWS of them from `d` on.
 template <class Isa> struct HalfElements {
@@ -71,14 +63,14 @@ template <class Isa, class Elements> struct CachedCells {
         for (int r = 0; r < N; r++) {
             sums[r] = Isa::zero();
         }
-        for (int64_t d = 0; d < depth; d += Isa::ROWS * Isa::TOGETHER) {
+        for (int64_t d = 0; d < depth; d += Isa::ROWS * Factors<Isa>::TOGETHER) {
             typename Isa::Floats elements[Isa::ROWS];
             load_turned(cell, d, depth, elements);
 #pragma GCC unroll 16
             for (int i = 0; i < Isa::ROWS; i++) {
 #pragma GCC unroll 8
                 for (int r = 0; r < N; r++) {
-                    sums[r] = Isa::add_products(sums[r], elements[i], rows[r].factors + d * FACTOR<Isa> + 4 * i);
+                    sums[r] = Factors<Isa>::add(sums[r], elements[i], rows[r].factors + d * Factors<Isa>::BYTES + 4 * i);
                 }
             }
         }
@@ -92,13 +84,13 @@ template <class Isa, class Elements> struct CachedCells {
     // each cell. What nobody sees may hold anything, and is zero here.
     typename Isa::Floats value(int cell, int64_t d, uint64_t seen) const {
         const char * const from = values + cell * value_stride;
-        if constexpr (Isa::TOGETHER == 1) {
+        if constexpr (Factors<Isa>::TOGETHER == 1) {
             return Elements::load(from, d);
         } else {
             const auto one = [&](int i) {
                 return seen >> (cell + i) & 1 ? Elements::load(from + i * value_stride, d) : Isa::zero();
             };
-            return Isa::pairs(one(0), one(1));
+            return Factors<Isa>::pairs(one(0), one(1));
         }
     }
 
@@ -108,11 +100,11 @@ template <class Isa, class Elements> struct CachedCells {
 #pragma GCC unroll 16
         for (int i = 0; i < Isa::ROWS; i++) {
             const auto first = Elements::load(from + i * key_stride, d);
-            if constexpr (Isa::TOGETHER == 1) {
+            if constexpr (Factors<Isa>::TOGETHER == 1) {
                 elements[i] = first;
             } else {
                 const bool more = d + Isa::ROWS < depth;
-                elements[i]     = Isa::neighbours(
+                elements[i]     = Factors<Isa>::neighbours(
                     first, more ? Elements::load(from + i * key_stride, d + Isa::ROWS) : Isa::zero());
             }
         }
@@ -130,10 +122,10 @@ template <class Isa, class Elements> struct CachedCells {
     }
 };
 
-// The same cells as add_products takes them, for more rows than attend at a time.
+// The same cells as Factors::add takes them, for more rows than attend at a time.
 template <class Isa> struct UnpackedCells {
-    alignas(64) float keys[WIDEST_HEAD / Isa::TOGETHER * CELLS];    // by element, TOGETHER of them in each number
-    alignas(64) float values[CELLS / Isa::TOGETHER * WIDEST_HEAD];  // by cell, likewise
+    alignas(64) float keys[WIDEST_HEAD / Factors<Isa>::TOGETHER * CELLS];    // by element, TOGETHER of them in each number
+    alignas(64) float values[CELLS / Factors<Isa>::TOGETHER * WIDEST_HEAD];  // by cell, likewise
     int64_t value_depth;
 
     static constexpr int VECTORS = 2;
@@ -146,20 +138,20 @@ template <class Isa> struct UnpackedCells {
     void unpack(const Cells & cells, int count, uint64_t seen, int64_t key_depth, int64_t values_depth) {
         value_depth = values_depth;
         for (int cell = 0; cell < count; cell += Isa::ROWS) {
-            for (int64_t d = 0; d < key_depth; d += Isa::ROWS * Isa::TOGETHER) {
+            for (int64_t d = 0; d < key_depth; d += Isa::ROWS * Factors<Isa>::TOGETHER) {
                 typename Isa::Floats elements[Isa::ROWS];
                 cells.load_turned(cell, d, key_depth, elements);
 #pragma GCC unroll 16
                 for (int i = 0; i < Isa::ROWS; i++) {
-                    if (d + i * Isa::TOGETHER < key_depth) {
-                        Isa::store(keys + (d / Isa::TOGETHER + i) * CELLS + cell, elements[i]);
+                    if (d + i * Factors<Isa>::TOGETHER < key_depth) {
+                        Isa::store(keys + (d / Factors<Isa>::TOGETHER + i) * CELLS + cell, elements[i]);
                     }
                 }
             }
         }
-        for (int cell = 0; cell < count; cell += Isa::TOGETHER) {
+        for (int cell = 0; cell < count; cell += Factors<Isa>::TOGETHER) {
             for (int64_t d = 0; d < value_depth; d += Isa::ROWS) {
-                Isa::store(values + cell / Isa::TOGETHER * value_depth + d, cells.value(cell, d, seen));
+                Isa::store(values + cell / Factors<Isa>::TOGETHER * value_depth + d, cells.value(cell, d, seen));
             }
         }
     }
@@ -174,7 +166,7 @@ template <class Isa> struct UnpackedCells {
                 sums[r][v] = Isa::zero();
             }
         }
-        for (int64_t i = 0; i < depth / Isa::TOGETHER; i++) {
+        for (int64_t i = 0; i < depth / Factors<Isa>::TOGETHER; i++) {
             typename Isa::Floats elements[VECTORS];
 #pragma GCC unroll 2
             for (int v = 0; v < VECTORS; v++) {
@@ -184,7 +176,7 @@ template <class Isa> struct UnpackedCells {
             for (int r = 0; r < N; r++) {
 #pragma GCC unroll 2
                 for (int v = 0; v < VECTORS; v++) {
-                    sums[r][v] = Isa::add_products(sums[r][v], elements[v], rows[r].factors + 4 * i);
+                    sums[r][v] = Factors<Isa>::add(sums[r][v], elements[v], rows[r].factors + 4 * i);
                 }
             }
         }
@@ -198,7 +190,7 @@ template <class Isa> struct UnpackedCells {
     }
 
     typename Isa::Floats value(int cell, int64_t d, uint64_t) const {
-        return Isa::load_floats(values + cell / Isa::TOGETHER * value_depth + d);
+        return Isa::load_floats(values + cell / Factors<Isa>::TOGETHER * value_depth + d);
     }
 };
 
@@ -221,7 +213,7 @@ inline void add_values(
         }
     }
     // A bit for the first of TOGETHER cells if any of them is seen.
-    const uint64_t steps = Isa::TOGETHER == 1 ? seen : (seen | seen >> 1) & 0x5555555555555555;
+    const uint64_t steps = Factors<Isa>::TOGETHER == 1 ? seen : (seen | seen >> 1) & 0x5555555555555555;
     for (uint64_t left = steps; left != 0; left &= left - 1) {
         const int            i = __builtin_ctzll(left);
         typename Isa::Floats value[V];
@@ -231,10 +223,10 @@ inline void add_values(
         }
 #pragma GCC unroll 8
         for (int r = 0; r < N; r++) {
-            const auto * const weight = reinterpret_cast<const uint8_t *>(weights[r]) + i * FACTOR<Isa>;
+            const auto * const weight = reinterpret_cast<const uint8_t *>(weights[r]) + i * Factors<Isa>::BYTES;
 #pragma GCC unroll 4
             for (int v = 0; v < V; v++) {
-                result[r][v] = Isa::add_products(result[r][v], value[v], weight);
+                result[r][v] = Factors<Isa>::add(result[r][v], value[v], weight);
             }
         }
     }
@@ -337,7 +329,7 @@ void attend_block(
                 // Factors take no more room than the scores before them. The sum is that of the weights as they are
                 // multiplied.
                 sums = Isa::plus(
-                    sums, Isa::store_factors(reinterpret_cast<uint8_t *>(weights[r]) + at * FACTOR<Isa>, weight));
+                    sums, Factors<Isa>::store(reinterpret_cast<uint8_t *>(weights[r]) + at * Factors<Isa>::BYTES, weight));
             }
         }
     }
@@ -399,15 +391,12 @@ __attribute__((noinline)) void attend_many(
 template <class Isa, class Elements>
 void attend_cells(const AttentionCells & cells, const AttentionRow * queries, int64_t row_count) {
     Row rows[ROWS_AT_ONCE];
-    alignas(64) uint8_t  factors[ROWS_AT_ONCE][FACTOR<Isa> * WIDEST_HEAD];
+    alignas(64) uint8_t  room[ROWS_AT_ONCE][Factors<Isa>::BYTES * WIDEST_HEAD];
     typename Isa::Floats sums[ROWS_AT_ONCE];
     float                most[ROWS_AT_ONCE];
     for (int64_t r = 0; r < row_count; r++) {
-        rows[r] = {factors[r], queries[r].mask, queries[r].partial};
-        for (int64_t d = 0; d < whole_vectors<Isa>(cells.key_depth); d += Isa::ROWS) {
-            const auto some = d < cells.key_depth ? Isa::load_floats(queries[r].query + d) : Isa::zero();
-            Isa::store_factors(factors[r] + d * FACTOR<Isa>, some);
-        }
+        rows[r] = {
+            Factors<Isa>::of(queries[r].query, cells.key_depth, room[r]), queries[r].mask, queries[r].partial};
         sums[r] = Isa::zero();
         most[r] = NOTHING;
         std::memset(rows[r].partial + PARTIAL_VALUES, 0, cells.value_depth * sizeof(float));

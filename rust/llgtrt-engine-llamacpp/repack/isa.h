@@ -112,43 +112,6 @@ struct Isa {
     // What fits into bytes.
     static void store_bytes(void * to, Ints a) { _mm_storeu_si128(static_cast<__m128i *>(to), _mm512_cvtepi32_epi8(a)); }
 
-    // Numbers that add_products adds up in each of ROWS.
-#if defined(__AVX512BF16__)
-    static constexpr int TOGETHER = 2;
-
-    // `sum` plus the products of ROWS pairs of bfloat16 with the pair at `factors`.
-    static Floats add_products(Floats sum, Floats pairs, const void * factors) {
-        return _mm512_dpbf16_ps(sum, (__m512bh)pairs, (__m512bh)set1(four_bytes(factors)));
-    }
-    // Writes ROWS numbers as add_products takes them, and answers what they are then.
-    static Floats store_factors(void * to, Floats a) {
-        const auto rounded = (__m256i)_mm512_cvtneps_pbh(a);
-        _mm256_storeu_si256(static_cast<__m256i *>(to), rounded);
-        return _mm512_castsi512_ps(_mm512_slli_epi32(_mm512_cvtepu16_epi32(rounded), 16));
-    }
-    // The pairs of those numbers that follow each other.
-    static Floats neighbours(Floats first, Floats last) { return (Floats)_mm512_cvtne2ps_pbh(last, first); }
-    // One of each vector.
-    static Floats pairs(Floats lower, Floats upper) {
-        const auto places = _mm512_setr_epi32(
-            0x100000, 0x110001, 0x120002, 0x130003, 0x140004, 0x150005, 0x160006, 0x170007, 0x180008, 0x190009,
-            0x1a000a, 0x1b000b, 0x1c000c, 0x1d000d, 0x1e000e, 0x1f000f);
-        return (Floats)_mm512_permutexvar_epi16(places, (Ints)_mm512_cvtne2ps_pbh(upper, lower));
-    }
-#else
-    static constexpr int TOGETHER = 1;
-
-    // `sum` plus the products of ROWS numbers with the one at `factors`.
-    static Floats add_products(Floats sum, Floats numbers, const void * factors) {
-        return fma(set1(a_float(factors)), numbers, sum);
-    }
-    // Writes ROWS numbers as add_products takes them, and answers what they are then.
-    static Floats store_factors(void * to, Floats a) {
-        store(to, a);
-        return a;
-    }
-#endif
-
     static Ints    plus(Ints a, Ints b) { return _mm512_add_epi32(a, b); }
     static int32_t total(Ints a) { return _mm512_reduce_add_epi32(a); }
 
@@ -319,18 +282,6 @@ struct Isa {
     static void store_bytes(void * to, Ints a) {
         const __m128i words = _mm_packs_epi32(_mm256_castsi256_si128(a), _mm256_extracti128_si256(a, 1));
         _mm_storel_epi64(static_cast<__m128i *>(to), _mm_packs_epi16(words, words));
-    }
-
-    static constexpr int TOGETHER = 1;
-
-    // `sum` plus the products of ROWS numbers with the one at `factors`.
-    static Floats add_products(Floats sum, Floats numbers, const void * factors) {
-        return fma(set1(a_float(factors)), numbers, sum);
-    }
-    // Writes ROWS numbers as add_products takes them, and answers what they are then.
-    static Floats store_factors(void * to, Floats a) {
-        store(to, a);
-        return a;
     }
 
     static Ints    plus(Ints a, Ints b) { return _mm256_add_epi32(a, b); }

@@ -34,11 +34,13 @@ def test_a_port_for_everybody_without_a_key_is_warned_of(
         listener.close()
 
 
-async def loads_beside_the_import(settings: Settings, monkeypatch: pytest.MonkeyPatch, wait_s: float) -> bool:
-    """Whether the engine begins to load before the server is imported, for which that waits so long."""
+async def loads_ahead(
+    settings: Settings, monkeypatch: pytest.MonkeyPatch, wait_s: float
+) -> tuple[bool, bool]:
+    """Whether an engine loads while the server is imported, which takes so long, and has begun by the end."""
     loads = threading.Event()
     load = _native.Engine
-    seen: list[bool] = []
+    beside: list[bool] = []
 
     def noted(config: str, model: object) -> _native.Engine:
         loads.set()
@@ -48,21 +50,23 @@ async def loads_beside_the_import(settings: Settings, monkeypatch: pytest.Monkey
         async def serve(*_arguments: Any) -> int:
             return 7
 
-        seen.append(loads.wait(wait_s))
+        beside.append(loads.wait(wait_s))
         return serve
 
     monkeypatch.setattr(_native, "Engine", noted)
     monkeypatch.setattr(process, "_import_server", import_server)
     assert await process._serve(settings, None, [], None) == 7
-    return seen == [True]
+    return beside[0], loads.is_set()
 
 
 async def test_the_engine_is_loaded_while_the_server_is_imported(monkeypatch: pytest.MonkeyPatch) -> None:
-    assert await loads_beside_the_import(Settings(config=Config(), backend="sim"), monkeypatch, 30)
+    settings = Settings(config=Config(), backend="sim")
+    assert await loads_ahead(settings, monkeypatch, 30) == (True, True)
 
 
 async def test_the_operators_code_is_tried_before_the_engine_is_loaded(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     config = Config.model_validate({"py": {"hooks": "hook.py:Hook"}})
-    assert not await loads_beside_the_import(Settings(config=config, backend="sim"), monkeypatch, 0)
+    settings = Settings(config=config, backend="sim")
+    assert await loads_ahead(settings, monkeypatch, 0) == (False, False)
