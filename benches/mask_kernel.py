@@ -1,7 +1,8 @@
 """The CUDA mask kernel of the TensorRT-LLM plugin on this machine's GPU: is it right, and as fast as a copy?
 
-Builds the kernel's test program for the GPU, compares the kernel with its host implementation on random
-rows, and prints one table. Without an NVIDIA GPU it says so and does nothing.
+Builds the plugin's test programs for the GPU, compares the kernel and the logits post-processor, which calls
+it, with the host implementation on random rows, and prints a table of each. Without an NVIDIA GPU it says so
+and does nothing.
 """
 
 from __future__ import annotations
@@ -117,16 +118,22 @@ def time_cases(program: Path, cases: list[Case]) -> list[tuple[float, float]]:
     return [(float(kernel), float(copy)) for kernel, copy in pairs]
 
 
-def time_xgrammar(cases: list[Case]) -> dict[Case, float]:
-    """Microseconds of xgrammar's kernel, which only masks; nothing if it cannot be installed or fails."""
-    cases = [case for case in cases if case.work == "mask"]
+def install_xgrammar() -> Path:
+    """The Python of an environment with xgrammar."""
     folder = ROOT / "target" / "xgrammar"
     python = folder / "bin" / "python"
+    if not python.exists():
+        subprocess.run([sys.executable, "-m", "venv", folder], check=True)
+    pip = [str(python), "-m", "pip", "install", "--quiet", "--disable-pip-version-check"]
+    subprocess.run([*pip, *XGRAMMAR_PACKAGES], check=True)
+    return python
+
+
+def time_xgrammar(cases: list[Case], python: Path | None) -> dict[Case, float]:
+    """Microseconds of xgrammar's kernel, which only masks; nothing if it cannot be installed or fails."""
+    cases = [case for case in cases if case.work == "mask"]
     try:
-        if not python.exists():
-            subprocess.run([sys.executable, "-m", "venv", folder], check=True)
-        pip = [str(python), "-m", "pip", "install", "--quiet", "--disable-pip-version-check"]
-        subprocess.run([*pip, *XGRAMMAR_PACKAGES], check=True)
+        python = python or install_xgrammar()
         lines = subprocess.run(
             [python, XGRAMMAR_BENCH],
             input="".join(f"{case.dtype} {case.vocab} {case.batch}\n" for case in cases),
@@ -158,14 +165,25 @@ def table(
         ]
 
 
-def measure(with_xgrammar: bool) -> None:
+def time_steps(program: Path) -> Iterator[list[str]]:
+    """The rows of the post-processor's table."""
+    shapes = [(dtype, vocab, batch) for dtype in SIZES for vocab in VOCABULARIES for batch in BATCHES]
+    lines = run(program, "time", "".join(f"{dtype} {vocab} {batch}\n" for dtype, vocab, batch in shapes))
+    for (dtype, vocab, batch), line in zip(shapes, lines.splitlines(), strict=True):
+        yield [f"{dtype} {vocab} x {batch}", *line.split()]
+
+
+def measure(with_xgrammar: bool, xgrammar_python: Path | None) -> None:
     """Builds, checks, times and prints."""
     gpu = find_gpu()
-    program = ROOT / "target" / f"mask_kernel_gpu-sm_{gpu.architecture}"
-    program.parent.mkdir(exist_ok=True)
-    subprocess.run([CHECK_CUDA, "--gpu-test", program, gpu.architecture], check=True)
+    folder = ROOT / "target" / f"gpu_tests-sm_{gpu.architecture}"
+    subprocess.run([CHECK_CUDA, "--gpu-tests", folder, gpu.architecture], check=True)
+    kernel, post_processor = folder / "mask_kernel_gpu", folder / "post_processor_gpu"
     print(f"{gpu.name}, sm_{gpu.architecture}")
-    print("kernel against host implementation:", run(program, "check").strip())
+    print("kernel against host implementation:", run(kernel, "check").strip())
+    print("post-processor, far ahead of the device:", run(post_processor, "check").strip())
+    print("post-processor whose device is lost:", run(post_processor, "lost").strip())
+    print()
     cases = [
         Case(dtype, vocab, batch, work)
         for work in WORK
@@ -173,23 +191,31 @@ def measure(with_xgrammar: bool) -> None:
         for vocab in VOCABULARIES
         for batch in BATCHES
     ]
-    times = time_cases(program, cases)
-    peer = time_xgrammar(cases) if with_xgrammar else {}
+    times = time_cases(kernel, cases)
+    peer = time_xgrammar(cases, xgrammar_python) if with_xgrammar else {}
     header = ["logits", "work", "us", "GB/s", "copy us", "GB/s", "of copy", "xgrammar us"]
     print_table(header, list(table(cases, times, peer)))
     missed = sum(copy / kernel < GOAL for kernel, copy in times)
     print(f"* below the goal of {GOAL:.0%} of the copy's bandwidth: {missed} of {len(cases)}")
+    print("\nA step whose masks are all new, its masks copied to the device as well:")
+    print_table(["logits", "host us", "device us"], list(time_steps(post_processor)))
 
 
 def main() -> int:
     """Exit status 0 also if there is nothing to measure on; 1 if the kernel is wrong."""
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument(
-        "--xgrammar", action="store_true", help="also time xgrammar's kernel (installs torch)"
+        "--xgrammar",
+        nargs="?",
+        type=Path,
+        const=None,
+        default=False,
+        metavar="PYTHON",
+        help="also time xgrammar's kernel: with a Python that has torch and xgrammar, or installs them",
     )
     arguments = parser.parse_args()
     try:
-        measure(arguments.xgrammar)
+        measure(arguments.xgrammar is not False, arguments.xgrammar or None)
     except SkippedError as reason:
         print(f"SKIPPED: {reason}")
     return 0

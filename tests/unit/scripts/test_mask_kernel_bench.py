@@ -39,7 +39,12 @@ class Bench:
 
     def __init__(self, folder: Path) -> None:
         self.root = folder / "a checkout"
-        for name in ("benches/mask_kernel.py", "benches/load.py", "scripts/check_cuda.sh"):
+        for name in (
+            "benches/mask_kernel.py",
+            "benches/load.py",
+            "scripts/check_cuda.sh",
+            "requirements/cuda.in",
+        ):
             target = self.root / name
             target.parent.mkdir(parents=True, exist_ok=True)
             shutil.copy(ROOT / name, target)
@@ -119,6 +124,7 @@ def test_the_table(bench: Bench) -> None:
     bench.pretend_driver()
     bench.pretend_program(
         'if [ "$1" = check ]; then echo "5 cases, 0 wrong"; exit; fi\n'
+        'if [ "$1" = lost ]; then echo reported; exit; fi\n'
         "while read -r type vocab batch flags; do\n"
         '  if [ "$type $vocab $batch $flags" = "fp16 131072 16 1" ]; then echo "10.000 7.000"\n'
         '  else echo "2.000 2.000"; fi\n'
@@ -127,15 +133,24 @@ def test_the_table(bench: Bench) -> None:
     process = bench.run()
     assert process.returncode == 0, process.stderr
     lines = process.stdout.splitlines()
-    assert lines[:2] == ["Pretended, sm_86", "kernel against host implementation: 5 cases, 0 wrong"]
-    assert len(lines) == 2 + 2 + 3 * 3 * 3 * 3 + 1
+    assert lines[:5] == [
+        "Pretended, sm_86",
+        "kernel against host implementation: 5 cases, 0 wrong",
+        "post-processor, far ahead of the device: 5 cases, 0 wrong",
+        "post-processor whose device is lost: reported",
+        "",
+    ]
+    kernel, steps = lines[5:].index(""), 2 + 3 * 3 * 3
+    assert kernel == 2 + 3 * 3 * 3 * 3 + 1
+    assert len(lines) == 5 + kernel + 2 + steps
+    assert lines[-1].split() == ["bf16", "262144", "x", "256", "2.000", "2.000"]
     # 16 rows of 131072 logits of 2 bytes, read and written: 8.4 MB in 10 us.
     row = next(line for line in lines if line.startswith("fp16 131072 x 16 ") and " mask " in line)
     assert row.split()[4:] == ["mask", "10.0", "839", "7.0", "1198", "70%", "*", "-"]
-    assert lines[-1] == "* below the goal of 80% of the copy's bandwidth: 1 of 81"
+    assert lines[5 + kernel - 1] == "* below the goal of 80% of the copy's bandwidth: 1 of 81"
     arguments = (bench.bin / "arguments").read_text().splitlines()
     assert "arch=compute_86,code=sm_86" in arguments
-    assert arguments[-1] == str(bench.root / "target" / "mask_kernel_gpu-sm_86")
+    assert arguments[-1] == str(bench.root / "target" / "gpu_tests-sm_86" / "post_processor_gpu")
 
 
 def test_a_wrong_kernel_fails(bench: Bench) -> None:

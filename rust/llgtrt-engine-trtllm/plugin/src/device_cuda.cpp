@@ -56,12 +56,12 @@ void* Buffer::reserve(size_t bytes, void* stream) {
     // Behind the kernels that still read it.
     if (void* const old = std::exchange(data_, nullptr); old != nullptr) check(cudaFreeAsync(old, queue), "cudaFreeAsync");
     size_ = 0;
-    check(cudaMallocAsync(&data_, size, queue), "no device memory for masks");
+    check(cudaMallocAsync(&data_, size, queue), "allocating device memory for masks");
     size_ = size;
     check(cudaMemsetAsync(data_, 0, size, queue), "cudaMemsetAsync");
   } else {
     release();
-    check(cudaMallocHost(&data_, size), "no pinned memory for masks");
+    check(cudaMallocHost(&data_, size), "allocating pinned memory for masks");
     size_ = size;
     std::fill_n(static_cast<char*>(data_), size, '\0');
   }

@@ -84,8 +84,10 @@ void copy_to_host(void* target, void const* source, size_t bytes, void* /*stream
   std::memcpy(target, source, bytes);
 }
 
-void apply_masks(MaskRow const* rows, uint32_t count, uint32_t /*columns*/, LogitsType type, uint32_t const* masks,
-                 MaskWorkspace const& workspace, void* /*stream*/) {
+void apply_masks(MaskRow const* rows, uint32_t count, uint32_t /*columns*/, LogitsType type, uint32_t flags,
+                 uint32_t const* masks, MaskWorkspace const& workspace, void* /*stream*/) {
+  for (uint32_t i = 0; i < count; ++i)
+    if ((rows[i].flags & ~flags) != 0) throw std::runtime_error("a row has flags that were not announced");
   DeviceTime const time;
   apply_masks_on_host(rows, count, type, masks, workspace.removed);
 }

@@ -1,4 +1,4 @@
-// One pass over all rows of logits of a step: mask, temperature, min_p, and the probability that the mask removed.
+// All rows of logits of a step: mask, temperature, min_p, and the probability that the mask removed.
 //
 // The contract, which the CUDA kernel and the host implementation share. Of each row, with raw logits x:
 //   removed mass  1 - sum over allowed t of softmax(x)[t], over the vocabulary without its padding; 0 without a mask;
@@ -48,21 +48,19 @@ struct MaskPartial {
   float allowed_max;
 };
 
-/// Memory of the device for a launch. `removed` has an element per row; `tickets` too, zero before the first launch
-/// and after each.
+/// Memory of the device for a launch. `removed` has an element per row.
 struct MaskWorkspace {
   MaskPartial* partials;
-  uint32_t* tickets;
   float* removed;
 };
 
 /// Bytes of one logit.
 constexpr size_t logit_size(LogitsType type) { return type == LogitsType::kFP32 ? 4 : 2; }
 
-/// Applies `count` rows of `type`, none wider than `columns`. `stream` is the device's queue of work; null on a host.
-/// Throws std::runtime_error if the launch fails.
-void apply_masks(MaskRow const* rows, uint32_t count, uint32_t columns, LogitsType type, uint32_t const* masks,
-                 MaskWorkspace const& workspace, void* stream);
+/// Applies `count` rows of `type`, none wider than `columns`, none with other flags than `flags`. `stream` is the device's queue
+/// of work; null on a host. Throws std::runtime_error if the launch fails.
+void apply_masks(MaskRow const* rows, uint32_t count, uint32_t columns, LogitsType type, uint32_t flags,
+                 uint32_t const* masks, MaskWorkspace const& workspace, void* stream);
 
 /// The same in the host's memory, one row after the other: what the kernel is checked against, and what the tests run.
 void apply_masks_on_host(MaskRow const* rows, uint32_t count, LogitsType type, uint32_t const* masks, float* removed);

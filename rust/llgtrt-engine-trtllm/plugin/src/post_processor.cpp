@@ -128,6 +128,7 @@ void PostProcessor::keep_logits(void* stream) {
 void PostProcessor::describe(Stage& stage) {
   stage.work = 0;
   widest_ = 0;
+  flags_ = 0;
   for (size_t i = 0; i < rows_.size(); ++i) {
     auto& row = rows_[i];
     auto const& plan = plans_[i];
@@ -136,6 +137,7 @@ void PostProcessor::describe(Stage& stage) {
     if (stage.work == 0) type_ = type_of(*row.logits);
     if (type_of(*row.logits) != type_) throw std::runtime_error("the rows of a step have logits of different types");
     widest_ = std::max(widest_, row.columns);
+    flags_ |= row.flags;
     stage.descriptions()[stage.work++] = {row.logits->getData(),
                                           static_cast<uint32_t>(i) * words_per_row_,
                                           row.columns,
@@ -197,9 +199,8 @@ void PostProcessor::launch(Stage& stage, void* stream) {
   size_t const chunks = (widest_ + kChunk - 1) / kChunk;
   MaskWorkspace const workspace{
       static_cast<MaskPartial*>(partials_.reserve(stage.work * chunks * sizeof(MaskPartial), stream)),
-      static_cast<uint32_t*>(tickets_.reserve(stage.work * sizeof(uint32_t), stream)),
       static_cast<float*>(removed_.reserve(stage.work * sizeof(float), stream))};
-  apply_masks(static_cast<MaskRow const*>(descriptions_.data()), stage.work, widest_, type_,
+  apply_masks(static_cast<MaskRow const*>(descriptions_.data()), stage.work, widest_, type_, flags_,
               static_cast<uint32_t const*>(masks_.data()), workspace, stream);
   stage.read.record(stream);
 }

@@ -81,6 +81,8 @@ class PostProcessor {
   std::vector<llgtrt_trtllm_row> asked_;
   std::vector<llgtrt_trtllm_row_plan> plans_;
   uint32_t widest_ = 0;
+  /// Of any row.
+  uint32_t flags_ = 0;
   LogitsType type_ = LogitsType::kFP32;
   // As many as there are steps of which the device has not read the masks yet, and the last one.
   std::list<Stage> stages_;
@@ -89,8 +91,6 @@ class PostProcessor {
   std::vector<bool> masked_before_;
   Buffer descriptions_{Place::kDevice};
   Buffer masks_{Place::kDevice};
-  // Apart, because tickets stay zero between steps and must not share memory with anything.
-  Buffer tickets_{Place::kDevice};
   Buffer removed_{Place::kDevice};
   Buffer partials_{Place::kDevice};
   // Apart as well, because their sizes are.

@@ -106,7 +106,6 @@ void launch(Kernel kernel, dim3 grid, uint32_t threads, Stream /*stream*/, Argum
 }  // namespace emulated
 
 inline void __syncthreads() { emulated::barrier(); }
-inline void __threadfence() {}
 
 inline float __shfl_down_sync(uint32_t /*lanes*/, float value, int distance) {
   uint32_t const thread = threadIdx.x;
@@ -126,20 +125,8 @@ inline float __int_as_float(int32_t bits) {
   return value;
 }
 
-template <class T>
-T __ldcg(T const* place) {
-  return *place;
-}
-
-inline uint32_t atomicInc(uint32_t* place, uint32_t last) {
-  uint32_t const old = *place;
-  *place = old >= last ? 0 : old + 1;
-  return old;
-}
-
 using std::fmaxf;
 using std::fminf;
-using std::min;
 
 using cudaError_t = int;
 using cudaStream_t = void*;

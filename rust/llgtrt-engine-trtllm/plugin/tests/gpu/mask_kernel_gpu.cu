@@ -116,19 +116,15 @@ void upload(Memory const& memory, std::vector<T> const& data, size_t offset = 0)
   check(cudaMemcpy(memory.as() + offset, data.data(), data.size() * sizeof(T), cudaMemcpyHostToDevice), "cudaMemcpy");
 }
 
-/// What a launch needs besides logits, rows and masks: the plugin's own arrangement, tickets zeroed once.
+/// What a launch needs besides logits, rows and masks.
 struct Workspace {
   Workspace(uint32_t count, uint32_t columns)
       : partials(count * ((columns + kChunk - 1) / kChunk) * sizeof(MaskPartial)),
-        tickets(count * sizeof(uint32_t)),
-        removed(count * sizeof(float)) {
-    check(cudaMemset(tickets.as(), 0, count * sizeof(uint32_t)), "cudaMemset");
-  }
+        removed(count * sizeof(float)) {}
 
-  MaskWorkspace get() const { return {partials.as<MaskPartial>(), tickets.as<uint32_t>(), removed.as<float>()}; }
+  MaskWorkspace get() const { return {partials.as<MaskPartial>(), removed.as<float>()}; }
 
   Memory partials;
-  Memory tickets;
   Memory removed;
 };
 
@@ -144,6 +140,8 @@ std::string compare(MaskCase const& mask_case, int times) {
   Memory const masks(mask_case.masks.size() * sizeof(uint32_t));
   Workspace const workspace(count, mask_case.columns);
   Stream const stream;
+  uint32_t flags = 0;
+  for (auto const& row : mask_case.rows) flags |= row.flags;
   upload(rows, rows_at(mask_case, logits.as() + kGuard));
   upload(masks, mask_case.masks);
   std::vector<unsigned char> everything(bytes + 2 * kGuard);
@@ -152,7 +150,7 @@ std::string compare(MaskCase const& mask_case, int times) {
     upload(logits, mask_case.logits, kGuard);
     upload(workspace.removed, std::vector<float>(count, kNotReported));
     check(cudaDeviceSynchronize(), "cudaDeviceSynchronize");
-    apply_masks(rows.as<MaskRow>(), count, mask_case.columns, mask_case.type, masks.as<uint32_t>(), workspace.get(),
+    apply_masks(rows.as<MaskRow>(), count, mask_case.columns, mask_case.type, flags, masks.as<uint32_t>(), workspace.get(),
                 stream.get());
     stream.wait();
     MaskResult got{{}, std::vector<float>(count)};
@@ -247,7 +245,7 @@ Times time_one(LogitsType type, uint32_t vocab, uint32_t batch, uint32_t flags, 
   Stream const stream;
   Graph const kernel(stream, [&] {
     for (size_t i = 0; i < copies; ++i)
-      apply_masks(rows.as<MaskRow>() + i * batch, batch, vocab, type, masks.as<uint32_t>(), workspace.get(),
+      apply_masks(rows.as<MaskRow>() + i * batch, batch, vocab, type, flags, masks.as<uint32_t>(), workspace.get(),
                   stream.get());
   });
   Graph const copy(stream, [&] {
