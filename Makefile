@@ -16,11 +16,15 @@ BIN := $(VENV)/bin
 comma := ,
 REQUIREMENTS_DONE := $(VENV)/.done-requirements
 PACKAGE_DONE := $(VENV)/.done-package$(if $(FEATURES),-$(subst $(comma),-,$(FEATURES)))
-PACKAGE_SOURCES := pyproject.toml Cargo.toml Cargo.lock .cargo/config.toml build_backend/llgtrt_build.py \
+PACKAGE_SOURCES := pyproject.toml Cargo.toml Cargo.lock .cargo/config.toml $(wildcard build_backend/*.py) \
 	$(shell find rust -type f \( -name '*.rs' -o -name '*.cpp' -o -name '*.h' -o -name '*.cu' -o -name 'Cargo.toml' \) 2>/dev/null)
 
-# libclang and CMake for llama.cpp's build: see build_backend/llgtrt_build.py.
-BUILD_ENV := build_env="$$($(BIN)/python build_backend/llgtrt_build.py --env)"; eval "$$build_env"; \
+FEATURES_OPTION := $(if $(FEATURES),--features $(FEATURES))
+# NVIDIA's wheels, where the feature cuda is asked for and no CUDA toolkit is there.
+CUDA_DONE := $(if $(filter cuda,$(subst $(comma), ,$(FEATURES))),$(VENV)/.done-cuda)
+
+# libclang, CMake and CUDA for llama.cpp's build: see build_backend/llgtrt_build.py.
+BUILD_ENV := build_env="$$($(BIN)/python build_backend/llgtrt_build.py --env $(FEATURES_OPTION))"; eval "$$build_env"; \
 	export PYO3_PYTHON="$(CURDIR)/$(BIN)/python";
 UV_LOCK := $(BIN)/uv pip compile --quiet --universal --python-version 3.10 --generate-hashes \
 	--custom-compile-command 'make lock'
@@ -135,10 +139,10 @@ lock: $(REQUIREMENTS_DONE) ## Write requirements/*.txt again, with the newest ve
 	$(UV_LOCK) --upgrade requirements/picker.in -o requirements/picker.txt
 	$(UV_LOCK) --upgrade requirements/peers.in -o requirements/peers.txt
 	$(UV_LOCK) --upgrade --no-deps requirements/data.in -o requirements/data.txt
+	$(UV_LOCK) --upgrade requirements/cuda.in -o requirements/cuda.txt
 
-wheel: $(REQUIREMENTS_DONE) ## Build a wheel and an sdist into dist/
-	$(BUILD_ENV) PATH="$(CURDIR)/$(BIN):$$PATH" maturin build --release --locked --sdist --out dist \
-		$(if $(FEATURES),--features $(FEATURES))
+wheel: $(REQUIREMENTS_DONE) | $(CUDA_DONE) ## Build a wheel and an sdist into dist/
+	$(BUILD_ENV) PATH="$(CURDIR)/$(BIN):$$PATH" maturin build --release --locked --sdist --out dist $(FEATURES_OPTION)
 
 clean: ## Remove what the commands above made
 	rm -rf $(VENV) $(CLIENTS)/.venv $(CLIENTS)/node/node_modules $(HOSTILE_VENV) $(DYNAMO_VENV) $(RAY_VENV) target dist python/llgtrt/*.so .pytest_cache .mypy_cache .ruff_cache .hypothesis
@@ -174,11 +178,19 @@ $(NODE_CLIENTS_DONE): $(CLIENTS)/node/package.json $(CLIENTS)/node/package-lock.
 	@cd $(CLIENTS)/node && npm ci --silent --no-audit --no-fund
 	@touch $@
 
-$(PACKAGE_DONE): $(REQUIREMENTS_DONE) $(PACKAGE_SOURCES)
+# Not touched where there is a toolkit: should that go, the wheels come.
+$(VENV)/.done-cuda: $(REQUIREMENTS_DONE) requirements/cuda.txt
+	@missing="$$($(BIN)/python build_backend/llgtrt_build.py --missing $(FEATURES_OPTION))"; \
+	if [[ "$$missing" == *nvidia* ]]; then \
+		echo "Installing NVIDIA's CUDA compiler and libraries (some hundred MB to download, 840 on disk)"; \
+		$(BIN)/python -m pip install --quiet --disable-pip-version-check --require-hashes -r requirements/cuda.txt; \
+		touch $@; \
+	fi
+
+$(PACKAGE_DONE): $(REQUIREMENTS_DONE) $(PACKAGE_SOURCES) | $(CUDA_DONE)
 	@echo "Compiling llama.cpp and the Rust core (the first time 5 to 10 minutes on 2 cores)"
 	@$(BUILD_ENV) export VIRTUAL_ENV="$(CURDIR)/$(VENV)" PATH="$$PATH:$(CURDIR)/$(BIN)" PIP_QUIET=1; \
-		$(BIN)/maturin develop --release --locked \
-		$(if $(FEATURES),--features $(FEATURES))
+		$(BIN)/maturin develop --release --locked $(FEATURES_OPTION)
 	@rm -f $(VENV)/.done-package*
 	@touch $@
 	@echo "Ready: $(BIN)/llgtrt"

@@ -3,42 +3,49 @@
 ``llama-cpp-sys-2`` runs bindgen, which loads libclang, and CMake. Both exist as wheels, so this
 backend asks for the ``libclang`` wheel (and for ``cmake`` where the system has none),
 points the build at them and hands over to maturin. A user who sets ``LIBCLANG_PATH`` keeps it.
+With the feature ``cuda`` and no CUDA toolkit it asks for NVIDIA's wheels as well: :mod:`llgtrt_cuda`.
 
 The Makefile and people who call cargo themselves use the same logic:
 
     eval "$(python build_backend/llgtrt_build.py --env)"
+    eval "$(python build_backend/llgtrt_build.py --env --features cuda)"
 """
 
 from __future__ import annotations
 
+import argparse
 import os
 import platform
+import re
 import shlex
 import shutil
 import subprocess
-import sys
 import sysconfig
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
+
+import llgtrt_cuda
 
 ROOT = Path(__file__).resolve().parent.parent
 
 Settings = Mapping[str, Any] | None
 
 
-def missing_tools() -> list[str]:
+def missing_tools(features: Collection[str] = ()) -> list[str]:
     """Wheels that stand in for build tools this machine lacks."""
     wheels = []
     if "LIBCLANG_PATH" not in os.environ:
         wheels.append("libclang>=18")
     if not shutil.which("cmake") and "CMAKE" not in os.environ:
         wheels.append("cmake>=3.20")
+    if "cuda" in features and llgtrt_cuda.is_wanted():
+        wheels += llgtrt_cuda.wheels()
     return wheels
 
 
-def build_environment() -> dict[str, str]:
+def build_environment(features: Collection[str] = ()) -> dict[str, str]:
     """Environment variables to set for cargo; empty where the machine and the user provide everything."""
     env: dict[str, str] = {}
     if "LIBCLANG_PATH" not in os.environ and (native := _package_folder("clang", "native")):
@@ -50,10 +57,39 @@ def build_environment() -> dict[str, str]:
     scripts = sysconfig.get_path("scripts")
     if not shutil.which("cmake") and shutil.which("cmake", path=scripts):
         env["PATH"] = os.pathsep.join([os.environ.get("PATH", os.defpath), scripts])
+    if "cuda" in features:
+        # llama-cpp-sys-2 tells the compilers of C and C++ that this becomes a shared library, but not nvcc.
+        env["CMAKE_POSITION_INDEPENDENT_CODE"] = "ON"
+    if (
+        "cuda" in features
+        and llgtrt_cuda.is_wanted()
+        and (installed := _package_folder("nvidia", "cu13"))
+        # Without the compiler they are there for something else, such as PyTorch.
+        and (installed / "bin" / "nvcc").is_file()
+    ):
+        env |= llgtrt_cuda.make_toolkit(installed)
+        path = env.get("PATH", os.environ.get("PATH", os.defpath))
+        env["PATH"] = os.pathsep.join([str(llgtrt_cuda.TOOLKIT / "bin"), path])
     # Kernels of ARM machines have pages of up to 64 KB; jemalloc takes those of the machine that builds it.
     if platform.machine() == "aarch64" and "JEMALLOC_SYS_WITH_LG_PAGE" not in os.environ:
         env["JEMALLOC_SYS_WITH_LG_PAGE"] = "16"
     return env
+
+
+def _features(arguments: list[str]) -> set[str]:
+    """The features that arguments of cargo or maturin ask for."""
+    parser = argparse.ArgumentParser(add_help=False, allow_abbrev=False)
+    parser.add_argument("-F", "--features", action="append", default=[])
+    known, _ = parser.parse_known_args(arguments)
+    names = re.split(r"[\s,]+", ",".join(known.features))
+    return {name.removeprefix("llgtrt-py/") for name in names if name}
+
+
+def _asked_features(config_settings: Settings) -> set[str]:
+    """The features that pip's ``--config-settings build-args=...`` asks for."""
+    import maturin
+
+    return _features(maturin.get_maturin_pep517_args(config_settings))
 
 
 def _package_folder(package: str, *parts: str) -> Path | None:
@@ -103,7 +139,8 @@ def get_requires_for_build_wheel(config_settings: Settings = None) -> list[str]:
     """What maturin asks for, and the missing tools."""
     import maturin
 
-    return [*maturin.get_requires_for_build_wheel(config_settings), *missing_tools()]
+    tools = missing_tools(_asked_features(config_settings))
+    return [*maturin.get_requires_for_build_wheel(config_settings), *tools]
 
 
 get_requires_for_build_editable = get_requires_for_build_wheel
@@ -132,7 +169,7 @@ def build_wheel(
     """Maturin's, with the build environment set."""
     import maturin
 
-    os.environ.update(build_environment())
+    os.environ.update(build_environment(_asked_features(config_settings)))
     return str(maturin.build_wheel(wheel_directory, config_settings, metadata_directory))
 
 
@@ -142,7 +179,7 @@ def build_editable(
     """Maturin's, with the build environment set."""
     import maturin
 
-    os.environ.update(build_environment())
+    os.environ.update(build_environment(_asked_features(config_settings)))
     return str(maturin.build_editable(wheel_directory, config_settings, metadata_directory))
 
 
@@ -153,8 +190,21 @@ def build_sdist(sdist_directory: str, config_settings: Settings = None) -> str:
     return str(maturin.build_sdist(sdist_directory, config_settings))
 
 
-if __name__ == "__main__":
-    if sys.argv[1:] != ["--env"]:
-        sys.exit("usage: llgtrt_build.py --env   (prints shell exports for cargo)")
-    for key, value in build_environment().items():
+def main() -> None:
+    """Prints what the Makefile and people who call cargo themselves need."""
+    parser = argparse.ArgumentParser(description=main.__doc__)
+    action = parser.add_mutually_exclusive_group(required=True)
+    action.add_argument("--env", action="store_true", help="print shell exports for cargo")
+    action.add_argument("--missing", action="store_true", help="print the wheels to install for the build")
+    parser.add_argument("--features", default="", help="of cargo, such as cuda")
+    options = parser.parse_args()
+    features = _features(["--features", options.features])
+    if options.missing:
+        print(*missing_tools(features), sep="\n")
+        return
+    for key, value in build_environment(features).items():
         print(f"export {key}={shlex.quote(value)}")
+
+
+if __name__ == "__main__":
+    main()

@@ -41,7 +41,7 @@ plugin=rust/llgtrt-engine-trtllm/plugin
 compiler="${CXX:-c++}"
 
 # cudaStream.h needs cuBLAS's types as well.
-packages=(nvidia-cuda-runtime==13.0.96 nvidia-cuda-cccl==13.0.85 nvidia-cuda-crt==13.0.88 nvidia-cublas==13.1.0.3)
+mapfile -t packages < <(grep -E '^nvidia-(cuda-(runtime|cccl|crt)|cublas)==' requirements/cuda.in)
 if [[ -z "$cuda" ]]; then
     if [[ -f /usr/local/cuda/include/cuda_runtime_api.h ]]; then
         cuda=/usr/local/cuda/include

@@ -16,6 +16,7 @@ from typing import Any
 
 from pydantic_core import to_json
 
+import llgtrt.load_native  # noqa: F401 (before the native module)
 from llgtrt._native import read_json
 
 MAX_VALUES = 500_000

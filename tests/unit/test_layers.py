@@ -16,9 +16,11 @@ MAY_IMPORT = {
     "logs": set(),
     "config": {"logs"},
     "threads": {"config"},
-    "engine": set(),
+    # Imports the native module for the two below.
+    "load_native": set(),
+    "engine": {"load_native"},
     # Knows of nothing but JSON.
-    "patient_json": set(),
+    "patient_json": {"load_native"},
     "chat": {"config", "tools", "patient_json"},
     "tools": {"config", "patient_json"},
     "hooks": {"config", "engine", "chat"},

@@ -1,5 +1,6 @@
 """The asyncio client of the Rust core: with ``patient_json`` all that imports ``llgtrt._native``."""
 
+import llgtrt.load_native  # noqa: F401 (before the native module)
 from llgtrt._native import (
     ChoiceDelta,
     Delta,
