@@ -177,9 +177,10 @@ template <class Format> constexpr int NARROW = SUPER<Format> ? 8 : 16;
 // multiply() for 1 to AMX_COLUMNS columns. To set up the registers takes as long as the products of a few blocks.
 template <class Format>
 void multiply_amx(
-    const uint8_t * weights, int64_t groups, int64_t blocks, const uint8_t * tile, int64_t n, char * out, int64_t stride) {
+    const uint8_t * weights, int64_t groups, int64_t blocks, const uint8_t * tile, int64_t n, float * const * out,
+    int64_t at) {
     if (n <= NARROW<Format>) {
-        multiply<Format, Isa, NARROW<Format>>(weights, groups, blocks, tile, n, out, stride);
+        multiply<Format, Isa, NARROW<Format>>(weights, groups, blocks, tile, n, out, at);
         return;
     }
     const TileRegisters registers(n);
@@ -194,10 +195,10 @@ void multiply_amx(
             multiply_blocks_amx<Format>(weights, blocks, tile, n, sums);
         }
         for (int64_t c = 0; c < n; c++) {
-            Isa::store(out + c * stride, sums[c]);
+            Isa::store(out[c] + at, sums[c]);
         }
         weights += blocks * Layout<Format, Isa>::SIZE;
-        out += Isa::ROWS * sizeof(float);
+        at += Isa::ROWS;
     }
 }
 

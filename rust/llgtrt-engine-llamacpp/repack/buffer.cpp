@@ -18,6 +18,7 @@
 #include <cmath>
 #include <cstring>
 #include <memory>
+#include <new>
 #include <string>
 #include <string_view>
 #include <system_error>
@@ -44,19 +45,51 @@ constexpr int64_t QUANTIZED_AT_ONCE = 256;
 constexpr unsigned PACKERS      = 8;
 constexpr int64_t  PACKED_BYTES = 1 << 20;
 
+// The columns of activations in the order in which they are multiplied: first those of which the whole product is needed, then
+// those of which some rows are, each with a mask: a bit for each row.
+class Order {
+  public:
+    static constexpr size_t bytes(int64_t columns) {
+        return GGML_PAD(sizeof(Order) + sizeof(Column) * columns, ALIGNMENT);
+    }
+
+    // Of `columns`, to be added; at the beginning of memory of bytes().
+    explicit Order(int64_t columns) : last_(columns) {}
+
+    void add(int64_t column) { all()[whole_++] = {column, nullptr}; }
+    void add(int64_t column, const uint32_t * mask) { all()[--last_] = {column, mask}; }
+
+    int64_t          whole() const { return whole_; }
+    int64_t          column(int64_t place) const { return all()[place].index; }
+    const uint32_t * mask(int64_t place) const { return all()[place].mask; }
+
+  private:
+    struct Column {
+        int64_t          index;
+        const uint32_t * mask;
+    };
+
+    Column *       all() { return reinterpret_cast<Column *>(this + 1); }
+    const Column * all() const { return reinterpret_cast<const Column *>(this + 1); }
+
+    int64_t whole_ = 0;
+    int64_t last_;
+};
+
 // The quantized columns in the work buffer, tile by tile. The tiles are of about the same width: one column more than a
-// tile holds must not cost another pass over the weights alone.
+// tile holds must not cost another pass over the weights alone. Columns that are not needed whole have tiles of their own.
 class Tiles {
   public:
     // `column` is the bytes of one; there is room for ALIGNMENT bytes more.
-    Tiles(void * memory, int64_t column, int64_t columns, int64_t widest) :
+    Tiles(void * memory, int64_t column, int64_t columns, int64_t whole, int64_t widest) :
         memory_(reinterpret_cast<uint8_t *>(GGML_PAD(reinterpret_cast<uintptr_t>(memory), ALIGNMENT))),
         column_(column),
         columns_(columns),
-        count_((columns + widest - 1) / widest) {}
+        whole_(whole),
+        wide_((whole + widest - 1) / widest) {}
 
-    int64_t   count() const { return count_; }
-    int64_t   first(int64_t tile) const { return columns_ * tile / count_; }
+    int64_t   count() const { return wide_ + columns_ - whole_; }
+    int64_t   first(int64_t tile) const { return tile < wide_ ? whole_ * tile / wide_ : whole_ + tile - wide_; }
     int64_t   width(int64_t tile) const { return first(tile + 1) - first(tile); }
     uint8_t * operator[](int64_t tile) const { return memory_ + column_ * first(tile); }
 
@@ -64,7 +97,8 @@ class Tiles {
     uint8_t * memory_;
     int64_t   column_;
     int64_t   columns_;
-    int64_t   count_;
+    int64_t   whole_;
+    int64_t   wide_;  // tiles of whole columns
 };
 
 // Column `index` of a matrix of floats with up to three outer dimensions.
@@ -87,12 +121,20 @@ void prefetch(const float * from, int64_t count) {
 // llama.cpp's name of the logits, where they are a product and nothing is done with them afterwards.
 constexpr const char * LOGITS = "result_output";
 
-// Which logits are needed of a pass that computes one row of them: a bit for each token, or null for all. Asked where
-// all before the logits is computed, so that whoever makes the mask has had that time.
+bool are_logits(const ggml_tensor * op) {
+    return std::strcmp(op->name, LOGITS) == 0;
+}
+
+// Which logits are needed of a pass that computes so many rows of them: for each row a bit for each token, or null for all
+// tokens. Asked where all before the logits is computed, so that whoever makes the masks has had that time.
 struct Needed {
-    const uint32_t * (*mask)(void * data) = nullptr;
-    void * data                          = nullptr;
+    const uint32_t * const * (*masks)(void * data, int64_t rows) = nullptr;
+    void * data                                                  = nullptr;
 };
+
+// A column costs so many times as much alone as it does in a wide tile: it is worth that if fewer than one part in so many
+// of its rows are needed.
+constexpr int64_t ALONE = 4;
 
 // For the graphs that this thread computes, as the first of its threads.
 thread_local Needed needed;
@@ -147,7 +189,8 @@ class Weights : public ggml::cpu::tensor_traits {
         if (op->op != GGML_OP_MUL_MAT) {
             return false;
         }
-        size = HEAD + op->src[0]->ne[0] / kernel_.elements * kernel_.tile * ggml_nrows(op->src[1]) + ALIGNMENT;
+        const int64_t columns = ggml_nrows(op->src[1]);
+        size = head(op) + op->src[0]->ne[0] / kernel_.elements * kernel_.tile * columns + ALIGNMENT;
         return true;
     }
 
@@ -155,37 +198,58 @@ class Weights : public ggml::cpu::tensor_traits {
         if (op->op != GGML_OP_MUL_MAT) {
             return false;
         }
-        const int64_t blocks = op->src[0]->ne[0] / kernel_.elements;
-        char * const  work   = static_cast<char *>(params->wdata);
-        const Tiles   tiles(work + HEAD, blocks * kernel_.tile, ggml_nrows(op->src[1]), kernel_.columns);
-        auto * const  mask = reinterpret_cast<const uint32_t **>(work);
-        quantize(*params, op->src[1], blocks, tiles);
+        const int64_t blocks  = op->src[0]->ne[0] / kernel_.elements;
+        const int64_t groups  = op->src[0]->ne[1] / rows_;
+        const int64_t columns = ggml_nrows(op->src[1]);
+        char * const  work    = static_cast<char *>(params->wdata);
+        const Order * order   = nullptr;
+        if (are_logits(op)) {
+            if (params->ith == 0) {
+                arrange(*new (work) Order(columns), columns, groups);
+            }
+            ggml_barrier(params->threadpool);
+            order = reinterpret_cast<const Order *>(work);
+        }
+        const int64_t whole = order != nullptr ? order->whole() : columns;
+        const Tiles   tiles(work + head(op), blocks * kernel_.tile, columns, whole, kernel_.columns);
+        quantize(*params, op->src[1], blocks, tiles, order);
         if (params->ith == 0) {
-            const bool asks = needed.mask != nullptr && ggml_nrows(op) == 1 && std::strcmp(op->name, LOGITS) == 0;
-            *mask           = asks ? needed.mask(needed.data) : nullptr;
             ggml_threadpool_chunk_set(params->threadpool, params->nth);
         }
         ggml_barrier(params->threadpool);
 
         // Threads take chunks of rows as they get done: none waits long for one that was interrupted.
-        const int64_t groups = op->src[0]->ne[1] / rows_;
         const int64_t most   = std::max<int64_t>(1, ROWS_BYTES / (blocks * kernel_.packed));
         const int64_t chunks = std::min(groups, std::max<int64_t>(8 * params->nth, (groups + most - 1) / most));
         for (int64_t chunk = params->ith; chunk < chunks;
              chunk         = ggml_threadpool_chunk_add(params->threadpool, 1)) {
-            multiply(op, tiles, *mask, groups * chunk / chunks, groups * (chunk + 1) / chunks);
+            multiply(op, tiles, order, groups * chunk / chunks, groups * (chunk + 1) / chunks);
         }
         return true;
     }
 
   private:
-    // Bytes of the work buffer before the tiles: where the mask is.
-    static constexpr size_t HEAD = ALIGNMENT;
+    // Bytes of the work buffer before the tiles: where the order of the columns is.
+    static size_t head(const ggml_tensor * op) { return are_logits(op) ? Order::bytes(ggml_nrows(op->src[1])) : 0; }
+
+    // Asks which logits are needed.
+    void arrange(Order & order, int64_t columns, int64_t groups) const {
+        const auto * const masks = needed.masks != nullptr ? needed.masks(needed.data, columns) : nullptr;
+        for (int64_t c = 0; c < columns; c++) {
+            const uint32_t * const mask = masks != nullptr ? masks[c] : nullptr;
+            if (mask != nullptr && (columns == 1 || are_few_needed(mask, groups))) {
+                order.add(c, mask);
+            } else {
+                order.add(c);
+            }
+        }
+    }
 
     // This thread's part of the columns' blocks. The threads take turns at runs of blocks, each with all columns of a tile:
     // what two columns have of one block is in the same cache lines.
     void quantize(
-        const ggml_compute_params & params, const ggml_tensor * activations, int64_t blocks, const Tiles & tiles) const {
+        const ggml_compute_params & params, const ggml_tensor * activations, int64_t blocks, const Tiles & tiles,
+        const Order * order) const {
         const int64_t run  = QUANTIZED_AT_ONCE / kernel_.elements;
         int64_t       turn = 0;
         for (int64_t t = 0; t < tiles.count(); t++) {
@@ -196,7 +260,7 @@ class Weights : public ggml::cpu::tensor_traits {
                 }
                 const int64_t count = std::min(run, blocks - b);
                 const auto    part  = [&](int64_t c) {
-                    return column(activations, tiles.first(t) + c) + b * kernel_.elements;
+                    return column(activations, place_of(order, tiles.first(t) + c)) + b * kernel_.elements;
                 };
                 for (int64_t c = 0; c < n; c++) {
                     if (c + 1 < n) {
@@ -208,37 +272,65 @@ class Weights : public ggml::cpu::tensor_traits {
         }
     }
 
-    // Groups of rows from `begin` to `end` with all columns. Those of which the mask has no bit are -infinity: the others'
-    // results do not depend on them.
-    void multiply(ggml_tensor * op, const Tiles & tiles, const uint32_t * mask, int64_t begin, int64_t end) const {
+    static int64_t place_of(const Order * order, int64_t column) {
+        return order != nullptr ? order->column(column) : column;
+    }
+
+    // Groups of rows from `begin` to `end` with all columns. Those of which a column's mask has no bit are -infinity there: the
+    // others' results do not depend on them.
+    void multiply(ggml_tensor * op, const Tiles & tiles, const Order * order, int64_t begin, int64_t end) const {
         const int64_t   blocks  = op->src[0]->ne[0] / kernel_.elements;
         const uint8_t * weights = static_cast<const uint8_t *>(op->src[0]->data);
         for (int64_t t = 0; t < tiles.count(); t++) {
             // A result is contiguous, whatever its shape.
-            char * const out = static_cast<char *>(op->data) + tiles.first(t) * op->nb[1];
-            const auto   some = [&](int64_t first, int64_t count) {
+            float * out[WIDEST_TILE];
+            for (int64_t c = 0; c < tiles.width(t); c++) {
+                const size_t at = place_of(order, tiles.first(t) + c) * op->nb[1];
+                out[c]          = reinterpret_cast<float *>(static_cast<char *>(op->data) + at);
+            }
+            const auto some = [&](int64_t first, int64_t last) {
                 kernel_.multiply(
-                    weights + first * blocks * kernel_.packed, count, blocks, tiles[t], tiles.width(t),
-                    out + first * rows_ * sizeof(float), op->nb[1]);
+                    weights + first * blocks * kernel_.packed, last - first, blocks, tiles[t], tiles.width(t), out,
+                    first * rows_);
             };
+            const uint32_t * const mask = order != nullptr ? order->mask(tiles.first(t)) : nullptr;
             if (mask == nullptr) {
-                some(begin, end - begin);
+                some(begin, end);
                 continue;
             }
-            for (int64_t group = begin; group < end; group++) {
-                if (is_any_needed(mask, group)) {
-                    some(group, 1);
+            for (int64_t group = begin, next; group < end; group = next) {
+                const bool need = is_any_needed(mask, group);
+                for (next = group + 1; next < end && is_any_needed(mask, next) == need;) {
+                    next++;
+                }
+                if (need) {
+                    some(group, next);
                 } else {
-                    std::fill_n(reinterpret_cast<float *>(out) + group * rows_, rows_, -INFINITY);
+                    std::fill(out[0] + group * rows_, out[0] + next * rows_, -INFINITY);
                 }
             }
         }
     }
 
+    static constexpr int64_t WORD = 32;  // rows whose bits are in one
+
     bool is_any_needed(const uint32_t * mask, int64_t group) const {
-        constexpr int64_t WORD = 32;
-        const int64_t     row  = group * rows_;
+        const int64_t row = group * rows_;
         return (mask[row / WORD] >> row % WORD & ((1U << rows_) - 1)) != 0;
+    }
+
+    // Whether so few groups of rows are needed of a column that it is done alone in less time than beside others.
+    bool are_few_needed(const uint32_t * mask, int64_t groups) const {
+        const int64_t together = WORD / rows_;  // groups of a word
+        int64_t       count    = 0;
+        for (int64_t first = 0; first < groups && count < groups / ALONE; first += together) {
+            if (mask[first / together] != 0) {
+                for (int64_t group = first; group < std::min(groups, first + together); group++) {
+                    count += is_any_needed(mask, group) ? 1 : 0;
+                }
+            }
+        }
+        return count < groups / ALONE;
     }
 
     int    rows_;
@@ -425,11 +517,12 @@ extern "C" bool llgtrt_repack_left_to_ggml() {
     return llgtrt::repack::left_to_ggml.exchange(false);
 }
 
-// From now on, where a graph that this thread computes has one row of logits, `mask(data)` is asked which of them are
-// needed: a bit for each token, of as many words as that takes, or null for all. The others become -infinity, and the
-// words must stay until the graph is computed. Null: all are needed, and nothing is asked.
-extern "C" void llgtrt_repack_needed(const uint32_t * (*mask)(void * data), void * data) {
-    llgtrt::repack::needed = {mask, data};
+// From now on, where a graph that this thread computes has logits, `masks(data, rows)` is asked which of so many rows of them are
+// needed: for each row a bit for each token, of as many words as that takes, or null for all tokens; or null for all rows. The
+// others become -infinity, where leaving them out saves time, and the words must stay until the graph is computed. Null: all
+// are needed, and nothing is asked.
+extern "C" void llgtrt_repack_needed(const uint32_t * const * (*masks)(void * data, int64_t rows), void * data) {
+    llgtrt::repack::needed = {masks, data};
 }
 
 // Takes ggml's buffer type for AMX from those of the CPU backend. Its kernels end the process where they were compiled by

@@ -163,11 +163,11 @@ void multiply_superblocks(const uint8_t * weights, int64_t blocks, const uint8_t
     }
 }
 
-// Groups of ROWS rows of `blocks` packed blocks each, times a tile of 1 to N columns. Column c's floats go to `out + c *
-// stride` bytes.
+// Groups of ROWS rows of `blocks` packed blocks each, times a tile of 1 to N columns. Column c's floats go to `out[c] + at`.
 template <class Format, class Isa, int N = Isa::COLUMNS>
 void multiply(
-    const uint8_t * weights, int64_t groups, int64_t blocks, const uint8_t * tile, int64_t n, char * out, int64_t stride) {
+    const uint8_t * weights, int64_t groups, int64_t blocks, const uint8_t * tile, int64_t n, float * const * out,
+    int64_t at) {
     if (n == N) {
         for (int64_t group = 0; group < groups; group++) {
             typename Isa::Floats sums[N];
@@ -180,13 +180,13 @@ void multiply(
                 multiply_blocks<Format, Isa, N>(weights, blocks, tile, sums);
             }
             for (int c = 0; c < N; c++) {
-                Isa::store(out + c * stride, sums[c]);
+                Isa::store(out[c] + at, sums[c]);
             }
             weights += blocks * Layout<Format, Isa>::SIZE;
-            out += Isa::ROWS * sizeof(float);
+            at += Isa::ROWS;
         }
     } else if constexpr (N > 1) {
-        multiply<Format, Isa, N - 1>(weights, groups, blocks, tile, n, out, stride);
+        multiply<Format, Isa, N - 1>(weights, groups, blocks, tile, n, out, at);
     }
 }
 

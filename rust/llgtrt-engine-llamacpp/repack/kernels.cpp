@@ -30,6 +30,7 @@ template <class Format> constexpr Kernel kernel(ggml_type type) {
 #if defined(__AMX_INT8__)
     // Parts of 16 elements (Q6_K) fill half of what an instruction multiplies, and take more time with it.
     if constexpr (!SUPER<Format> || Format::PARTS == AT_ONCE) {
+        static_assert(AMX_COLUMNS <= WIDEST_TILE, "buffer.cpp has room for the columns of a tile");
         kernel.columns  = AMX_COLUMNS;
         kernel.multiply = multiply_amx<Format>;
     }

@@ -7,23 +7,25 @@
 
 namespace llgtrt::repack {
 
+constexpr int64_t WIDEST_TILE = 32;
+
 // For weights of one type. A block is `elements` of K, a packed one that of each of a group of rows.
 struct Kernel {
     ggml_type type;
     int       elements;
     int64_t   packed;  // bytes of a packed block
     int64_t   tile;    // bytes of a block of one column of a tile
-    int64_t   columns;  // of the widest tile
+    int64_t   columns;  // of the widest tile, at most WIDEST_TILE
 
     // Rearranges the block at the same place of a group of rows; `rows` are the first one's, `stride` blocks apart.
     void (*pack)(const void * rows, int64_t stride, uint8_t * to);
     // Quantizes `count` blocks of column `c` of a tile of `n`, which begins at `tile`.
     void (*quantize)(const float * from, int64_t count, uint8_t * tile, int64_t c, int64_t n);
     // `groups` of rows, `blocks` packed blocks each, times a tile of `n` columns. Column c's floats, one per row, go to
-    // `out + c * stride` bytes.
+    // `out[c] + at`.
     void (*multiply)(
-        const uint8_t * weights, int64_t groups, int64_t blocks, const uint8_t * tile, int64_t n, char * out,
-        int64_t stride);
+        const uint8_t * weights, int64_t groups, int64_t blocks, const uint8_t * tile, int64_t n, float * const * out,
+        int64_t at);
 };
 
 // What attention over some cells has come to, in floats: the largest score, the sum of the exponentials of all scores

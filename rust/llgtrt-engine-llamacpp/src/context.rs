@@ -60,6 +60,8 @@ pub(crate) struct Context {
     slots: usize,
     vocab_size: usize,
     slot_tokens: u32,
+    /// Whether a GPU takes part.
+    on_gpu: bool,
     copy_buffer: Vec<u8>,
     /// The context points into it.
     weights: Arc<LlamaModel>,
@@ -99,6 +101,9 @@ impl Context {
         params.n_threads_batch = batch_threads as i32;
         params.kv_unified = false;
         params.no_perf = true;
+        let on_gpu = model::uses_gpu(config);
+        // Without layers there, llama.cpp would still send it the weights with every long batch.
+        params.op_offload = on_gpu;
         params.flash_attn_type = match config.flash_attention {
             FlashAttention::Auto => sys::LLAMA_FLASH_ATTN_TYPE_AUTO,
             FlashAttention::On => sys::LLAMA_FLASH_ATTN_TYPE_ENABLED,
@@ -141,6 +146,7 @@ impl Context {
             slots: slots as usize,
             vocab_size: weights.n_vocab().max(0) as usize,
             slot_tokens,
+            on_gpu,
             copy_buffer: Vec::new(),
             weights: Arc::clone(weights),
         };
@@ -175,6 +181,10 @@ impl Context {
     /// Whether a token has the same logits, bit for bit, whatever else is in its forward pass. Found out by a pass
     /// over one token, after which the cache is empty.
     pub(crate) fn tokens_are_independent(&mut self) -> bool {
+        // A GPU's kernels are chosen by the size of the batch.
+        if self.on_gpu {
+            return false;
+        }
         let mut done = false;
         let covered = repack::covers(|| {
             self.clear_batch();
@@ -241,17 +251,19 @@ impl Context {
         Some(index)
     }
 
-    /// As [`Self::decode`], of a batch with one output; the logits that `needed` leaves out are minus infinity, where leaving
-    /// them out saves time.
+    /// As [`Self::decode`]; the logits that `needed` leaves out are minus infinity, where leaving them out saves time.
     pub(crate) fn decode_needed(&mut self, needed: repack::Needed<'_>) -> Result<(), DecodeError> {
-        debug_assert_eq!(self.outputs, 1, "a mask is of one row");
         repack::computing(needed, self.vocab_size, || self.decode())
     }
 
     /// Evaluates the batch.
     pub(crate) fn decode(&mut self) -> Result<(), DecodeError> {
         // SAFETY: the batch is filled up to `n_tokens`, within the limits the context was made with.
-        match unsafe { sys::llama_decode(self.raw.as_ptr(), self.batch) } {
+        let code = unsafe { sys::llama_decode(self.raw.as_ptr(), self.batch) };
+        // A GPU may still compute, and whoever measures how long a pass takes would not see it.
+        // SAFETY: the context is alive.
+        unsafe { sys::llama_synchronize(self.raw.as_ptr()) };
+        match code {
             0 => Ok(()),
             1 => Err(DecodeError::NoRoom),
             -1 => Err(DecodeError::Refused),

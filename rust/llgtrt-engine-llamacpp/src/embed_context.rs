@@ -65,6 +65,8 @@ impl EmbedContext {
             if shape.rank { sys::LLAMA_POOLING_TYPE_RANK } else { sys::LLAMA_POOLING_TYPE_NONE };
         params.kv_unified = true;
         params.no_perf = true;
+        // Otherwise a GPU takes part that has no layers.
+        params.op_offload = model::uses_gpu(config);
 
         log::take_error();
         // SAFETY: the model is alive; llama.cpp answers null on error.

@@ -137,7 +137,7 @@ impl LlamaCppEngine {
             Some(_) => {
                 tracing::warn!(
                     "llamacpp.draft_model is not used: guesses could change answers, by the types of the model's weights, the \
-                     KV cache or this CPU; llamacpp.speculation: \"on\" allows them"
+                     KV cache or this machine; llamacpp.speculation: \"on\" allows them"
                 );
                 None
             }

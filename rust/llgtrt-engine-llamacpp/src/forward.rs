@@ -29,13 +29,17 @@ impl LlamaCppEngine {
         }
         let turn = self.turns.take();
         let started = Instant::now();
-        let result = match self.outputs[..] {
-            // The mask is made while the pass runs, and is there before the logits are.
-            [only] if self.sequences.needs_allowed_only(&only) => {
-                let mut needed = || self.sequences.mask_ahead(only).map(std::ptr::from_ref);
-                self.cache.context.decode_needed(&mut needed)
-            }
-            _ => self.cache.context.decode(),
+        let result = if self.sequences.needs_part_of_rows(&self.outputs) {
+            // The masks are made while the pass runs, and are there before the logits are.
+            let (sequences, outputs) = (&mut self.sequences, &self.outputs);
+            self.cache.context.decode_needed(&mut |rows, masks| {
+                // The rows of a pass come in the order of its tokens; of a part of one it is not known whose they are.
+                if rows == outputs.len() {
+                    masks.extend(sequences.masks_ahead(outputs).map(|mask| mask.map(std::ptr::from_ref)));
+                }
+            })
+        } else {
+            self.cache.context.decode()
         };
         drop(turn);
         let (tokens, elapsed) = (self.cache.context.batch_len(), started.elapsed());

@@ -124,8 +124,7 @@ impl LlamaCppModel {
 
     /// What computes: `gpu` if a backend of llama.cpp for one is there and may be used.
     pub fn device(&self) -> &'static str {
-        let offloads = backend().is_ok_and(LlamaBackend::supports_gpu_offload);
-        if offloads && self.config.gpu_layers != Some(0) { "gpu" } else { "cpu" }
+        if uses_gpu(&self.config) { "gpu" } else { "cpu" }
     }
 
     /// Threads of a forward pass over single tokens.
@@ -164,6 +163,11 @@ fn check_same_tokens(model: &Vocabulary, draft: &Vocabulary) -> Result<()> {
             String::from_utf8_lossy(model.bytes(token)),
         ))),
     }
+}
+
+/// Whether a GPU computes for a model of this configuration.
+pub(crate) fn uses_gpu(config: &LlamaCppConfig) -> bool {
+    config.gpu_layers != Some(0) && backend().is_ok_and(LlamaBackend::supports_gpu_offload)
 }
 
 /// llama.cpp's global state, initialized once per process.

@@ -51,32 +51,43 @@ pub(crate) fn covers(pass: impl FnOnce()) -> bool {
     }
 }
 
-/// Which logits of a pass with one row are needed, as [`computing`] asks: a bit for each token.
-pub(crate) type Needed<'a> = &'a mut dyn FnMut() -> Option<*const [u32]>;
+/// Which logits are needed of a pass that computes so many rows of them, as [`computing`] asks: what is added is for each
+/// row a bit for each token, or `None` for all tokens. Nothing is added: all of all rows.
+pub(crate) type Needed<'a> = &'a mut dyn FnMut(usize, &mut Vec<Option<*const [u32]>>);
 
-/// Makes a forward pass that computes one row of logits, of those that `needed` says; the others are minus infinity. It is
-/// asked on this thread, in the middle of the pass: where all before the logits is computed. Where they are not computed here
-/// it is not asked, and all of them are there. What it answers has a bit for each of `tokens`, and stays as it is while
-/// `pass` runs.
+/// Makes a forward pass that computes of the logits those that `needed` says; the others are minus infinity where leaving
+/// them out saves time. It is asked on this thread, in the middle of the pass: where all before the logits is computed; again
+/// for each part of a pass that llama.cpp divides. Where they are not computed here it is not asked, and all of them are there.
+/// What it answers has a bit for each of `tokens`, and stays as it is while `pass` runs.
 pub(crate) fn computing<T>(needed: Needed<'_>, tokens: usize, pass: impl FnOnce() -> T) -> T {
     #[cfg(repack)]
     {
         use std::ffi::c_void;
         use std::panic::{AssertUnwindSafe, catch_unwind};
 
-        unsafe extern "C" fn ask<F: FnMut() -> *const u32>(data: *mut c_void) -> *const u32 {
+        unsafe extern "C" fn ask<F: FnMut(usize) -> Masks>(data: *mut c_void, rows: i64) -> Masks {
             // SAFETY: it is the closure below, which nobody else uses while the pass runs.
             let ask = unsafe { &mut *data.cast::<F>() };
-            // Nothing may unwind into C++. Whoever asks for the mask after the pass meets what went wrong.
-            catch_unwind(AssertUnwindSafe(ask)).unwrap_or(std::ptr::null())
+            // Nothing may unwind into C++. Whoever asks for the masks after the pass meets what went wrong.
+            catch_unwind(AssertUnwindSafe(|| ask(rows as usize))).unwrap_or(std::ptr::null())
         }
-        fn asking<F: FnMut() -> *const u32>(_: &F) -> Ask {
+        fn asking<F: FnMut(usize) -> Masks>(_: &F) -> Ask {
             ask::<F>
         }
 
-        let mut answer = || {
-            let mask = needed().filter(|mask| mask.len() >= tokens.div_ceil(32));
-            mask.map_or(std::ptr::null(), <*const [u32]>::cast)
+        let (mut masks, mut pointers) = (Vec::new(), Vec::new());
+        let mut answer = |rows: usize| {
+            masks.clear();
+            needed(rows, &mut masks);
+            if masks.len() != rows {
+                return std::ptr::null();
+            }
+            let long = |mask: &*const [u32]| mask.len() >= tokens.div_ceil(32);
+            pointers.clear();
+            pointers.extend(
+                masks.iter().map(|mask| mask.filter(long).map_or(std::ptr::null(), <*const [u32]>::cast)),
+            );
+            pointers.as_ptr()
         };
         let ask = asking(&answer);
         // SAFETY: the closure outlives the pass, after which it is forgotten.
@@ -93,8 +104,12 @@ pub(crate) fn computing<T>(needed: Needed<'_>, tokens: usize, pass: impl FnOnce(
     }
 }
 
+/// A mask for each row, any of which may be null.
 #[cfg(repack)]
-type Ask = unsafe extern "C" fn(*mut std::ffi::c_void) -> *const u32;
+type Masks = *const *const u32;
+
+#[cfg(repack)]
+type Ask = unsafe extern "C" fn(*mut std::ffi::c_void, i64) -> Masks;
 
 /// Sets of instructions that there are kernels for: AMX, AVX-512 VNNI, AVX-VNNI, AVX2.
 #[cfg(repack)]
@@ -118,7 +133,7 @@ unsafe extern "C" {
 
     /// Whom to ask which logits are needed, in graphs that this thread computes; nobody if null.
     #[link_name = "llgtrt_repack_needed"]
-    fn set_needed(mask: Option<Ask>, data: *mut std::ffi::c_void);
+    fn set_needed(masks: Option<Ask>, data: *mut std::ffi::c_void);
 
     /// Takes ggml's buffer type for AMX from those of the CPU backend. Not beside another call or the load of a model.
     #[link_name = "llgtrt_repack_without_amx"]

@@ -74,8 +74,8 @@ pub struct Sequences {
     context: usize,
     max_waiting: usize,
     drawers: Drawers,
-    /// Whose mask is in the only row of `mask_rows`, and behind how many generated tokens, if it was made ahead.
-    ahead: Option<(SequenceId, usize)>,
+    /// Of which outputs the masks in `mask_rows` were made ahead: whose, and behind how many generated tokens.
+    ahead: Vec<Option<(SequenceId, usize)>>,
     // Reused between polls.
     advances: AdvanceBatch,
     mask_rows: MaskBatch,
@@ -102,7 +102,7 @@ impl Sequences {
             context: capabilities.max_sequence_tokens as usize,
             max_waiting,
             drawers: Drawers::new(threads),
-            ahead: None,
+            ahead: Vec::new(),
             advances: AdvanceBatch::default(),
             mask_rows: MaskBatch::default(),
             processed: ProcessedRows::default(),
@@ -277,43 +277,56 @@ impl Sequences {
         });
     }
 
-    /// Whether of an output's row only the logits that its mask allows will be looked at.
-    pub fn needs_allowed_only(&self, output: &Output) -> bool {
+    /// Whether of some output's row only the logits that its mask allows will be looked at, and [`Self::masks_ahead`] can be
+    /// asked: for one output of each sequence, behind its last token.
+    pub fn needs_part_of_rows(&self, outputs: &[Output]) -> bool {
+        let is_next = |output: &Output| {
+            let sequence = self.running[output.slot].as_deref();
+            sequence.is_some_and(|sequence| output.position + 1 == sequence.len())
+        };
+        outputs.iter().all(is_next) && outputs.iter().any(|output| self.needs_allowed_only(output))
+    }
+
+    fn needs_allowed_only(&self, output: &Output) -> bool {
         self.running[output.slot].as_deref().is_some_and(|sequence| {
             sequence.spec.constrained
                 && sequence.spec.processor.is_none()
                 && !sequence.spec.sampling.removed_mass
                 && !sequence.wants_logprobs()
                 && sequence.closing.is_none()
-                && output.position + 1 == sequence.len()
         })
     }
 
-    /// The mask under which the next token of an output's sequence will be drawn, before its row is there. The following
-    /// [`sample`](Self::sample), if it is of this output alone, does not ask for it again. `None`: the sequence
-    /// ends there.
-    pub fn mask_ahead(&mut self, output: Output) -> Option<&[u32]> {
-        self.fill_masks(&[output]);
-        self.ahead = self.whose(&output);
-        matches!(self.mask_rows.verdict(0), MaskVerdict::Mask).then(|| self.mask_rows.row(0))
-    }
-
-    fn whose(&self, output: &Output) -> Option<(SequenceId, usize)> {
-        self.running[output.slot].as_deref().map(|sequence| (sequence.spec.id, sequence.generated.len()))
+    /// The masks under which the next tokens of the outputs' sequences will be drawn, before their rows are there. The
+    /// following [`sample`](Self::sample), if it is of these outputs, does not ask for them again. `None`: all of the row will
+    /// be looked at, or the sequence ends there.
+    pub fn masks_ahead(&mut self, outputs: &[Output]) -> impl Iterator<Item = Option<&[u32]>> {
+        self.fill_masks(outputs);
+        self.ahead.extend(outputs.iter().map(|output| whose(&self.running, output)));
+        let this = &*self;
+        let mut next_row = 0;
+        outputs.iter().map(move |output| {
+            if !is_constrained(&this.running, output) {
+                return None;
+            }
+            let row = next_row;
+            next_row += 1;
+            let is_mask = matches!(this.mask_rows.verdict(row), MaskVerdict::Mask);
+            (is_mask && this.needs_allowed_only(output)).then(|| this.mask_rows.row(row))
+        })
     }
 
     /// Asks for one mask per constrained sequence of `round`, in its order.
     fn fill_masks(&mut self, round: &[Output]) {
-        if let (Some(ahead), [only]) = (self.ahead.take(), round)
-            && Some(ahead) == self.whose(only)
-        {
+        let running = &self.running;
+        let is_there = self.ahead.iter().copied().eq(round.iter().map(|output| whose(running, output)));
+        self.ahead.clear();
+        if is_there {
             return;
         }
-        let constrained = |output: &Output| {
-            let sequence = self.running[output.slot].as_deref()?;
-            sequence.spec.constrained.then(|| mask_slot(sequence))
-        };
-        let slots: Vec<MaskSlot<'_>> = round.iter().filter_map(constrained).collect();
+        let constrained = round.iter().filter(|output| is_constrained(running, output));
+        let slots: Vec<MaskSlot<'_>> =
+            constrained.filter_map(|output| running[output.slot].as_deref().map(mask_slot)).collect();
         if !slots.is_empty() {
             self.mask_rows.reset(slots.len(), self.vocab_size as usize);
             self.masks.fill(&slots, &mut self.mask_rows);
@@ -351,6 +364,15 @@ impl Sequences {
             sequence.release(cache.evaluated(slot));
         }
     }
+}
+
+/// Whose output it is, and how many tokens were generated.
+fn whose(running: &[Option<Box<Sequence>>], output: &Output) -> Option<(SequenceId, usize)> {
+    running[output.slot].as_deref().map(|sequence| (sequence.spec.id, sequence.generated.len()))
+}
+
+fn is_constrained(running: &[Option<Box<Sequence>>], output: &Output) -> bool {
+    running[output.slot].as_deref().is_some_and(|sequence| sequence.spec.constrained)
 }
 
 fn mask_slot(sequence: &Sequence) -> MaskSlot<'_> {

@@ -184,32 +184,44 @@ fn a_column_does_not_depend_on_its_neighbours() {
     }
 }
 
+const LOGITS: &CStr = c"result_output";
+
+/// A mask of so many tokens that allows those.
+fn mask_of(tokens: usize, allowed: impl IntoIterator<Item = usize>) -> Vec<u32> {
+    let mut mask = vec![0_u32; tokens / 32];
+    for token in allowed {
+        mask[token / 32] |= 1 << (token % 32);
+    }
+    mask
+}
+
 #[test]
 fn logits_that_are_not_needed_are_left_out_and_the_others_stay_the_same_bits() {
-    const LOGITS: &CStr = c"result_output";
     for kind in kinds() {
         for &types in &kind.weights {
             let (rows, k) = (1024, 2 * block(types));
             let (weights, activations) = (numbers(rows * k, 5), numbers(2 * k, 6));
             let column = &activations[..k];
             let all = product(kind.buffer(), types, [rows, k, 1], &weights, column, 1);
-            let mut mask = vec![0_u32; rows / 32];
             let allowed = [0, 7, 8, 15, 16, 500, 511, 512, 1023];
-            for token in allowed {
-                mask[token / 32] |= 1 << (token % 32);
-            }
+            let mask = mask_of(rows, allowed);
             for threads in [1, 2] {
                 let with = |name, columns: usize, words: usize| {
                     let mut asked = 0;
-                    let mut needed = || {
-                        asked += 1;
-                        Some(std::ptr::from_ref(&mask[..words]))
-                    };
-                    let found = computing(&mut needed, rows, || {
-                        let activations = &activations[..columns * k];
-                        let shape = [rows, k, columns];
-                        product_named(name, kind.buffer(), types, shape, &weights, activations, threads)
-                    });
+                    let found = computing(
+                        &mut |rows, masks| {
+                            asked += 1;
+                            if rows == 1 {
+                                masks.push(Some(std::ptr::from_ref(&mask[..words])));
+                            }
+                        },
+                        rows,
+                        || {
+                            let activations = &activations[..columns * k];
+                            let shape = [rows, k, columns];
+                            product_named(name, kind.buffer(), types, shape, &weights, activations, threads)
+                        },
+                    );
                     (found, asked)
                 };
                 let (some, asked) = with(LOGITS, 1, mask.len());
@@ -225,11 +237,71 @@ fn logits_that_are_not_needed_are_left_out_and_the_others_stay_the_same_bits() {
                 }
                 let left_out = some.iter().filter(|logit| **logit == f32::NEG_INFINITY).count();
                 assert!(left_out >= rows - 16 * allowed.len(), "{} {types:?} {left_out}", kind.set);
-                // Nobody is asked of another product, nor of several rows; a mask that is too short says nothing.
+                // Nobody is asked of another product; a mask that is too short says nothing, and neither does no answer.
                 assert_eq!(with(c"other", 1, mask.len()), (all.clone(), 0));
                 let (two, asked) = with(LOGITS, 2, mask.len());
-                assert_eq!((&two[..rows], asked), (&all[..], 0));
+                assert_eq!((&two[..rows], asked), (&all[..], 1));
                 assert_eq!(with(LOGITS, 1, mask.len() - 1), (all.clone(), 1));
+            }
+        }
+    }
+}
+
+#[test]
+fn of_several_rows_of_logits_those_with_few_that_are_needed_are_done_apart() {
+    for kind in kinds() {
+        for &types in &kind.weights {
+            for columns in [2, 9, 40] {
+                let (rows, k) = (1024, 2 * block(types));
+                let (weights, activations) = (numbers(rows * k, 7), numbers(columns * k, 8));
+                let shape = [rows, k, columns];
+                let all = product(kind.buffer(), types, shape, &weights, &activations, 1);
+                // By turns few tokens, none, nearly all of them, and no mask.
+                let masks: Vec<Option<Vec<u32>>> = (0..columns)
+                    .map(|column| match column % 5 {
+                        0 | 1 => Some(mask_of(rows, [column, 300 + column, 1023 - column])),
+                        2 => Some(mask_of(rows, [])),
+                        3 => Some(mask_of(rows, (0..rows).filter(|token| token % 97 != column))),
+                        _ => None,
+                    })
+                    .collect();
+                for threads in [1, 3] {
+                    let found = computing(
+                        &mut |_, out| out.extend(masks.iter().map(|m| m.as_deref().map(std::ptr::from_ref))),
+                        rows,
+                        || {
+                            product_named(
+                                LOGITS,
+                                kind.buffer(),
+                                types,
+                                shape,
+                                &weights,
+                                &activations,
+                                threads,
+                            )
+                        },
+                    );
+                    for (column, mask) in masks.iter().enumerate() {
+                        let (right, found) = (&all[column * rows..][..rows], &found[column * rows..][..rows]);
+                        let is_needed = |token: usize| {
+                            mask.as_ref().is_none_or(|mask| mask[token / 32] >> (token % 32) & 1 == 1)
+                        };
+                        let mut left_out = 0;
+                        for token in 0..rows {
+                            let same = found[token].to_bits() == right[token].to_bits();
+                            left_out += usize::from(!same);
+                            assert!(
+                                same || (found[token] == f32::NEG_INFINITY && !is_needed(token)),
+                                "{} {types:?} {column} {token}: {}, not {}",
+                                kind.set,
+                                found[token],
+                                right[token]
+                            );
+                        }
+                        let least = [rows - 3 * 16, rows - 3 * 16, rows, 0, 0][column % 5];
+                        assert!(left_out >= least, "{} {types:?} {column}: {left_out}", kind.set);
+                    }
+                }
             }
         }
     }
