@@ -181,10 +181,6 @@ impl Context {
     /// Whether a token has the same logits, bit for bit, whatever else is in its forward pass. Found out by a pass
     /// over one token, after which the cache is empty.
     pub(crate) fn tokens_are_independent(&mut self) -> bool {
-        // A GPU's kernels are chosen by the size of the batch.
-        if self.on_gpu {
-            return false;
-        }
         let mut done = false;
         let covered = repack::covers(|| {
             self.clear_batch();
@@ -192,7 +188,9 @@ impl Context {
         });
         self.clear_batch();
         self.truncate(0, 0);
-        covered && done
+        // A GPU's kernels are chosen by the size of the batch. It has loaded those for one token now, which the first answer
+        // would have waited for.
+        covered && done && !self.on_gpu
     }
 
     /// Positions of one slot that may be used.
