@@ -28,9 +28,9 @@ int cuDeviceGetAttribute(int* value, int attribute, int device) {
 """
 # Writes down its arguments, and a program that answers as `test_program` says.
 COMPILER = """#!/bin/sh
-printf '%s\\n' "$@" > "$(dirname "$0")/arguments"
-while [ "$1" != -o ]; do shift; done
-cp "$(dirname "$0")/program" "$2"
+for output; do :; done
+printf '%s\\n' "$@" > "$(dirname "$0")/arguments-$(basename "$output")"
+cp "$(dirname "$0")/program" "$output"
 """
 
 
@@ -148,9 +148,10 @@ def test_the_table(bench: Bench) -> None:
     row = next(line for line in lines if line.startswith("fp16 131072 x 16 ") and " mask " in line)
     assert row.split()[4:] == ["mask", "10.0", "839", "7.0", "1198", "70%", "*", "-"]
     assert lines[5 + kernel - 1] == "* below the goal of 80% of the copy's bandwidth: 1 of 81"
-    arguments = (bench.bin / "arguments").read_text().splitlines()
-    assert "arch=compute_86,code=sm_86" in arguments
-    assert arguments[-1] == str(bench.root / "target" / "gpu_tests-sm_86" / "post_processor_gpu")
+    for program in ("mask_kernel_gpu", "post_processor_gpu"):
+        arguments = (bench.bin / f"arguments-{program}").read_text().splitlines()
+        assert "arch=compute_86,code=sm_86" in arguments
+        assert arguments[-1] == str(bench.root / "target" / "gpu_tests-sm_86" / program)
 
 
 def test_a_wrong_kernel_fails(bench: Bench) -> None:
