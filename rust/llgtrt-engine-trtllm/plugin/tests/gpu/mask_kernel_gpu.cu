@@ -10,7 +10,6 @@
 
 #include <algorithm>
 #include <cstdio>
-#include <exception>
 #include <functional>
 #include <iostream>
 #include <sstream>
@@ -19,36 +18,15 @@
 #include <utility>
 #include <vector>
 
+#include "gpu.h"
 #include "mask_cases.h"
 
 using namespace llgtrt;
 
 namespace {
 
-constexpr int kNoGpu = 77;
 // The kernel sums in single precision with the fast exponential.
 constexpr float kTolerance = 1e-4F;
-
-void check(cudaError_t error, char const* what) {
-  if (error != cudaSuccess) throw std::runtime_error(std::string(what) + ": " + cudaGetErrorString(error));
-}
-
-/// Memory of the device, freed with the object.
-class Memory {
- public:
-  explicit Memory(size_t bytes) { check(cudaMalloc(&data_, std::max<size_t>(bytes, 1)), "cudaMalloc"); }
-  ~Memory() { (void)cudaFree(data_); }
-  Memory(Memory const&) = delete;
-  Memory& operator=(Memory const&) = delete;
-
-  template <class T = char>
-  T* as() const {
-    return static_cast<T*>(data_);
-  }
-
- private:
-  void* data_ = nullptr;
-};
 
 class Stream {
  public:
@@ -267,12 +245,6 @@ Times time_one(LogitsType type, uint32_t vocab, uint32_t batch, uint32_t flags, 
   return {median(kernel_ms) * per_launch, median(copy_ms) * per_launch};
 }
 
-LogitsType type_named(std::string const& name) {
-  for (auto const type : {LogitsType::kFP32, LogitsType::kFP16, LogitsType::kBF16})
-    if (name == name_of(type)) return type;
-  throw std::runtime_error("no type of logits: " + name);
-}
-
 int time_all() {
   int bytes = 0;
   check(cudaDeviceGetAttribute(&bytes, cudaDevAttrL2CacheSize, 0), "cudaDeviceGetAttribute");
@@ -295,23 +267,8 @@ int time_all() {
 }  // namespace
 
 int main(int argc, char** argv) {
-  std::string const command = argc == 2 ? argv[1] : "";
-  if (command != "check" && command != "narrow" && command != "time") {
-    std::fprintf(stderr, "usage: %s check|narrow|time\n", argv[0]);
-    return 2;
-  }
-  int count = 0;
-  auto const error = cudaGetDeviceCount(&count);
-  if (error != cudaSuccess || count == 0) {
-    std::fprintf(stderr, "%s\n", error == cudaSuccess ? "no GPU" : cudaGetErrorString(error));
-    return kNoGpu;
-  }
-  try {
-    if (command == "check") return check_all(kWide, {3, 32, 256}, 1);
-    if (command == "narrow") return check_all(kNarrow, {3, 17}, 5);
-    return time_all();
-  } catch (std::exception const& failure) {
-    std::fprintf(stderr, "%s\n", failure.what());
-    return 1;
-  }
+  return run_command(argc, argv,
+                     {{"check", [] { return check_all(kWide, {3, 32, 256}, 1); }},
+                      {"narrow", [] { return check_all(kNarrow, {3, 17}, 5); }},
+                      {"time", time_all}});
 }

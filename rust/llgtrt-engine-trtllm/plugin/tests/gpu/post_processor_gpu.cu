@@ -17,7 +17,6 @@
 #include <exception>
 #include <functional>
 #include <iostream>
-#include <map>
 #include <optional>
 #include <random>
 #include <sstream>
@@ -25,6 +24,7 @@
 #include <string>
 #include <vector>
 
+#include "gpu.h"
 #include "mask_cases.h"
 #include "post_processor.h"
 #include "tensorrt_llm/runtime/cudaStream.h"
@@ -33,14 +33,9 @@ using namespace llgtrt;
 
 namespace {
 
-constexpr int kNoGpu = 77;
 constexpr float kTolerance = 1e-4F;
 constexpr float kTemperature = 0.7F;
 constexpr float kLeastProbability = 0.05F;
-
-void check(cudaError_t error, char const* what) {
-  if (error != cudaSuccess) throw std::runtime_error(std::string(what) + ": " + cudaGetErrorString(error));
-}
 
 te::DataType data_type(LogitsType type) {
   switch (type) {
@@ -48,13 +43,6 @@ te::DataType data_type(LogitsType type) {
     case LogitsType::kFP16: return te::DataType::kFP16;
     default: return te::DataType::kBF16;
   }
-}
-
-LogitsType type_named(std::string const& name) {
-  if (name == "fp32") return LogitsType::kFP32;
-  if (name == "fp16") return LogitsType::kFP16;
-  if (name == "bf16") return LogitsType::kBF16;
-  throw std::runtime_error("no type of logits: " + name);
 }
 
 /// What a forward pass does to the stream: nothing behind it begins for so many cycles.
@@ -65,19 +53,6 @@ __global__ void spin(long long cycles) {
 }
 
 __global__ void write_to(int* address) { *address = 1; }
-
-/// The device's memory that is freed with the object.
-class Memory {
- public:
-  explicit Memory(size_t bytes) { check(cudaMalloc(&data_, bytes), "cudaMalloc"); }
-  ~Memory() { (void)cudaFree(data_); }
-  Memory(Memory const&) = delete;
-  Memory& operator=(Memory const&) = delete;
-  char* data() const { return static_cast<char*>(data_); }
-
- private:
-  void* data_ = nullptr;
-};
 
 /// A step as the executor calls for it, and what the callback will answer. Rows are in the executor's order.
 struct Step {
@@ -207,7 +182,7 @@ std::string compare(uint32_t seed, LogitsType type, uint32_t vocab, uint32_t col
   for (int i = 0; i < steps; ++i) {
     all.push_back(traffic.next());
     auto const& data = all.back().rows.logits;
-    check(cudaMemcpy(logits.data() + static_cast<size_t>(i) * most * row_bytes, data.data(), data.size(),
+    check(cudaMemcpy(logits.as() + static_cast<size_t>(i) * most * row_bytes, data.data(), data.size(),
                      cudaMemcpyHostToDevice),
           "cudaMemcpy");
   }
@@ -217,7 +192,7 @@ std::string compare(uint32_t seed, LogitsType type, uint32_t vocab, uint32_t col
     spin<<<1, 1, 0, stream->get()>>>(i % 20 == 0 ? 20'000'000 : 100'000);
     check(cudaGetLastError(), "spin");
     answer.step = &all[static_cast<size_t>(i)];
-    Call call(*answer.step, logits.data() + static_cast<size_t>(i) * most * row_bytes);
+    Call call(*answer.step, logits.as() + static_cast<size_t>(i) * most * row_bytes);
     processor(answer.step->requests, call.tensors, call.tokens, stream, call.clients);
   }
   for (int i = 0; i < steps; ++i) {
@@ -226,7 +201,7 @@ std::string compare(uint32_t seed, LogitsType type, uint32_t vocab, uint32_t col
     auto text = difference_of_results(processor.results(), step, want);
     check(cudaStreamSynchronize(stream->get()), "cudaStreamSynchronize");
     MaskResult got{std::vector<unsigned char>(step.rows.logits.size()), want.removed};
-    check(cudaMemcpy(got.logits.data(), logits.data() + static_cast<size_t>(i) * most * row_bytes, got.logits.size(),
+    check(cudaMemcpy(got.logits.data(), logits.as() + static_cast<size_t>(i) * most * row_bytes, got.logits.size(),
                      cudaMemcpyDeviceToHost),
           "cudaMemcpy");
     if (text.empty()) text = difference(step.rows, got, want, kTolerance);
@@ -280,7 +255,7 @@ std::pair<double, double> time_one(LogitsType type, uint32_t vocab, uint32_t bat
     turns.push_back(std::move(step));
   }
   Memory const logits(turns[0].rows.logits.size());
-  check(cudaMemcpy(logits.data(), turns[0].rows.logits.data(), turns[0].rows.logits.size(), cudaMemcpyHostToDevice),
+  check(cudaMemcpy(logits.as(), turns[0].rows.logits.data(), turns[0].rows.logits.size(), cudaMemcpyHostToDevice),
         "cudaMemcpy");
   auto const stream = std::make_shared<tensorrt_llm::runtime::CudaStream>();
   Answer answer;
@@ -298,7 +273,7 @@ std::pair<double, double> time_one(LogitsType type, uint32_t vocab, uint32_t bat
     spin<<<1, 1, 0, stream->get()>>>(kForwardPass);
     if (masked) {
       answer.step = &turns[static_cast<size_t>(i / 2 % 2)];
-      Call call(*answer.step, logits.data());
+      Call call(*answer.step, logits.as());
       auto const start = std::chrono::steady_clock::now();
       processor(answer.step->requests, call.tensors, call.tokens, stream, call.clients);
       std::chrono::duration<double, std::micro> const took = std::chrono::steady_clock::now() - start;
@@ -341,7 +316,7 @@ int lose_device() {
   check_device();
   write_to<<<1, 1, 0, stream->get()>>>(reinterpret_cast<int*>(8));
   (void)cudaStreamSynchronize(stream->get());
-  Call call(step, logits.data());
+  Call call(step, logits.as());
   processor(step.requests, call.tensors, call.tokens, stream, call.clients);
   std::string lost;
   try {
@@ -356,23 +331,5 @@ int lose_device() {
 }  // namespace
 
 int main(int argc, char** argv) {
-  std::map<std::string, std::function<int()>> const commands{
-      {"check", check_all}, {"time", time_all}, {"lost", lose_device}};
-  auto const command = commands.find(argc == 2 ? argv[1] : "");
-  if (command == commands.end()) {
-    std::fprintf(stderr, "usage: %s check|time|lost\n", argv[0]);
-    return 2;
-  }
-  int count = 0;
-  auto const error = cudaGetDeviceCount(&count);
-  if (error != cudaSuccess || count == 0) {
-    std::fprintf(stderr, "%s\n", error == cudaSuccess ? "no GPU" : cudaGetErrorString(error));
-    return kNoGpu;
-  }
-  try {
-    return command->second();
-  } catch (std::exception const& failure) {
-    std::fprintf(stderr, "%s\n", failure.what());
-    return 1;
-  }
+  return run_command(argc, argv, {{"check", check_all}, {"time", time_all}, {"lost", lose_device}});
 }
