@@ -238,7 +238,7 @@ class Arguments:
             "--threads",
             kind="number",
             option="llamacpp.threads",
-            help="Threads of a forward pass; one per physical core.",
+            help="Threads of a forward pass; one per physical core, at most 4 if all is on a GPU.",
         ),
     )
     batch_threads: int | None = field(

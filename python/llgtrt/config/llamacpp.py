@@ -16,7 +16,8 @@ class LlamaCppConfig(Section):
         default=None,
         ge=1,
         le=512,
-        description="Threads of a forward pass over single tokens. null: one per physical core.",
+        description="Threads of a forward pass over single tokens. null: one per physical core, at most 4 if "
+        "all is on a GPU.",
     )
     batch_threads: int | None = Field(
         default=None,

@@ -67,7 +67,7 @@ impl LlamaCppEngine {
                 return None;
             }
         }
-        place(&self.cache.slots, &self.usable, spec.prompt.len(), self.reuse_prefix)
+        place(&self.cache.slots, &self.usable, spec.prompt.len(), self.reuse_prefix, self.costs)
     }
 
     fn start(&mut self, spec: SequenceSpec, placement: Placement) {

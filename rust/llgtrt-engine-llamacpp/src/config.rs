@@ -9,6 +9,10 @@ use serde::Deserialize;
 /// Sequences that one llama.cpp context can hold.
 const MAX_SLOTS: u32 = 256;
 
+/// Beside a GPU the threads of a pass only look up the embeddings of its tokens, and spin between passes, on cores that masks
+/// are computed on (H100 with 16 cores, 32 streams under a schema: 4175 tokens/s with 4 threads, 3258 with 16, 3028 with 1).
+const GPU_THREADS: u32 = 4;
+
 /// Settings of the engine. Every field has a default but `model_path`, which must be given.
 #[derive(Debug, Clone, PartialEq, Deserialize)]
 #[serde(default, deny_unknown_fields)]
@@ -31,7 +35,7 @@ pub struct LlamaCppConfig {
     pub max_waiting: u32,
     /// Keep the KV cache of finished sequences and reuse it for prompts that start the same way.
     pub reuse_prefix: bool,
-    /// Threads of a forward pass over a single token. None: one per physical core.
+    /// Threads of a forward pass over a single token. None: one per physical core, at most 4 where all of the model is on a GPU.
     pub threads: Option<u32>,
     /// Threads of a forward pass over several tokens. None: as `threads`.
     pub batch_threads: Option<u32>,
@@ -154,12 +158,21 @@ impl LlamaCppConfig {
         Ok(())
     }
 
-    /// Threads for single tokens and for batches.
-    pub(crate) fn thread_counts(&self) -> (u32, u32) {
-        let cores = || num_cpus::get_physical().min(num_cpus::get()).clamp(1, 512) as u32;
-        let threads = self.threads.unwrap_or_else(cores);
+    /// Threads for single tokens and for batches; `on_gpu`: all of the model is on a GPU.
+    pub(crate) fn thread_counts(&self, on_gpu: bool) -> (u32, u32) {
+        let threads = self.threads.unwrap_or_else(|| if on_gpu { cores().min(GPU_THREADS) } else { cores() });
         (threads, self.batch_threads.unwrap_or(threads))
     }
+
+    /// Threads that draw tokens from the logits.
+    pub(crate) fn drawing_threads(&self, on_gpu: bool) -> u32 {
+        if on_gpu { cores() } else { self.thread_counts(false).0 }
+    }
+}
+
+/// Physical cores.
+fn cores() -> u32 {
+    num_cpus::get_physical().min(num_cpus::get()).clamp(1, 512) as u32
 }
 
 #[cfg(test)]
@@ -178,7 +191,9 @@ mod tests {
         .unwrap();
         assert_eq!(parsed.kv_cache_type, KvCacheType::Q8_0);
         assert_eq!(parsed.flash_attention, FlashAttention::On);
-        assert_eq!(parsed.thread_counts(), (3, 3));
+        assert_eq!(parsed.thread_counts(false), (3, 3));
+        assert_eq!(parsed.thread_counts(true), (3, 3));
+        assert!((1..=GPU_THREADS).contains(&config().thread_counts(true).0));
         assert_eq!(parsed.max_batch_size, 8);
         assert_eq!(serde_json::from_str::<KvCacheType>("\"iq4_nl\"").unwrap(), KvCacheType::Iq4Nl);
         assert!(serde_json::from_str::<LlamaCppConfig>(r#"{"model": "a.gguf"}"#).is_err());

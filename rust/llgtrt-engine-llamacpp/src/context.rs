@@ -62,6 +62,8 @@ pub(crate) struct Context {
     slot_tokens: u32,
     /// Whether a GPU takes part.
     on_gpu: bool,
+    /// Whether copies of slots are made by the device that holds them.
+    copies_on_device: bool,
     copy_buffer: Vec<u8>,
     /// The context points into it.
     weights: Arc<LlamaModel>,
@@ -88,7 +90,8 @@ impl Context {
         })?;
         let capacity = config.max_num_tokens.min(cells);
         let max_outputs = MIN_OUTPUT_ROWS.max(2 * slots).min(capacity);
-        let (threads, batch_threads) = config.thread_counts();
+        let all_on_gpu = model::is_on_gpu(weights, config);
+        let (threads, batch_threads) = config.thread_counts(all_on_gpu);
 
         // SAFETY: plain data.
         let mut params = unsafe { sys::llama_context_default_params() };
@@ -147,6 +150,7 @@ impl Context {
             vocab_size: weights.n_vocab().max(0) as usize,
             slot_tokens,
             on_gpu,
+            copies_on_device: false,
             copy_buffer: Vec::new(),
             weights: Arc::clone(weights),
         };
@@ -154,6 +158,9 @@ impl Context {
             return Err(Error::configuration("the model does not generate text"));
         }
         this.attach_threads(threads, batch_threads);
+        if all_on_gpu {
+            this.copy_on_device();
+        }
         Ok(this)
     }
 
@@ -191,6 +198,11 @@ impl Context {
         // A GPU's kernels are chosen by the size of the batch. It has loaded those for one token now, which the first answer
         // would have waited for.
         covered && done && !self.on_gpu
+    }
+
+    /// Lets the device that holds the cells copy slots.
+    pub(crate) fn copy_on_device(&mut self) {
+        self.copies_on_device = self.can_take_back();
     }
 
     /// Positions of one slot that may be used.
@@ -304,6 +316,16 @@ impl Context {
     pub(crate) fn copy(&mut self, from: usize, to: usize) -> bool {
         assert!(from < self.slots && to < self.slots, "slot out of range");
         let context = self.raw.as_ptr();
+        if self.copies_on_device {
+            // A copy of all cells of a slot within the device, before the next pass. The way through the host's memory has two
+            // transfers per layer, one after the other.
+            // SAFETY: the memory belongs to the living context, the slots are in range, and all positions are copied.
+            unsafe {
+                sys::llama_memory_seq_rm(self.memory, to as i32, -1, -1);
+                sys::llama_memory_seq_cp(self.memory, from as i32, to as i32, -1, -1);
+            }
+            return true;
+        }
         // llama.cpp's own `seq_cp` copies a whole stream of `max_sequence_tokens` cells; this copies the
         // used ones.
         // SAFETY: the buffer has the length passed, and llama.cpp checks what it reads from it.

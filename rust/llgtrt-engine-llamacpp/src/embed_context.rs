@@ -50,7 +50,7 @@ unsafe impl Send for EmbedContext {}
 impl EmbedContext {
     pub(crate) fn new(weights: &Arc<LlamaModel>, config: &LlamaCppConfig, shape: Shape) -> Result<Self> {
         model::backend()?;
-        let (_, threads) = config.thread_counts();
+        let (_, threads) = config.thread_counts(model::is_on_gpu(weights, config));
         // SAFETY: plain data.
         let mut params = unsafe { sys::llama_context_default_params() };
         params.n_ctx = shape.cells;

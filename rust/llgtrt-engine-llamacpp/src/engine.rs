@@ -19,7 +19,7 @@ use crate::context::Context;
 use crate::draft_model::DraftModel;
 use crate::model::LlamaCppModel;
 use crate::pace::PrefillPace;
-use crate::schedule::{Demand, Work};
+use crate::schedule::{Costs, Demand, Span, Work};
 use crate::slot::Slot;
 use crate::turns::Turns;
 
@@ -72,8 +72,12 @@ pub struct LlamaCppEngine {
     pub(crate) prefill_pace: PrefillPace,
     /// What the latest pass was over.
     pub(crate) work: Work,
-    /// Whether idle slots may take part in a pass.
-    pub(crate) bridging: bool,
+    /// What the shape of a pass costs on this device.
+    pub(crate) costs: Costs,
+    /// Whether slots may have tokens in a pass that are taken back afterwards.
+    pub(crate) may_pad: bool,
+    /// Of the passes over answers.
+    pub(crate) span: Span,
     /// What decides whether guesses at the next tokens take part in a pass; `None` if they never do.
     pub(crate) pass_cost: Option<PassCost>,
     /// Guesses where the text says nothing.
@@ -86,8 +90,10 @@ pub struct LlamaCppEngine {
     pub(crate) demands: Vec<Demand>,
     pub(crate) shares: Vec<usize>,
     pub(crate) outputs: Vec<Output>,
-    /// Idle slots that take part in the current pass.
-    pub(crate) bridged: Vec<usize>,
+    /// How many tokens every slot has in the current pass.
+    pub(crate) widths: Vec<usize>,
+    /// Slots with tokens in the current pass that are to be taken back, and how many are to stay.
+    pub(crate) padded: Vec<(usize, usize)>,
     pub(crate) usable: Vec<usize>,
     /// Slots whose sequences the draft model guesses for.
     pub(crate) asking: Vec<usize>,
@@ -115,14 +121,16 @@ impl LlamaCppEngine {
             handover: false,
             name: "llamacpp",
         };
-        let bridging = context.can_take_back();
+        let can_take_back = context.can_take_back();
         // Wrong guesses have to leave the cache.
-        let guessing = bridging
+        let guessing = can_take_back
             && match config.speculation {
                 Speculation::On => true,
                 Speculation::Off => false,
                 Speculation::Auto => context.tokens_are_independent(),
             };
+        let costs = if model.is_on_gpu() { Costs::GPU } else { Costs::CPU };
+        let costs = if guessing { costs.with_guesses() } else { costs };
         let pace = || {
             PrefillPace::new(
                 Duration::from_millis(config.prefill_pass_ms.into()),
@@ -150,12 +158,14 @@ impl LlamaCppEngine {
                 &capabilities,
                 eos,
                 config.max_waiting as usize,
-                config.thread_counts().0 as usize,
+                config.drawing_threads(model.is_on_gpu()) as usize,
                 masks,
             ),
             cache: Held { context, slots: (0..slots).map(|_| Slot::default()).collect(), clock: 0 },
             turns: Arc::clone(&model.turns),
-            bridging,
+            costs,
+            may_pad: can_take_back,
+            span: Span::default(),
             pass_cost: guessing.then(PassCost::default),
             capabilities,
             reuse_prefix: config.reuse_prefix,
@@ -168,7 +178,8 @@ impl LlamaCppEngine {
             demands: Vec::with_capacity(slots),
             shares: Vec::with_capacity(slots),
             outputs: Vec::with_capacity(slots),
-            bridged: Vec::with_capacity(slots),
+            widths: Vec::with_capacity(slots),
+            padded: Vec::with_capacity(slots),
             usable: Vec::with_capacity(slots),
             asking: Vec::with_capacity(slots),
         })
@@ -178,6 +189,15 @@ impl LlamaCppEngine {
     #[must_use]
     pub fn with_kv_events(mut self, queue: Arc<KvEventQueue>) -> Self {
         self.blocks = self.reuse_prefix.then(|| SlotBlocks::new(self.cache.slots.len(), queue));
+        self
+    }
+
+    /// Plans passes and copies slots as where all of the model is on a GPU: for tests where none is.
+    #[doc(hidden)]
+    #[must_use]
+    pub fn planned_for_gpu(mut self) -> Self {
+        self.costs = Costs::GPU;
+        self.cache.context.copy_on_device();
         self
     }
 

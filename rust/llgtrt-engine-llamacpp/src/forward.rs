@@ -1,6 +1,7 @@
 //! One forward pass: builds the batch, evaluates it, and books what came of it. Runs in a poll, on the
 //! engine's thread.
 
+use std::ops::Range;
 use std::time::Instant;
 
 use llgtrt_core::{Error, ErrorKind, Finish, Pass, Result};
@@ -9,7 +10,7 @@ use llgtrt_stepped::{Output, Sequence, Worth};
 use crate::context::DecodeError;
 use crate::draft_model::Step;
 use crate::engine::LlamaCppEngine;
-use crate::schedule::{Demand, Limits, Work, bridge, plan};
+use crate::schedule::{Demand, Limits, Work, level, plan};
 use crate::slot::Slot;
 
 impl LlamaCppEngine {
@@ -22,7 +23,7 @@ impl LlamaCppEngine {
         let others_generate = self.collect_demands();
         let (capacity, outputs) = (self.cache.context.capacity(), self.cache.context.max_outputs());
         let tokens = if others_generate { self.prefill_pace.tokens().min(capacity) } else { capacity };
-        plan(self.work, &self.demands, Limits { tokens, outputs }, &mut self.shares);
+        plan(self.work, &self.demands, Limits { tokens, outputs }, self.costs, &mut self.shares);
         self.fill_batch();
         if self.cache.context.batch_len() == 0 {
             return Ok(None);
@@ -52,7 +53,7 @@ impl LlamaCppEngine {
                 }
             }
         }
-        self.take_back_bridges();
+        self.take_back();
         match result {
             Ok(()) => {}
             Err(DecodeError::NoRoom) => {
@@ -66,6 +67,11 @@ impl LlamaCppEngine {
                 for (demand, &share) in std::mem::take(&mut self.demands).iter().zip(&self.shares.clone()) {
                     if share > 0 {
                         self.fail(demand.slot, Error::internal("llama.cpp refused the batch"));
+                    }
+                }
+                for (slot, _) in std::mem::take(&mut self.padded) {
+                    if self.sequences.running[slot].is_none() {
+                        self.forget(slot);
                     }
                 }
                 return Ok(None);
@@ -171,54 +177,95 @@ impl LlamaCppEngine {
     fn fill_batch(&mut self) {
         self.cache.context.clear_batch();
         self.outputs.clear();
-        self.bridged.clear();
-        let mut spare = self.cache.context.capacity() - self.shares.iter().sum::<usize>();
-        let mut previous = None;
-        for (demand, share) in self.demands.iter().zip(&mut self.shares) {
-            let slot = demand.slot;
-            if *share == 0 {
-                continue;
-            }
-            let room =
-                |slot: usize| self.cache.slots[slot].tokens.len() < self.cache.context.slot_tokens() as usize;
-            // Those with a prompt to evaluate may have it in the next pass.
-            let idle = |slot: usize| {
-                let takes_part = self.demands.iter().any(|demand| demand.slot == slot);
-                self.bridging && self.work == Work::Answers && !takes_part && room(slot)
-            };
-            let between = previous.map_or(0..0, |previous| bridge(previous, slot, idle));
-            previous = Some(slot);
-            if between.len() <= spare {
-                spare -= between.len();
-                for slot in between {
-                    let cells = &self.cache.slots[slot].tokens;
-                    // Any token does.
-                    if self.cache.context.push(slot, cells.len(), 0, false).is_some() {
-                        self.bridged.push(slot);
+        self.padded.clear();
+        let slots = self.widen();
+        let context = &mut self.cache.context;
+        let used: usize = self.shares.iter().sum();
+        // The number of rows of logits is part of the shape: one for every slot, needed or not.
+        let keeps_rows = self.costs.keeps_shape() && self.work == Work::Answers;
+        let mut spare_rows = if keeps_rows { context.max_outputs().saturating_sub(used) } else { 0 };
+        let mut shares = self.demands.iter().zip(&mut self.shares).peekable();
+        for slot in slots {
+            let start = self.cache.slots[slot].tokens.len();
+            while shares.next_if(|(demand, _)| demand.slot < slot).is_some() {}
+            let mut known = 0;
+            if let Some((_, share)) = shares.next_if(|(demand, _)| demand.slot == slot)
+                && let Some(sequence) = &self.sequences.running[slot]
+            {
+                let end = start + *share;
+                for position in start..end {
+                    let output = sequence.wants_output(position);
+                    let row = output || (keeps_rows && position + 1 == end);
+                    let Some(index) = context.push(slot, position, sequence.token(position), row) else {
+                        *share = position - start;
+                        break;
+                    };
+                    if output {
+                        self.outputs.push(Output { slot, position, index });
                     }
                 }
+                known = *share;
             }
-            let Some(sequence) = &self.sequences.running[slot] else { continue };
-            let start = self.cache.slots[slot].tokens.len();
-            for position in start..start + *share {
-                let output = sequence.wants_output(position);
-                let Some(index) = self.cache.context.push(slot, position, sequence.token(position), output)
-                else {
-                    *share = position - start;
+            for place in known..self.widths[slot] {
+                let row = place == 0 && spare_rows > 0;
+                // Any token does.
+                if context.push(slot, start + place, 0, row).is_none() {
                     break;
-                };
-                if output {
-                    self.outputs.push(Output { slot, position, index });
+                }
+                spare_rows -= usize::from(row);
+                if place == known {
+                    self.padded.push((slot, start + known));
                 }
             }
         }
     }
 
-    /// Leaves the cells of slots that only took part as they were before.
-    fn take_back_bridges(&mut self) {
-        for index in 0..self.bridged.len() {
-            let slot = self.bridged[index];
-            if !self.cache.context.truncate(slot, self.cache.slots[slot].tokens.len()) {
+    /// Decides how many tokens each slot has in the pass (`widths`), those included that are taken back afterwards. Answers
+    /// the slots that the pass goes over.
+    fn widen(&mut self) -> Range<usize> {
+        self.widths.clear();
+        self.widths.resize(self.cache.slots.len(), 0);
+        for (demand, &share) in self.demands.iter().zip(&self.shares) {
+            self.widths[demand.slot] = share;
+        }
+        let busy = |width: &usize| *width > 0;
+        let (Some(first), Some(last)) =
+            (self.widths.iter().position(busy), self.widths.iter().rposition(busy))
+        else {
+            return 0..0;
+        };
+        let mut slots = first..last + 1;
+        if !self.may_pad {
+            return slots;
+        }
+        let (held, most) = (&self.cache.slots, self.cache.context.slot_tokens() as usize);
+        let fits = |slot: usize, width: usize| held[slot].tokens.len() + width <= most;
+        let used: usize = self.shares.iter().sum();
+        let mut spare = self.cache.context.capacity() - used;
+        if self.work == Work::Answers && self.costs.keeps_shape() {
+            slots = self.span.cover(slots, self.costs);
+            for slot in slots.clone() {
+                if self.widths[slot] == 0 && spare > 0 && fits(slot, 1) {
+                    self.widths[slot] = 1;
+                    spare -= 1;
+                }
+            }
+        }
+        let fits = |index: usize, width: usize| fits(slots.start + index, width);
+        level(&mut self.widths[slots.clone()], self.work, self.costs, spare, fits);
+        slots
+    }
+
+    /// Leaves the cells of slots as they were, but for the tokens that were to be evaluated.
+    fn take_back(&mut self) {
+        for index in 0..self.padded.len() {
+            let (slot, length) = self.padded[index];
+            if self.cache.context.truncate(slot, length) {
+                continue;
+            }
+            if self.sequences.running[slot].is_some() {
+                self.fail(slot, Error::engine("llama.cpp cannot forget tokens"));
+            } else {
                 self.forget(slot);
             }
         }

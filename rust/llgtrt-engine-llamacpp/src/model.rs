@@ -127,9 +127,14 @@ impl LlamaCppModel {
         if uses_gpu(&self.config) { "gpu" } else { "cpu" }
     }
 
+    /// Whether all of the model is on a GPU.
+    pub(crate) fn is_on_gpu(&self) -> bool {
+        is_on_gpu(&self.weights, &self.config)
+    }
+
     /// Threads of a forward pass over single tokens.
     pub fn threads(&self) -> u32 {
-        self.config.thread_counts().0
+        self.config.thread_counts(self.is_on_gpu()).0
     }
 
     /// The tokenizer of the model file.
@@ -168,6 +173,11 @@ fn check_same_tokens(model: &Vocabulary, draft: &Vocabulary) -> Result<()> {
 /// Whether a GPU computes for a model of this configuration.
 pub(crate) fn uses_gpu(config: &LlamaCppConfig) -> bool {
     config.gpu_layers != Some(0) && backend().is_ok_and(LlamaBackend::supports_gpu_offload)
+}
+
+/// Whether all of a model of this configuration is on a GPU: its layers, and the one that gives the logits.
+pub(crate) fn is_on_gpu(weights: &LlamaModel, config: &LlamaCppConfig) -> bool {
+    uses_gpu(config) && config.gpu_layers.is_none_or(|layers| layers > weights.n_layer())
 }
 
 /// llama.cpp's global state, initialized once per process.

@@ -1,11 +1,88 @@
-//! Decides how many tokens of each slot go into the next forward pass. Pure functions.
+//! Decides how many tokens of each slot go into the next forward pass, and what goes along so that slots share it.
+//! Plain data and functions.
 //!
-//! With one KV stream per slot llama.cpp cuts a batch into passes over the weights: slots with consecutive
-//! numbers and the same number of tokens share one, the tokens that stick out take more. A pass costs as much
-//! as some tokens (one to two where llama.cpp multiplies row by column, five with weights rearranged for
-//! batches), so a ragged end is only worth a pass of its own if it is long; otherwise it goes along with the next
-//! step, at no loss: its tokens were reported when the grammar forced them. For the same reason an idle slot or
-//! two between busy ones take part with a token that is taken back afterwards: a bridge.
+//! With one KV stream per slot llama.cpp cuts a batch into groups, each of which passes over the weights: slots with
+//! consecutive numbers and the same number of tokens share one, the tokens that stick out take more. A group costs as
+//! much as some tokens ([`Costs`]), so a ragged end is only worth a group of its own if it is long; otherwise it goes along with the
+//! next step, at no loss: its tokens were reported when the grammar forced them. For the same reason slots get tokens
+//! beside their own, which are taken back afterwards: an idle slot between busy ones, and one with a few tokens less than
+//! its neighbours.
+
+use std::ops::Range;
+
+/// What groups, shapes and copies cost, in tokens.
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct Costs {
+    /// A further group of slots in a pass over answers.
+    pub(crate) group: usize,
+    /// The same in a pass over prompts, in tokens of prompts, which cost less.
+    prompt_group: usize,
+    /// A further group in all passes of an answer, in tokens of prompts.
+    pub(crate) lasting_group: usize,
+    /// Fewer known tokens of one slot are evaluated one by one.
+    shortest_run: usize,
+    /// Another shape of a pass than the one before had: other slots, or other numbers of tokens. 0: nothing.
+    reshape: usize,
+    /// A copy of a slot, beside its cells.
+    copy: usize,
+    /// So many copied cells cost as much as one token.
+    copied_cells: usize,
+}
+
+impl Costs {
+    /// A group costs an answer's pass one to two tokens where llama.cpp multiplies row by column, and five with weights
+    /// rearranged for batches.
+    pub(crate) const CPU: Self = Self {
+        group: 2,
+        prompt_group: 5,
+        lasting_group: 256,
+        shortest_run: 1,
+        reshape: 0,
+        copy: 1,
+        copied_cells: 64,
+    };
+
+    /// The whole model on a GPU, which hardly notices some tokens more. A pass of the same shape as the one before takes
+    /// the graph of its kernels from there; a new one has to be built, and launched kernel by kernel until it has come twice
+    /// (H100, a model of 1B shape: 1 to 2 ms more, where 16 sequences take 2.4 ms, and 0.03 ms for a token of a prompt).
+    pub(crate) const GPU: Self = Self {
+        group: 32,
+        prompt_group: 64,
+        lasting_group: 1600,
+        shortest_run: 4,
+        reshape: 64,
+        copy: 32,
+        copied_cells: usize::MAX,
+    };
+
+    /// Where guesses take part in passes: they are runs of any length, and whether they pay is known from what passes took.
+    pub(crate) fn with_guesses(self) -> Self {
+        Self { shortest_run: 1, ..self }
+    }
+
+    /// A copy of a slot that holds so many cells.
+    pub(crate) fn copy_of(self, cells: usize) -> usize {
+        self.copy + cells / self.copied_cells
+    }
+
+    /// Of a further group of slots.
+    fn group_of(self, work: Work) -> usize {
+        match work {
+            Work::Prompts => self.prompt_group,
+            Work::Answers => self.group,
+        }
+    }
+
+    /// Whether passes are to keep their shape.
+    pub(crate) fn keeps_shape(self) -> bool {
+        self.reshape > 0
+    }
+
+    /// How many times its tokens a ragged end has to be worth: it comes and goes, and the shape with it.
+    fn ragged(self) -> usize {
+        if self.keeps_shape() { 2 } else { 1 }
+    }
+}
 
 /// What a pass is over. Prompts and answers have passes of their own: those of answers stay short, and what each takes is
 /// known.
@@ -39,29 +116,84 @@ pub(crate) struct Limits {
     pub(crate) outputs: usize,
 }
 
-/// Idle slots in a row that are cheaper to take along than to go around.
-pub(crate) const LONGEST_BRIDGE: usize = 2;
-
 /// Whether slots `left` and `right` (`left < right`) can share a pass.
-fn joined(left: usize, right: usize) -> bool {
-    right - left <= 1 + LONGEST_BRIDGE
+fn joined(left: usize, right: usize, costs: Costs) -> bool {
+    right - left <= 1 + costs.group
 }
 
-/// The slots between `left` and `right` that have to take part if those are to share a pass; none if they are
-/// neighbours, too far apart, or one between them cannot.
-pub(crate) fn bridge(left: usize, right: usize, is_idle: impl Fn(usize) -> bool) -> std::ops::Range<usize> {
-    let between = left + 1..right;
-    if joined(left, right) && between.clone().all(is_idle) { between } else { 0..0 }
+/// The slots that a pass over answers goes over, where the shape of passes matters: those of the passes before, until the
+/// idle ones at its ends have cost as much as another shape does.
+#[derive(Debug, Default)]
+pub(crate) struct Span {
+    slots: Range<usize>,
+    idle: usize,
+}
+
+impl Span {
+    /// The slots of a pass that has to go over `needed`.
+    pub(crate) fn cover(&mut self, needed: Range<usize>, costs: Costs) -> Range<usize> {
+        let covers = self.slots.start <= needed.start && needed.end <= self.slots.end;
+        let idle = self.slots.len().saturating_sub(needed.len());
+        self.idle = if idle == 0 { 0 } else { self.idle + idle };
+        if !covers || self.idle > costs.reshape {
+            *self = Self { slots: needed, idle: 0 };
+        }
+        self.slots.clone()
+    }
+}
+
+/// Gives neighbouring slots as many tokens as each other, as far as that avoids a group for less than it costs, and takes no
+/// more than `spare` tokens. `widths` are the tokens of slots with consecutive numbers; `fits` says whether the slot at an index of
+/// it has room for so many.
+pub(crate) fn level(
+    widths: &mut [usize],
+    work: Work,
+    costs: Costs,
+    mut spare: usize,
+    fits: impl Fn(usize, usize) -> bool,
+) {
+    // Runs of slots with the same number of tokens. Each round joins at least two of them.
+    let mut runs: Vec<Range<usize>> = Vec::new();
+    for index in 0..widths.len() {
+        match runs.last_mut() {
+            Some(run) if widths[run.start] == widths[index] => run.end += 1,
+            _ => runs.push(index..index + 1),
+        }
+    }
+    loop {
+        let raise = |place: usize| {
+            let run = &runs[place];
+            let own = widths[run.start];
+            let before = place.checked_sub(1).map(|place| widths[runs[place].start]);
+            let after = runs.get(place + 1).map(|run| widths[run.start]);
+            let higher = [before, after].into_iter().flatten().filter(|&width| width > own).min()?;
+            let cost = (higher - own) * run.len();
+            let fits =
+                cost <= costs.group_of(work).min(spare) && run.clone().all(|index| fits(index, higher));
+            fits.then_some((cost, place, higher))
+        };
+        let Some((cost, place, width)) = (0..runs.len()).filter_map(raise).min() else { return };
+        spare -= cost;
+        widths[runs[place].clone()].fill(width);
+        if place + 1 < runs.len() && widths[runs[place + 1].start] == width {
+            let end = runs.remove(place + 1).end;
+            runs[place].end = end;
+        }
+        if place > 0 && widths[runs[place - 1].start] == width {
+            let end = runs.remove(place).end;
+            runs[place - 1].end = end;
+        }
+    }
 }
 
 /// Fills `shares` with the number of tokens for each demand, in order. `demands` is sorted by slot.
-pub(crate) fn plan(work: Work, demands: &[Demand], limits: Limits, shares: &mut Vec<usize>) {
+pub(crate) fn plan(work: Work, demands: &[Demand], limits: Limits, costs: Costs, shares: &mut Vec<usize>) {
     shares.clear();
     shares.resize(demands.len(), 0);
     let mut outputs = Outputs { spare: limits.outputs.saturating_sub(demands.len()) };
     match work {
         Work::Prompts => prompt_shares(demands, limits.tokens, &mut outputs, shares),
-        Work::Answers => answer_shares(demands, limits.tokens, &mut outputs, shares),
+        Work::Answers => answer_shares(demands, limits.tokens, costs, &mut outputs, shares),
     }
 }
 
@@ -113,12 +245,19 @@ impl Outputs {
 }
 
 /// Shares of answers.
-fn answer_shares(demands: &[Demand], tokens: usize, outputs: &mut Outputs, shares: &mut [usize]) {
+fn answer_shares(
+    demands: &[Demand],
+    tokens: usize,
+    costs: Costs,
+    outputs: &mut Outputs,
+    shares: &mut [usize],
+) {
     let mut used = 0;
     let mut passes = 0;
     let mut rest: Vec<(usize, usize)> = demands.iter().map(|demand| demand.pending).enumerate().collect();
     // The part that all slots have in common.
     let common = rest.iter().map(|&(_, pending)| pending).min().unwrap_or(0).min(tokens / rest.len().max(1));
+    let common = if common < costs.shortest_run { common.min(1) } else { common };
     let mut previous = None;
     for (index, pending) in &mut rest {
         let share = outputs.grant(&demands[*index], 0, common);
@@ -127,7 +266,7 @@ fn answer_shares(demands: &[Demand], tokens: usize, outputs: &mut Outputs, share
         *pending = if share < common { 0 } else { *pending - share };
         used += share;
         let slot = demands[*index].slot;
-        if previous.is_none_or(|previous| !joined(previous, slot)) {
+        if previous.is_none_or(|previous| !joined(previous, slot, costs)) {
             passes += 1;
         }
         previous = Some(slot);
@@ -138,7 +277,7 @@ fn answer_shares(demands: &[Demand], tokens: usize, outputs: &mut Outputs, share
         let Some((start, end, depth)) = largest_group(demands, &rest) else { break };
         let depth = depth.min((tokens - used) / (end - start));
         let size = depth * (end - start);
-        if size == 0 || size * passes < used {
+        if size == 0 || depth < costs.shortest_run || size * passes < used * costs.ragged() {
             break;
         }
         for (index, pending) in &mut rest[start..end] {
@@ -183,7 +322,7 @@ mod tests {
 
     fn shares(work: Work, demands: &[Demand], limits: Limits) -> Vec<usize> {
         let mut shares = Vec::new();
-        plan(work, demands, limits, &mut shares);
+        plan(work, demands, limits, Costs::CPU, &mut shares);
         shares
     }
 
@@ -226,13 +365,107 @@ mod tests {
         assert_eq!(answers(&[(0, 2), (9, 1), (20, 1)]), [2, 1, 1]);
     }
 
+    fn leveled(widths: &[usize], work: Work, costs: Costs, spare: usize) -> Vec<usize> {
+        let mut widths = widths.to_vec();
+        level(&mut widths, work, costs, spare, |_, _| true);
+        widths
+    }
+
     #[test]
-    fn bridges_are_short_and_of_idle_slots() {
-        assert!(bridge(3, 4, |_| true).is_empty());
-        assert_eq!(bridge(3, 5, |_| true), 4..5);
-        assert_eq!(bridge(3, 6, |_| true), 4..6);
-        assert!(bridge(3, 7, |_| true).is_empty());
-        assert!(bridge(3, 6, |slot| slot != 5).is_empty());
+    fn short_gaps_are_filled() {
+        let answers = |widths: &[usize]| leveled(widths, Work::Answers, Costs::CPU, 64);
+        assert_eq!(answers(&[1, 1]), [1, 1]);
+        assert_eq!(answers(&[1, 0, 1]), [1, 1, 1]);
+        assert_eq!(answers(&[1, 0, 0, 1]), [1, 1, 1, 1]);
+        assert_eq!(answers(&[1, 0, 0, 0, 1]), [1, 0, 0, 0, 1]);
+        assert_eq!(answers(&[3, 0, 3]), [3, 0, 3], "three tokens cost more than a group");
+        assert_eq!(answers(&[1, 3]), [3, 3]);
+        assert_eq!(answers(&[1, 1, 3]), [1, 1, 3]);
+        let mut widths = [1, 0, 1];
+        level(&mut widths, Work::Answers, Costs::CPU, 64, |index, _| index != 1);
+        assert_eq!(widths, [1, 0, 1], "a slot without room stays as it is");
+        assert_eq!(
+            leveled(&[1, 0, 0, 1, 0, 1], Work::Answers, Costs::CPU, 2),
+            [1, 0, 0, 1, 1, 1],
+            "the cheapest first"
+        );
+    }
+
+    #[test]
+    fn prompts_of_nearly_the_same_length_share_a_pass() {
+        assert_eq!(leveled(&[30, 28, 31, 40], Work::Prompts, Costs::CPU, 64), [31, 31, 31, 40]);
+        assert_eq!(leveled(&[30, 28, 31, 40], Work::Prompts, Costs::GPU, 64), [40, 40, 40, 40]);
+        assert_eq!(leveled(&[30, 28, 31, 400], Work::Prompts, Costs::GPU, 64), [31, 31, 31, 400]);
+        assert_eq!(leveled(&[30, 28, 31], Work::Prompts, Costs::GPU, 2), [30, 30, 31]);
+    }
+
+    #[test]
+    fn on_a_gpu_only_long_runs_are_worth_another_shape() {
+        let answers = |demands: &[(usize, usize)]| {
+            let demands: Vec<_> = demands.iter().map(|&(slot, pending)| demand(slot, pending)).collect();
+            let mut shares = Vec::new();
+            plan(Work::Answers, &demands, ALONE, Costs::GPU, &mut shares);
+            shares
+        };
+        assert_eq!(answers(&[(0, 3)]), [1]);
+        assert_eq!(answers(&[(0, 4)]), [4]);
+        assert_eq!(answers(&[(0, 1), (1, 3)]), [1, 1]);
+        assert_eq!(answers(&[(0, 1), (1, 9)]), [1, 9]);
+        assert_eq!(answers(&[(0, 1), (1, 1), (2, 1), (3, 8)]), [1; 4]);
+    }
+
+    #[test]
+    fn a_span_stays_until_its_idle_slots_have_cost_as_much_as_another() {
+        let mut span = Span::default();
+        assert_eq!(span.cover(2..10, Costs::GPU), 2..10);
+        assert_eq!(span.cover(2..12, Costs::GPU), 2..12, "what is needed is there at once");
+        for _ in 0..32 {
+            assert_eq!(span.cover(2..10, Costs::GPU), 2..12);
+        }
+        assert_eq!(span.cover(2..10, Costs::GPU), 2..10);
+        assert_eq!(span.cover(0..64, Costs::GPU), 0..64);
+        assert_eq!(span.cover(5..6, Costs::GPU), 0..64);
+        assert_eq!(span.cover(0..64, Costs::GPU), 0..64, "used again");
+        assert_eq!(span.cover(5..6, Costs::GPU), 0..64);
+        assert_eq!(span.cover(5..6, Costs::GPU), 5..6);
+    }
+
+    /// How many groups llama.cpp makes of slots with these numbers of tokens.
+    fn groups(widths: &[usize]) -> usize {
+        let mut groups = 0;
+        let mut left = widths.to_vec();
+        while let Some(start) = left.iter().position(|&width| width > 0) {
+            let end =
+                left[start..].iter().position(|&width| width == 0).map_or(left.len(), |end| start + end);
+            let common = left[start..end].iter().copied().min().unwrap_or(0);
+            left[start..end].iter_mut().for_each(|width| *width -= common);
+            groups += 1;
+        }
+        groups
+    }
+
+    #[test]
+    fn leveling_saves_groups_and_keeps_within_its_bounds() {
+        let mut state = 11_u64;
+        let mut random = |bound: u64| {
+            state = state.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1_442_695_040_888_963_407);
+            ((state >> 33) % bound) as usize
+        };
+        let (mut before, mut after, mut paid, mut worth) = (0, 0, 0, 0);
+        for round in 0..5000 {
+            let widths: Vec<usize> = (0..=random(40)).map(|_| random(40)).collect();
+            let spare = random(400);
+            let work = if round % 2 == 0 { Work::Prompts } else { Work::Answers };
+            let costs = if round % 3 == 0 { Costs::CPU } else { Costs::GPU };
+            let level = leveled(&widths, work, costs, spare);
+            assert!(widths.iter().zip(&level).all(|(own, level)| level >= own));
+            let added = level.iter().sum::<usize>() - widths.iter().sum::<usize>();
+            let saved = groups(&widths).checked_sub(groups(&level)).expect("never more groups");
+            assert!(added <= spare, "{widths:?} {level:?}");
+            (before, after) = (before + groups(&widths), after + groups(&level));
+            (paid, worth) = (paid + added, worth + saved * costs.group_of(work));
+        }
+        assert!(after * 3 < before * 2 && paid * 2 < worth, "{before} {after} {paid} {worth}");
     }
 
     #[test]

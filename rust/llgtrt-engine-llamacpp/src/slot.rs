@@ -3,18 +3,10 @@
 use llgtrt_core::TokenId;
 
 use crate::cells::Cells;
-use crate::schedule::LONGEST_BRIDGE;
+use crate::schedule::Costs;
 
-/// Prompt tokens that one more group of slots in the forward passes of an answer is worth avoiding. llama.cpp evaluates slots
-/// with consecutive numbers in one pass over the weights, and each further group in a pass of its own, which costs as
-/// much as some five tokens, for as long as both answers last.
-const GROUP_COST: usize = 256;
-
-/// The same of an idle slot that takes part because it lies between two others.
+/// Prompt tokens that it costs the passes of an answer that an idle slot takes part because it lies between two others.
 const BRIDGE_COST: usize = 50;
-
-/// Copying a slot costs as much as evaluating one token per this many cells copied.
-const CELLS_PER_COPY_COST: usize = 64;
 
 /// Prompt tokens a copy must save.
 const MIN_COPY_GAIN: usize = 8;
@@ -53,31 +45,32 @@ pub(crate) fn common_prefix(a: &[TokenId], b: &[TokenId]) -> usize {
 }
 
 /// What it costs the passes that slots in use have so many idle ones between them; `None`: nothing is in use on that side.
-fn gap_cost(idle: Option<usize>) -> usize {
+fn gap_cost(idle: Option<usize>, costs: Costs) -> usize {
     match idle {
-        Some(idle @ 0..=LONGEST_BRIDGE) => idle * BRIDGE_COST,
-        _ => GROUP_COST,
+        Some(idle) if idle <= costs.group => idle * BRIDGE_COST,
+        _ => costs.lasting_group,
     }
 }
 
-/// What it adds to the cost of the passes, and [`GROUP_COST`], that slot `index` is in use as well.
-fn passes_cost(slots: &[Slot], index: usize) -> usize {
+/// What it adds to the cost of the passes, and that of a group, that slot `index` is in use as well.
+fn passes_cost(slots: &[Slot], index: usize, costs: Costs) -> usize {
     let left = slots[..index].iter().rev().position(|slot| slot.busy);
     let right = slots[index + 1..].iter().position(|slot| slot.busy);
     let before = left.zip(right).map(|(left, right)| left + 1 + right);
-    GROUP_COST + gap_cost(left) + gap_cost(right) - gap_cost(before)
-}
-
-/// What it costs to copy a slot.
-fn copy_cost(slot: &Slot) -> usize {
-    1 + slot.tokens.len() / CELLS_PER_COPY_COST
+    costs.lasting_group + gap_cost(left, costs) + gap_cost(right, costs) - gap_cost(before, costs)
 }
 
 /// The cheapest free slot for a prompt of `length` tokens, of which the first `usable[i]` are in slot `i`: costs
 /// are tokens to evaluate, now and when a conversation goes on whose cells were overwritten, and what the slot's place
 /// costs the passes. Cells worth more than those of another free slot can move there, so that a good place is no reason to
 /// lose them; `keep`: whether they are worth anything. Among equals the one given up longest ago.
-pub(crate) fn place(slots: &[Slot], usable: &[usize], length: usize, keep: bool) -> Option<Placement> {
+pub(crate) fn place(
+    slots: &[Slot],
+    usable: &[usize],
+    length: usize,
+    keep: bool,
+    costs: Costs,
+) -> Option<Placement> {
     let (best, best_reuse) =
         usable.iter().copied().enumerate().max_by_key(|&(index, reuse)| (reuse, std::cmp::Reverse(index)))?;
     let free = || slots.iter().enumerate().filter(|(_, slot)| !slot.busy);
@@ -98,18 +91,18 @@ pub(crate) fn place(slots: &[Slot], usable: &[usize], length: usize, keep: bool)
         .map(|(index, slot)| {
             let own = usable[index];
             let stay = length - own;
-            let copy = length - best_reuse + copy_cost(&slots[best]);
+            let copy = length - best_reuse + costs.copy_of(slots[best].tokens.len());
             let copied = best_reuse >= own + MIN_COPY_GAIN && copy < stay;
             let (source, reused) = if copied { (best, best_reuse) } else { (index, own) };
 
             let overwritten = value(slot, slot.tokens.len().saturating_sub(own));
             let refuge = least.iter().find(|&&(_, _, refuge)| refuge != index && refuge != source);
-            let moved = refuge.map(|&(value, _, refuge)| (value + copy_cost(slot), refuge));
+            let moved = refuge.map(|&(value, _, refuge)| (value + costs.copy_of(slot.tokens.len()), refuge));
             let (lost, refuge) = match moved {
                 Some((lost, refuge)) if lost < overwritten => (lost, Some(refuge)),
                 _ => (overwritten, None),
             };
-            let cost = if copied { copy } else { stay } + lost + passes_cost(slots, index);
+            let cost = if copied { copy } else { stay } + lost + passes_cost(slots, index, costs);
             (cost, slot.released, Placement { slot: index, source, reused, refuge })
         })
         .min_by_key(|&(cost, released, placement)| (cost, released, placement.slot))
@@ -126,7 +119,7 @@ mod tests {
     }
 
     fn placed(slots: &[Slot], usable: &[usize], length: usize) -> Placement {
-        place(slots, usable, length, true).unwrap()
+        place(slots, usable, length, true, Costs::CPU).unwrap()
     }
 
     fn at(slot: usize, source: usize, reused: usize) -> Placement {
@@ -192,7 +185,7 @@ mod tests {
         let one =
             slots(&[(0, false, 0), (0, false, 0), (0, false, 0), (0, false, 0), talk, (9, true, 0), talk]);
         assert_eq!(placed(&one, &[0; 7], 50), Placement { refuge: Some(0), ..at(4, 4, 0) });
-        assert_eq!(place(&one, &[0; 7], 50, false).unwrap(), at(4, 4, 0));
+        assert_eq!(place(&one, &[0; 7], 50, false, Costs::CPU).unwrap(), at(4, 4, 0));
         // Also those behind a beginning that is reused.
         let two = slots(&[(0, false, 0), (900, false, 1), (0, true, 0)]);
         assert_eq!(placed(&two, &[0, 80, 0], 100), Placement { refuge: Some(0), ..at(1, 1, 80) });
@@ -250,7 +243,7 @@ mod tests {
                 (client.slot, client.until) = (Some(slot), step + answer);
             }
             let busy: Vec<usize> = (0..64).filter(|&slot| slots[slot].busy).collect();
-            groups += 1 + busy.windows(2).filter(|pair| pair[1] - pair[0] > 1 + LONGEST_BRIDGE).count();
+            groups += 1 + busy.windows(2).filter(|pair| pair[1] - pair[0] > 1 + Costs::CPU.group).count();
         }
         assert!(groups < 4000 * 13 / 10, "{groups} passes in 4000 steps");
         assert!(evaluated < prompts * 11 / 10, "{evaluated} tokens evaluated of {prompts} new ones");
@@ -258,6 +251,6 @@ mod tests {
 
     #[test]
     fn no_free_slot_is_no_placement() {
-        assert_eq!(place(&slots(&[(1, true, 0)]), &[1], 3, true), None);
+        assert_eq!(place(&slots(&[(1, true, 0)]), &[1], 3, true, Costs::CPU), None);
     }
 }
