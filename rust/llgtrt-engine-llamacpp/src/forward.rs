@@ -243,9 +243,10 @@ impl LlamaCppEngine {
         let used: usize = self.shares.iter().sum();
         let mut spare = self.cache.context.capacity() - used;
         if self.work == Work::Answers && self.costs.keeps_shape() {
-            slots = self.span.cover(slots, self.costs);
-            for slot in slots.clone() {
-                if self.widths[slot] == 0 && spare > 0 && fits(slot, 1) {
+            let needed = slots;
+            slots = self.span.cover(needed.clone(), self.costs);
+            for slot in (slots.start..needed.start).chain(needed.end..slots.end) {
+                if spare > 0 && fits(slot, 1) {
                     self.widths[slot] = 1;
                     spare -= 1;
                 }

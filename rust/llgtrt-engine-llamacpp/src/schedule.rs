@@ -46,9 +46,9 @@ impl Costs {
     /// the graph of its kernels from there; a new one has to be built, and launched kernel by kernel until it has come twice
     /// (H100, a model of 1B shape: 1 to 2 ms more, where 16 sequences take 2.4 ms, and 0.03 ms for a token of a prompt).
     pub(crate) const GPU: Self = Self {
-        group: 32,
+        group: 64,
         prompt_group: 64,
-        lasting_group: 1600,
+        lasting_group: 3200,
         shortest_run: 4,
         reshape: 64,
         copy: 32,
