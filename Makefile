@@ -23,6 +23,9 @@ FEATURES_OPTION := $(if $(FEATURES),--features $(FEATURES))
 # NVIDIA's wheels, where the feature cuda is asked for and no CUDA toolkit is there.
 CUDA_DONE := $(if $(filter cuda,$(subst $(comma), ,$(FEATURES))),$(VENV)/.done-cuda)
 
+# A wheel with CUDA is not packed with the libraries it needs: the driver is the machine's, and cuBLAS is a package of its own.
+REPAIR := $(if $(CUDA_DONE),--auditwheel skip)
+
 # libclang, CMake and CUDA for llama.cpp's build: see build_backend/llgtrt_build.py.
 BUILD_ENV := build_env="$$($(BIN)/python build_backend/llgtrt_build.py --env $(FEATURES_OPTION))"; eval "$$build_env"; \
 	export PYO3_PYTHON="$(CURDIR)/$(BIN)/python";
@@ -142,7 +145,7 @@ lock: $(REQUIREMENTS_DONE) ## Write requirements/*.txt again, with the newest ve
 	$(UV_LOCK) --upgrade requirements/cuda.in -o requirements/cuda.txt
 
 wheel: $(REQUIREMENTS_DONE) | $(CUDA_DONE) ## Build a wheel and an sdist into dist/
-	$(BUILD_ENV) PATH="$(CURDIR)/$(BIN):$$PATH" maturin build --release --locked --sdist --out dist $(FEATURES_OPTION)
+	$(BUILD_ENV) PATH="$(CURDIR)/$(BIN):$$PATH" maturin build --release --locked --sdist --out dist $(FEATURES_OPTION) $(REPAIR)
 
 clean: ## Remove what the commands above made
 	rm -rf $(VENV) $(CLIENTS)/.venv $(CLIENTS)/node/node_modules $(HOSTILE_VENV) $(DYNAMO_VENV) $(RAY_VENV) target dist python/llgtrt/*.so .pytest_cache .mypy_cache .ruff_cache .hypothesis
