@@ -598,6 +598,12 @@ def use_huge_pages() -> None:
     To be called once, before there are other threads.
     """
 
+def free_gpu_memory() -> int | None:
+    """Bytes that are free on the GPUs that llama.cpp can use; ``None``: it can use none.
+
+    The first call initializes their driver, and may take a second.
+    """
+
 def config_fields() -> str:
     """JSON: the fields of every configuration section as Rust reads them.
 

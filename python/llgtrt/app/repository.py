@@ -13,8 +13,8 @@ from llgtrt.api.services import KnownModel, ModelLoadError
 from llgtrt.app.engine import EngineAhead, stop_engine
 from llgtrt.app.model import LoadedModel, ModelCode, Shared, load_model
 from llgtrt.config import ConfigError, ModelEntry, Repository, ServerConfig, Settings
-from llgtrt.config.memory import available_memory, memory_need
-from llgtrt.engine import EngineFailedError, LlgtrtError, ShuttingDownError, new_error
+from llgtrt.config.memory import available_memory, is_on_gpu, memory_need
+from llgtrt.engine import EngineFailedError, LlgtrtError, ShuttingDownError, free_gpu_memory, new_error
 from llgtrt.serving import Models, NotFoundError
 from llgtrt.serving.errors import quote
 
@@ -226,13 +226,20 @@ def check_memory(settings: Settings) -> None:
         ModelLoadError: there is not.
         ConfigError: the model's file cannot be read.
     """
-    need, free = memory_need(settings), available_memory()
-    if need is None or free is None or need.total <= free:
+    need = memory_need(settings)
+    if need is None:
+        return
+    gpu = free_gpu_memory()
+    free, place = available_memory(), ""
+    if gpu is not None and (on_gpu := is_on_gpu(settings, need)) is not False:
+        # What goes where, if it is divided, only llama.cpp knows.
+        free, place = gpu if on_gpu else None, " on the GPU"
+    if free is None or need.total <= free:
         return
     raise ModelLoadError(
         f"The model {settings.served_model_name} needs {_megabytes(need.total)} "
         f"({_megabytes(need.weights)} of weights, {_megabytes(need.cache)} of KV cache), "
-        f"and {_megabytes(free)} are available: unload another "
+        f"and {_megabytes(free)} are available{place}: unload another "
         "model, or lower its runtime.max_seq_len or runtime.max_batch_size (server.check_memory: false loads "
         "it all the same).",
         no_memory=True,

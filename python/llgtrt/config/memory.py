@@ -50,10 +50,12 @@ class MemoryNeed:
     Attributes:
         weights: the size of its files.
         cache: the KV cache of all its slots.
+        layers: how many there are of the model.
     """
 
     weights: int
     cache: int
+    layers: int
 
     @property
     def total(self) -> int:
@@ -62,8 +64,8 @@ class MemoryNeed:
 
 
 def memory_need(settings: Settings) -> MemoryNeed | None:
-    """What a model takes of the machine's memory; ``None`` where that is not known: TensorRT-LLM's models are
-    on the GPU, and simulated ones take next to nothing.
+    """What a model takes; ``None`` where that is not known: TensorRT-LLM's executor takes what it finds, and
+    simulated models take next to nothing.
 
     Raises:
         ConfigError: the model's file cannot be read.
@@ -75,18 +77,25 @@ def memory_need(settings: Settings) -> MemoryNeed | None:
     # A folder that holds one is looked into when it is loaded.
     if draft is not None and Path(draft).is_file():
         more = _need_of(settings, Path(draft), DRAFT_CACHE_TYPE, DRAFT_CONTEXT)
-        need = MemoryNeed(need.weights + more.weights, need.cache + more.cache)
+        need = MemoryNeed(need.weights + more.weights, need.cache + more.cache, need.layers)
     return need
 
 
 def _need_of(settings: Settings, file: Path, cache_type: str, most_context: int | None = None) -> MemoryNeed:
     weights = sum(part.stat().st_size for part in model_parts(file))
-    return MemoryNeed(weights, _cache_bytes(settings, file, cache_type, most_context))
-
-
-def _cache_bytes(settings: Settings, file: Path, cache_type: str, most_context: int | None) -> int:
-    """Keys and values of every layer, for the whole context of every slot."""
     numbers = read_numbers(file, _NUMBERS)
+    layers = numbers.get("block_count", 0)
+    cache = _cache_bytes(settings, numbers, cache_type, most_context)
+    return MemoryNeed(weights, cache, layers if isinstance(layers, int) else 0)
+
+
+def _cache_bytes(
+    settings: Settings,
+    numbers: dict[str, int | list[int]],
+    cache_type: str,
+    most_context: int | None,
+) -> int:
+    """Keys and values of every layer, for the whole context of every slot."""
 
     def number(name: str, default: int) -> int:
         value = numbers.get(name, default)
@@ -103,6 +112,15 @@ def _cache_bytes(settings: Settings, file: Path, cache_type: str, most_context: 
     context = min(context, most_context or context)
     cells = -(-context // CELLS_AT_ONCE) * CELLS_AT_ONCE * (runtime.max_batch_size or DEFAULT_SLOTS)
     return round(all_heads * width * cells * BYTES_PER_NUMBER[cache_type])
+
+
+def is_on_gpu(settings: Settings, need: MemoryNeed) -> bool | None:
+    """Whether a model goes to the GPUs, where llama.cpp can use some; ``None``: a part of it."""
+    layers = settings.config.llamacpp.gpu_layers
+    if layers is None:
+        return True
+    # The one more gives the logits.
+    return False if layers == 0 else True if layers > need.layers else None
 
 
 def model_parts(first: Path) -> list[Path]:

@@ -16,6 +16,7 @@ from llgtrt._native import (
     Usage,
     __version__,
     explain_schema,
+    free_gpu_memory,
     tokenize_with,
     use_huge_pages,
 )
@@ -84,6 +85,7 @@ __all__ = [
     "Usage",
     "__version__",
     "explain_schema",
+    "free_gpu_memory",
     "generate_request",
     "new_error",
     "plugin_sources",

@@ -38,4 +38,4 @@ mod turns;
 pub use config::{FlashAttention, KvCacheType, LlamaCppConfig, Speculation};
 pub use embedder::{EmbedderConfig, LlamaCppEmbedder, Pooling};
 pub use engine::LlamaCppEngine;
-pub use model::{LlamaCppModel, ModelInfo};
+pub use model::{LlamaCppModel, ModelInfo, free_gpu_memory};

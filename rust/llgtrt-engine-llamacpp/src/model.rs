@@ -6,10 +6,10 @@ use std::fs;
 use std::path::{Path, PathBuf};
 use std::sync::{Arc, Mutex, OnceLock, PoisonError};
 
-use llama_cpp_2::LlamaCppError;
 use llama_cpp_2::llama_backend::LlamaBackend;
 use llama_cpp_2::model::LlamaModel;
 use llama_cpp_2::model::params::LlamaModelParams;
+use llama_cpp_2::{LlamaBackendDeviceType, LlamaCppError};
 use llgtrt_core::{Error, Result, TokenId, Tokenizer, Vocabulary};
 
 use crate::config::LlamaCppConfig;
@@ -178,6 +178,21 @@ pub(crate) fn uses_gpu(config: &LlamaCppConfig) -> bool {
 /// Whether all of a model of this configuration is on a GPU: its layers, and the one that gives the logits.
 pub(crate) fn is_on_gpu(weights: &LlamaModel, config: &LlamaCppConfig) -> bool {
     uses_gpu(config) && config.gpu_layers.is_none_or(|layers| layers > weights.n_layer())
+}
+
+/// Bytes that are free on the GPUs of this machine, as far as a backend of llama.cpp was built in for them; `None` where there
+/// is none. The first call initializes the backend.
+pub fn free_gpu_memory() -> Option<u64> {
+    if !backend().is_ok_and(LlamaBackend::supports_gpu_offload) {
+        return None;
+    }
+    let free = llama_cpp_2::list_llama_ggml_backend_devices()
+        .into_iter()
+        .filter(|device| {
+            matches!(device.device_type, LlamaBackendDeviceType::Gpu | LlamaBackendDeviceType::IntegratedGpu)
+        })
+        .map(|device| device.memory_free as u64);
+    Some(free.sum())
 }
 
 /// llama.cpp's global state, initialized once per process.

@@ -54,6 +54,12 @@ fn request_fields() -> String {
     request::fields().to_string()
 }
 
+/// Bytes that are free on the GPUs that llama.cpp can use; None: it can use none.
+#[pyfunction]
+fn free_gpu_memory(py: Python<'_>) -> Option<u64> {
+    py.detach(llgtrt_engine_llamacpp::free_gpu_memory)
+}
+
 #[pymodule]
 fn _native(module: &Bound<'_, PyModule>) -> PyResult<()> {
     module.add("__version__", env!("CARGO_PKG_VERSION"))?;
@@ -82,6 +88,7 @@ fn _native(module: &Bound<'_, PyModule>) -> PyResult<()> {
     module.add_function(wrap_pyfunction!(trtllm::trtllm_plugin_sources, module)?)?;
     module.add_function(wrap_pyfunction!(trtllm::mpi_rank, module)?)?;
     module.add_function(wrap_pyfunction!(trtllm::run_trtllm_worker, module)?)?;
+    module.add_function(wrap_pyfunction!(free_gpu_memory, module)?)?;
     module.add_function(wrap_pyfunction!(config_fields, module)?)?;
     module.add_function(wrap_pyfunction!(request_fields, module)?)
 }

@@ -228,6 +228,24 @@ def test_several_models(
     assert (code, found["configuration"]["state"]) == (1, "failure")
 
 
+def test_models_on_a_gpu_are_held_against_its_memory(
+    capsys: pytest.CaptureFixture[str], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    model = tmp_path / "m.gguf"
+    model.write_bytes(gguf("llama"))
+    os.truncate(model, 3 * 2**29)
+    monkeypatch.setattr(system, "available_memory", lambda: 2**30)
+    assert doctor(capsys, str(model))[1]["memory"]["state"] == "failure"
+    monkeypatch.setattr(system, "free_gpu_memory", lambda: 2**33)
+    code, found = doctor(capsys, str(model))
+    assert (code, found["memory"]["state"], found["GPU memory"]["state"]) == (0, "ok", "ok")
+    assert found["GPU memory"]["found"].startswith("8.0 GiB available; 1.5 GiB of weights")
+    code, found = doctor(capsys, str(model), "-ngl", "0")
+    assert (code, found["memory"]["state"], "GPU memory" in found) == (1, "failure", False)
+    monkeypatch.setattr(system, "free_gpu_memory", lambda: 2**29)
+    assert doctor(capsys, str(model))[1]["GPU memory"]["state"] == "failure"
+
+
 def test_a_port_that_is_taken(capsys: pytest.CaptureFixture[str], tmp_path: Path) -> None:
     model = tmp_path / "m.gguf"
     model.write_bytes(gguf("llama"))

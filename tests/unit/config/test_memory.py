@@ -9,7 +9,7 @@ import pytest
 
 from llgtrt.config import Config, ConfigError, Settings
 from llgtrt.config.engine import demo_model
-from llgtrt.config.memory import available_memory, free_of_group, memory_need
+from llgtrt.config.memory import available_memory, free_of_group, is_on_gpu, memory_need
 from support.gguf import write_gguf
 
 NUMBERS: dict[str, int | list[int]] = {
@@ -83,6 +83,16 @@ def test_the_demo_model() -> None:
     assert need.weights == file.stat().st_size
     # SmolLM2-135M: 30 layers, 3 heads for keys and values, of 64 numbers each.
     assert need.cache == 8 * 4096 * 30 * 3 * (64 + 64) * 2
+
+
+@pytest.mark.parametrize(
+    ("layers", "place"), [(None, True), (99, True), (3, True), (2, None), (1, None), (0, False)]
+)
+def test_layers_say_where_a_model_goes(tmp_path: Path, layers: int | None, place: bool | None) -> None:
+    of = settings(write_gguf(tmp_path / "model.gguf", NUMBERS), llamacpp={"gpu_layers": layers})
+    need = memory_need(of)
+    assert need is not None
+    assert is_on_gpu(of, need) is place
 
 
 def test_what_is_not_known(tmp_path: Path) -> None:

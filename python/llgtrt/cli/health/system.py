@@ -9,7 +9,8 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from llgtrt.config import ConfigError, Settings
-from llgtrt.config.memory import available_memory, memory_need
+from llgtrt.config.memory import MemoryNeed, available_memory, is_on_gpu, memory_need
+from llgtrt.engine import free_gpu_memory
 
 from .finding import Finding, gigabytes
 
@@ -47,23 +48,39 @@ def _port(settings: Settings) -> Finding:
 
 
 def _memory(models: Sequence[Settings]) -> list[Finding]:
-    free = available_memory()
-    if free is None:
-        return [Finding("memory", "skipped", "this system does not say how much there is")]
+    on_machine, on_gpu, divided = [], [], False
+    gpu = free_gpu_memory()
     try:
-        needs = [need for settings in models if (need := memory_need(settings)) is not None]
+        for settings in models:
+            if (need := memory_need(settings)) is None:
+                continue
+            place = False if gpu is None else is_on_gpu(settings, need)
+            divided = divided or place is None
+            if place is not None:
+                (on_gpu if place else on_machine).append(need)
     except ConfigError as error:
         return [Finding("memory", "skipped", str(error))]
+    findings = [_room("memory", available_memory(), on_machine)]
+    if on_gpu:
+        findings.append(_room("GPU memory", gpu, on_gpu))
+    if divided:
+        findings.append(Finding("memory of both", "skipped", "a model is divided between GPU and CPU"))
+    return findings
+
+
+def _room(name: str, free: int | None, needs: Sequence[MemoryNeed]) -> Finding:
+    if free is None:
+        return Finding(name, "skipped", "this system does not say how much there is")
     if not needs:
-        return [Finding("memory", "ok", f"{gigabytes(free)} available")]
+        return Finding(name, "ok", f"{gigabytes(free)} available")
     weights, cache = sum(need.weights for need in needs), sum(need.cache for need in needs)
     found = f"{gigabytes(free)} available; {gigabytes(weights)} of weights, {gigabytes(cache)} of KV cache"
     less = "a smaller quantization, or lower runtime.max_seq_len or runtime.max_batch_size"
     if weights + cache > free:
-        return [Finding("memory", "failure", found, f"{less}, or a machine with more memory")]
+        return Finding(name, "failure", found, f"{less}, or a machine with more memory")
     if (weights + cache) * 1.2 > free:
-        return [Finding("memory", "warning", found, f"buffers come on top: {less}")]
-    return [Finding("memory", "ok", found)]
+        return Finding(name, "warning", found, f"buffers come on top: {less}")
+    return Finding(name, "ok", found)
 
 
 def _shared_memory(processes: int) -> Finding:
