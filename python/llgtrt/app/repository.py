@@ -11,10 +11,10 @@ from typing import Any
 
 from llgtrt.api.services import KnownModel, ModelLoadError
 from llgtrt.app.engine import EngineAhead, stop_engine
+from llgtrt.app.memory import check_memory
 from llgtrt.app.model import LoadedModel, ModelCode, Shared, load_model
 from llgtrt.config import ConfigError, ModelEntry, Repository, ServerConfig, Settings
-from llgtrt.config.memory import available_memory, is_on_gpu, memory_need
-from llgtrt.engine import EngineFailedError, LlgtrtError, ShuttingDownError, free_gpu_memory, new_error
+from llgtrt.engine import EngineFailedError, LlgtrtError, ShuttingDownError, new_error
 from llgtrt.serving import Models, NotFoundError
 from llgtrt.serving.errors import quote
 
@@ -219,33 +219,6 @@ class LoadedModels:
             del self._changing[name]
 
 
-def check_memory(settings: Settings) -> None:
-    """Whether there is memory for a model. Blocks.
-
-    Raises:
-        ModelLoadError: there is not.
-        ConfigError: the model's file cannot be read.
-    """
-    need = memory_need(settings)
-    if need is None:
-        return
-    gpu = free_gpu_memory()
-    free, place = available_memory(), ""
-    if gpu is not None and (on_gpu := is_on_gpu(settings, need)) is not False:
-        # What goes where, if it is divided, only llama.cpp knows.
-        free, place = gpu if on_gpu else None, " on the GPU"
-    if free is None or need.total <= free:
-        return
-    raise ModelLoadError(
-        f"The model {settings.served_model_name} needs {_megabytes(need.total)} "
-        f"({_megabytes(need.weights)} of weights, {_megabytes(need.cache)} of KV cache), "
-        f"and {_megabytes(free)} are available{place}: unload another "
-        "model, or lower its runtime.max_seq_len or runtime.max_batch_size (server.check_memory: false loads "
-        "it all the same).",
-        no_memory=True,
-    )
-
-
 async def _idle(loaded: LoadedModel, timeout_s: float) -> bool:
     """Waits for the end of a model's requests; false if that takes too long."""
     clock = asyncio.get_running_loop().time
@@ -262,7 +235,3 @@ def _unknown(
 ) -> Exception:
     names = ", ".join(map(quote, known)) or "none"
     return NotFoundError(f"No model {quote(name)} is {what} here, only {names}.", "model", UNKNOWN_MODEL)
-
-
-def _megabytes(count: int) -> str:
-    return f"{-(-count // 2**20)} MB"

@@ -8,9 +8,9 @@ import socket
 from collections.abc import Sequence
 from pathlib import Path
 
+from llgtrt.app.memory import free_gpu_memory
 from llgtrt.config import ConfigError, Settings
 from llgtrt.config.memory import MemoryNeed, available_memory, is_on_gpu, memory_need
-from llgtrt.engine import free_gpu_memory
 
 from .finding import Finding, gigabytes
 
@@ -48,7 +48,9 @@ def _port(settings: Settings) -> Finding:
 
 
 def _memory(models: Sequence[Settings]) -> list[Finding]:
-    on_machine, on_gpu, divided = [], [], False
+    on_machine: list[MemoryNeed] = []
+    on_gpu: list[MemoryNeed] = []
+    divided = False
     gpu = free_gpu_memory()
     try:
         for settings in models:

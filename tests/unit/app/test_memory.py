@@ -7,8 +7,8 @@ from pathlib import Path
 import pytest
 
 from llgtrt.api.services import ModelLoadError
-from llgtrt.app import repository
-from llgtrt.app.repository import check_memory
+from llgtrt.app import memory
+from llgtrt.app.memory import check_memory
 from llgtrt.config import Config, Settings
 from support.gguf import write_gguf
 
@@ -47,8 +47,8 @@ def test_a_model_is_held_against_the_memory_that_it_goes_to(
     layers: int | None,
     refused: str | None,
 ) -> None:
-    monkeypatch.setattr(repository, "available_memory", lambda: machine)
-    monkeypatch.setattr(repository, "free_gpu_memory", lambda: gpu)
+    monkeypatch.setattr(memory, "available_memory", lambda: machine)
+    monkeypatch.setattr(memory, "free_gpu_memory", lambda: gpu)
     if refused is None:
         check_memory(settings(tmp_path, layers))
     else:
