@@ -52,6 +52,7 @@ def test_a_draft_model_changes_no_answer(client: OpenAI, model_file: Path, one_t
         OpenAI(base_url=f"{guessing.base_url}/v1", api_key="unused", max_retries=0, timeout=60) as other,
     ):
         assert answers(other) == answers(client)
+        assert f"draft_model={model_file}" in guessing.output
 
 
 def test_a_draft_model_that_is_not_there_is_named(model_file: Path) -> None:

@@ -195,6 +195,8 @@ def _say_what_is_served(settings: Settings, services: ModelServices) -> None:
             fields["kv_cache_mb"] = need.cache >> 20
     if settings.model_path is not None:
         fields["file"] = str(settings.model_path)
+    if (draft := settings.config.llamacpp.draft_model) is not None and settings.backend == "llamacpp":
+        fields["draft_model"] = str(draft)
     if settings.config.server.default_max_tokens is not None:
         fields["default_max_tokens"] = settings.config.server.default_max_tokens
     logger.info("loaded", extra={"fields": fields})
