@@ -22,6 +22,9 @@ const MIN_OUTPUT_ROWS: u32 = 64;
 /// The copy buffer is given back when a copy needs less than one part in so many.
 const KEPT_RATIO: usize = 4;
 
+/// Cells that a GPU copies within its memory in the time that one takes to the host's memory and back.
+const CELLS_PER_TRANSFER: usize = 256;
+
 /// Why a forward pass did not happen.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum DecodeError {
@@ -316,7 +319,9 @@ impl Context {
     pub(crate) fn copy(&mut self, from: usize, to: usize) -> bool {
         assert!(from < self.slots && to < self.slots, "slot out of range");
         let context = self.raw.as_ptr();
-        if self.copies_on_device {
+        // SAFETY: the memory belongs to the living context; -1 of an empty slot.
+        let used = unsafe { sys::llama_memory_seq_pos_max(self.memory, from as i32) + 1 };
+        if self.copies_on_device && self.slot_tokens as usize <= used as usize * CELLS_PER_TRANSFER {
             // A copy of all cells of a slot within the device, before the next pass. The way through the host's memory has two
             // transfers per layer, one after the other.
             // SAFETY: the memory belongs to the living context, the slots are in range, and all positions are copied.

@@ -130,6 +130,7 @@ impl LlamaCppEngine {
                 Speculation::Auto => context.tokens_are_independent(),
             };
         let costs = if model.is_on_gpu() { Costs::GPU } else { Costs::CPU };
+        let costs = costs.with_slots_of(context.slot_tokens() as usize);
         let costs = if guessing { costs.with_guesses() } else { costs };
         let pace = || {
             PrefillPace::new(

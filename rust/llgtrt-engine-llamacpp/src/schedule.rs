@@ -45,7 +45,8 @@ impl Costs {
     /// The whole model on a GPU, which hardly notices some tokens more. A pass of the same shape as the one before takes
     /// the graph of its kernels from there; a new one has to be built, and launched kernel by kernel until it has come twice
     /// (H100, a model of 1B shape: 1 to 2 ms more, where 16 sequences take 2.4 ms, and 0.03 ms for a token of a prompt). A copy
-    /// within the device is two per layer, and llama.cpp lays out its buffers anew after it.
+    /// within the device is two per layer, and llama.cpp lays out its buffers anew after it; the cells themselves come on
+    /// top ([`Self::with_slots_of`]).
     pub(crate) const GPU: Self = Self {
         group: 64,
         prompt_group: 64,
@@ -55,6 +56,11 @@ impl Costs {
         copy: 48,
         copied_cells: usize::MAX,
     };
+
+    /// Where slots have room for so many tokens: a GPU copies all of a slot, used or not.
+    pub(crate) fn with_slots_of(self, tokens: usize) -> Self {
+        if self.keeps_shape() { Self { copy: self.copy + tokens / 1500, ..self } } else { self }
+    }
 
     /// Where guesses take part in passes: they are runs of any length, and whether they pay is known from what passes took.
     pub(crate) fn with_guesses(self) -> Self {
@@ -413,6 +419,13 @@ mod tests {
         assert_eq!(answers(&[(0, 1), (1, 3)]), [1, 1]);
         assert_eq!(answers(&[(0, 1), (1, 9)]), [1, 9]);
         assert_eq!(answers(&[(0, 1), (1, 1), (2, 1), (3, 8)]), [1; 4]);
+    }
+
+    #[test]
+    fn a_gpu_copies_all_of_a_slot_and_a_cpu_what_is_used() {
+        let copy = |costs: Costs, cells| costs.with_slots_of(150_000).copy_of(cells);
+        assert_eq!((copy(Costs::CPU, 0), copy(Costs::CPU, 6400)), (1, 101));
+        assert_eq!((copy(Costs::GPU, 0), copy(Costs::GPU, 6400)), (148, 148));
     }
 
     #[test]
