@@ -21,10 +21,10 @@ def check_memory(settings: Settings) -> None:
     if need is None:
         return
     gpu = free_gpu_memory()
-    free, place = available_memory(), ""
-    if gpu is not None and (on_gpu := is_on_gpu(settings, need)) is not False:
-        # What goes where, if it is divided, only llama.cpp knows.
-        free, place = gpu if on_gpu else None, " on the GPU"
+    on_gpu = is_on_gpu(settings, need, gpu)
+    if on_gpu is None:
+        return
+    free, place = (gpu, " on the GPU") if on_gpu else (available_memory(), "")
     if free is None or need.total <= free:
         return
     raise ModelLoadError(

@@ -114,13 +114,16 @@ def _cache_bytes(
     return round(all_heads * width * cells * BYTES_PER_NUMBER[cache_type])
 
 
-def is_on_gpu(settings: Settings, need: MemoryNeed) -> bool | None:
-    """Whether a model goes to the GPUs, where llama.cpp can use some; ``None``: a part of it."""
+def is_on_gpu(settings: Settings, need: MemoryNeed, gpu: int | None) -> bool | None:
+    """Whether a model goes to the GPUs; ``None``: a part of it, and what goes where only llama.cpp knows.
+
+    ``gpu``: bytes that are free on those that llama.cpp can use; ``None``: it can use none.
+    """
     layers = settings.config.llamacpp.gpu_layers
-    if layers is None:
-        return True
+    if gpu is None or layers == 0:
+        return False
     # The one more gives the logits.
-    return False if layers == 0 else True if layers > need.layers else None
+    return True if layers is None or layers > need.layers else None
 
 
 def model_parts(first: Path) -> list[Path]:

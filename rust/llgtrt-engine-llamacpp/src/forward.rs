@@ -69,6 +69,7 @@ impl LlamaCppEngine {
                         self.fail(demand.slot, Error::internal("llama.cpp refused the batch"));
                     }
                 }
+                // It may be for what one of these holds: the next batch is not to be refused as well.
                 for (slot, _) in std::mem::take(&mut self.padded) {
                     if self.sequences.running[slot].is_none() {
                         self.forget(slot);

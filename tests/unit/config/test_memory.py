@@ -92,7 +92,8 @@ def test_layers_say_where_a_model_goes(tmp_path: Path, layers: int | None, place
     of = settings(write_gguf(tmp_path / "model.gguf", NUMBERS), llamacpp={"gpu_layers": layers})
     need = memory_need(of)
     assert need is not None
-    assert is_on_gpu(of, need) is place
+    assert is_on_gpu(of, need, 0) is place
+    assert is_on_gpu(of, need, None) is False
 
 
 def test_what_is_not_known(tmp_path: Path) -> None:

@@ -48,24 +48,18 @@ def _port(settings: Settings) -> Finding:
 
 
 def _memory(models: Sequence[Settings]) -> list[Finding]:
-    on_machine: list[MemoryNeed] = []
-    on_gpu: list[MemoryNeed] = []
-    divided = False
-    gpu = free_gpu_memory()
     try:
-        for settings in models:
-            if (need := memory_need(settings)) is None:
-                continue
-            place = False if gpu is None else is_on_gpu(settings, need)
-            divided = divided or place is None
-            if place is not None:
-                (on_gpu if place else on_machine).append(need)
+        needs = [(settings, need) for settings in models if (need := memory_need(settings)) is not None]
     except ConfigError as error:
         return [Finding("memory", "skipped", str(error))]
-    findings = [_room("memory", available_memory(), on_machine)]
-    if on_gpu:
-        findings.append(_room("GPU memory", gpu, on_gpu))
-    if divided:
+    gpu = free_gpu_memory() if needs else None
+    by_place: dict[bool | None, list[MemoryNeed]] = {}
+    for settings, need in needs:
+        by_place.setdefault(is_on_gpu(settings, need, gpu), []).append(need)
+    findings = [_room("memory", available_memory(), by_place.get(False, []))]
+    if True in by_place:
+        findings.append(_room("GPU memory", gpu, by_place[True]))
+    if None in by_place:
         findings.append(Finding("memory of both", "skipped", "a model is divided between GPU and CPU"))
     return findings
 
