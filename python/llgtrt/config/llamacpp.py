@@ -69,7 +69,8 @@ class LlamaCppConfig(Section):
         "the guesses in the same forward pass. How long they are follows from how many came true and what\n"
         "a token more costs. auto: where no answer changes by it, because every kernel of a pass (those of\n"
         "`repack`, with a KV cache of f16) gives a token the same bits alone and among others. on: also\n"
-        "elsewhere; of two tokens that are nearly as likely the other one may come.",
+        "elsewhere; of two tokens that are nearly as likely the other one may come. Where all of the\n"
+        "model is on a GPU, guesses fill passes of up to 8 tokens, so 4 sequences guess at most.",
     )
     draft_model: str | None = Field(
         default=None,

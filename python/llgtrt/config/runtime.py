@@ -25,7 +25,8 @@ class RuntimeConfig(Section):
         default=None,
         ge=1,
         description="Most tokens in one forward pass, prompts and answers together.\n"
-        "null: the engine's own default, 512 for llamacpp. (TensorRT-LLM, llamacpp)",
+        "null: the engine's own default; for llamacpp 512, or 2048 where all of the model is\n"
+        "on a GPU. (TensorRT-LLM, llamacpp)",
     )
     max_seq_len: int | None = Field(
         default=None,

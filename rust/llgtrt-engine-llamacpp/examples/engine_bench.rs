@@ -66,7 +66,7 @@ fn main() -> Result<(), Box<dyn Error>> {
     let config = LlamaCppConfig {
         model_path: path.clone().into(),
         max_sequence_tokens: Some(prompt.map_or(1024, |length| length as u32 + BEHIND + 1)),
-        max_num_tokens: pass.unwrap_or(default.max_num_tokens),
+        max_num_tokens: pass,
         threads,
         reuse_prefix: false,
         ..default

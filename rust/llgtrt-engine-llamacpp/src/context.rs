@@ -91,9 +91,9 @@ impl Context {
             Error::configuration("max_sequence_tokens times max_batch_size is too large")
                 .with_param("max_sequence_tokens")
         })?;
-        let capacity = config.max_num_tokens.min(cells);
-        let max_outputs = MIN_OUTPUT_ROWS.max(2 * slots).min(capacity);
         let all_on_gpu = model::is_on_gpu(weights, config);
+        let capacity = config.pass_tokens(all_on_gpu).min(cells);
+        let max_outputs = MIN_OUTPUT_ROWS.max(2 * slots).min(capacity);
         let (threads, batch_threads) = config.thread_counts(all_on_gpu);
 
         // SAFETY: plain data.

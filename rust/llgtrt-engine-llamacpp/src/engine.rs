@@ -78,6 +78,8 @@ pub struct LlamaCppEngine {
     pub(crate) may_pad: bool,
     /// Of the passes over answers.
     pub(crate) span: Span,
+    /// Tokens that each slot has in a pass over answers, where guesses of any length are to keep its shape; else 1.
+    pub(crate) width: usize,
     /// What decides whether guesses at the next tokens take part in a pass; `None` if they never do.
     pub(crate) pass_cost: Option<PassCost>,
     /// Guesses where the text says nothing.
@@ -167,6 +169,7 @@ impl LlamaCppEngine {
             costs,
             may_pad: can_take_back,
             span: Span::default(),
+            width: 1,
             pass_cost: guessing.then(PassCost::default),
             capabilities,
             reuse_prefix: config.reuse_prefix,
@@ -197,7 +200,7 @@ impl LlamaCppEngine {
     #[doc(hidden)]
     #[must_use]
     pub fn planned_for_gpu(mut self) -> Self {
-        self.costs = Costs::GPU;
+        self.costs = if self.pass_cost.is_some() { Costs::GPU.with_guesses() } else { Costs::GPU };
         self.cache.context.copy_on_device();
         self
     }

@@ -13,6 +13,9 @@ use crate::engine::LlamaCppEngine;
 use crate::schedule::{Demand, Limits, Work, level, plan};
 use crate::slot::Slot;
 
+/// The probability from which on a guess is worth a token that takes no time.
+const FREE_WORTH: f32 = 0.05;
+
 impl LlamaCppEngine {
     /// Evaluates the next tokens of all running sequences: what took part, and since when. `None` if nothing was
     /// evaluated.
@@ -147,7 +150,9 @@ impl LlamaCppEngine {
                 tokens += sequence.as_ref().map_or(0, |sequence| sequence.target() - slot.tokens.len());
             }
         }
+        let free = self.costs.guessing_width(self.span.len().max(sequences));
         let there = cost.worth(tokens, sequences, 0.0);
+        self.width = free.unwrap_or(1);
         let end = self.sequences.context();
         self.asking.clear();
         let step = Step { pass: cost.seconds(tokens), token: cost.token_seconds(), sequences };
@@ -160,7 +165,11 @@ impl LlamaCppEngine {
             if work((sequence, &self.cache.slots[index])) == Some(Work::Answers)
                 && let Some(sequence) = sequence
             {
-                sequence.guess(there, end);
+                sequence.guess(if free.is_some() { FREE_WORTH } else { there }, end);
+                if let Some(width) = free {
+                    let known = sequence.target() - self.cache.slots[index].tokens.len();
+                    sequence.draft.truncate(width.saturating_sub(known));
+                }
                 if worth.is_some_and(|worth| sequence.wants_model(worth, end)) {
                     self.asking.push(index);
                 }
@@ -184,6 +193,7 @@ impl LlamaCppEngine {
         let used: usize = self.shares.iter().sum();
         // The number of rows of logits is part of the shape: one for every slot, needed or not.
         let keeps_rows = self.costs.keeps_shape() && self.work == Work::Answers;
+        let every_row = self.width > 1;
         let mut spare_rows = if keeps_rows { context.max_outputs().saturating_sub(used) } else { 0 };
         let mut shares = self.demands.iter().zip(&mut self.shares).peekable();
         for slot in slots {
@@ -196,7 +206,7 @@ impl LlamaCppEngine {
                 let end = start + *share;
                 for position in start..end {
                     let output = sequence.wants_output(position);
-                    let row = output || (keeps_rows && position + 1 == end);
+                    let row = output || (keeps_rows && (every_row || position + 1 == end));
                     let Some(index) = context.push(slot, position, sequence.token(position), row) else {
                         *share = position - start;
                         break;
@@ -208,7 +218,7 @@ impl LlamaCppEngine {
                 known = *share;
             }
             for place in known..self.widths[slot] {
-                let row = place == 0 && spare_rows > 0;
+                let row = (every_row || place == 0) && spare_rows > 0;
                 // Any token does.
                 if context.push(slot, start + place, 0, row).is_none() {
                     break;
@@ -246,10 +256,14 @@ impl LlamaCppEngine {
         if self.work == Work::Answers && self.costs.keeps_shape() {
             let needed = slots;
             slots = self.span.cover(needed.clone(), self.costs);
-            for slot in (slots.start..needed.start).chain(needed.end..slots.end) {
-                if spare > 0 && fits(slot, 1) {
-                    self.widths[slot] = 1;
-                    spare -= 1;
+            for slot in slots.clone() {
+                // An idle slot in between is left to what follows, if one token is all that the others have.
+                let is_outside = slot < needed.start || slot >= needed.end;
+                let least = if is_outside || self.width > 1 { self.width } else { 0 };
+                let added = least.saturating_sub(self.widths[slot]);
+                if added <= spare && fits(slot, least) {
+                    self.widths[slot] += added;
+                    spare -= added;
                 }
             }
         }

@@ -27,6 +27,9 @@ pub(crate) struct Costs {
     copy: usize,
     /// So many copied cells cost as much as one token.
     copied_cells: usize,
+    /// So many tokens of a pass over answers take as long as one; fewer sequences than that may fill it with guesses.
+    /// 1: what a guess costs is learned.
+    free_tokens: usize,
 }
 
 impl Costs {
@@ -40,6 +43,7 @@ impl Costs {
         reshape: 0,
         copy: 1,
         copied_cells: 64,
+        free_tokens: 1,
     };
 
     /// The whole model on a GPU, which hardly notices some tokens more. A pass of the same shape as the one before takes
@@ -55,6 +59,8 @@ impl Costs {
         reshape: 64,
         copy: 48,
         copied_cells: usize::MAX,
+        // Up to eight llama.cpp multiplies row by column.
+        free_tokens: 8,
     };
 
     /// Where slots have room for so many tokens: a GPU copies all of a slot, used or not.
@@ -70,6 +76,11 @@ impl Costs {
     /// A copy of a slot that holds so many cells.
     pub(crate) fn copy_of(self, cells: usize) -> usize {
         self.copy + cells / self.copied_cells
+    }
+
+    /// Tokens of each of so many slots in a pass over answers with guesses, where these go by what is free; `None` elsewhere.
+    pub(crate) fn guessing_width(self, slots: usize) -> Option<usize> {
+        self.keeps_shape().then(|| (self.free_tokens / slots.max(1)).max(1))
     }
 
     /// Of a further group of slots.
@@ -137,6 +148,11 @@ pub(crate) struct Span {
 }
 
 impl Span {
+    /// How many slots the latest pass went over.
+    pub(crate) fn len(&self) -> usize {
+        self.slots.len()
+    }
+
     /// The slots of a pass that has to go over `needed`.
     pub(crate) fn cover(&mut self, needed: Range<usize>, costs: Costs) -> Range<usize> {
         let covers = self.slots.start <= needed.start && needed.end <= self.slots.end;
@@ -419,6 +435,13 @@ mod tests {
         assert_eq!(answers(&[(0, 1), (1, 3)]), [1, 1]);
         assert_eq!(answers(&[(0, 1), (1, 9)]), [1, 9]);
         assert_eq!(answers(&[(0, 1), (1, 1), (2, 1), (3, 8)]), [1; 4]);
+    }
+
+    #[test]
+    fn guesses_on_a_gpu_fill_what_is_free() {
+        let widths = |costs: Costs| [1, 2, 3, 4, 5, 64].map(|slots| costs.guessing_width(slots));
+        assert_eq!(widths(Costs::GPU), [8, 4, 2, 2, 1, 1].map(Some));
+        assert_eq!(widths(Costs::CPU), [None; 6]);
     }
 
     #[test]

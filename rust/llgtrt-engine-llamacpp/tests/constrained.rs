@@ -55,7 +55,7 @@ fn forced_runs_give_what_masks_alone_give_in_fewer_passes() {
 
 #[test]
 fn the_first_advance_comes_before_the_prompt_is_evaluated() {
-    let Some(model) = model_with(|config| config.max_num_tokens = 16) else { return };
+    let Some(model) = model_with(|config| config.max_num_tokens = Some(16)) else { return };
     let prompt = encode(&model, &"Some words to fill the prompt. ".repeat(8));
     assert!(prompt.len() > 32);
     let script = Script::new([(1, line(&model, &[(0, 3)]))]);

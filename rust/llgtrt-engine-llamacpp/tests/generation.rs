@@ -161,7 +161,7 @@ fn a_long_prompt_is_evaluated_in_parts_between_steps_of_the_answers() {
 #[test]
 fn a_waiting_a_prefilling_and_a_decoding_sequence_can_be_cancelled() {
     let change = |config: &mut llgtrt_engine_llamacpp::LlamaCppConfig| {
-        (config.max_batch_size, config.max_num_tokens) = (2, 32);
+        (config.max_batch_size, config.max_num_tokens) = (2, Some(32));
         config.prefill_chunk_tokens = Some(16);
     };
     let Some(model) = model_with(change) else { return };

@@ -182,7 +182,7 @@ fn a_request_copies_the_prompt_of_one_that_is_running() {
 
 #[test]
 fn when_the_first_of_several_choices_is_cancelled_the_others_go_on() {
-    let Some(model) = model_with(|config| config.max_num_tokens = 16) else { return };
+    let Some(model) = model_with(|config| config.max_num_tokens = Some(16)) else { return };
     let mut engine = engine(&model);
     let prompt: Arc<[TokenId]> = encode(&model, STORY).into();
     for id in 0..3 {

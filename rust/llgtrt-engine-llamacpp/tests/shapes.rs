@@ -7,7 +7,7 @@ use std::sync::Arc;
 
 use common::*;
 use llgtrt_core::{Engine, SamplingParams, SequenceSpec};
-use llgtrt_engine_llamacpp::{LlamaCppEngine, LlamaCppModel};
+use llgtrt_engine_llamacpp::{LlamaCppEngine, LlamaCppModel, Speculation};
 
 const START: &str =
     "The lighthouse keeper wrote down every ship that passed, its flag, its course and the hour. ";
@@ -40,14 +40,19 @@ fn specs(model: &LlamaCppModel) -> (Vec<SequenceSpec>, Arc<Script>) {
     (specs, Script::new(lines))
 }
 
+/// Whether this CPU's kernels give a token the same logits in any batch.
+fn has_same_bits() -> bool {
+    #[cfg(target_arch = "x86_64")]
+    return is_x86_feature_detected!("avx512vnni") || is_x86_feature_detected!("avxvnni");
+    #[cfg(not(target_arch = "x86_64"))]
+    false
+}
+
 #[test]
 fn answers_are_the_same_as_in_passes_planned_for_a_cpu() {
-    #[cfg(target_arch = "x86_64")]
-    let same_bits = is_x86_feature_detected!("avx512vnni") || is_x86_feature_detected!("avxvnni");
-    #[cfg(not(target_arch = "x86_64"))]
-    let same_bits = false;
+    let same_bits = has_same_bits();
     // Prompts have to wait for their turn in passes of so few tokens.
-    let Some(model) = model_with(|config| config.max_num_tokens = 48) else { return };
+    let Some(model) = model_with(|config| config.max_num_tokens = Some(48)) else { return };
     let (specs, script) = specs(&model);
     let engine = || LlamaCppEngine::new(&model, Arc::<Script>::clone(&script)).unwrap();
     let mut planned = engine().planned_for_gpu();
@@ -61,4 +66,36 @@ fn answers_are_the_same_as_in_passes_planned_for_a_cpu() {
         }
     }
     assert!(planned.stats().prefix_cache_hits > 0);
+}
+
+#[test]
+fn guesses_fill_passes_and_change_no_answer() {
+    let load = |speculation| model_with(|config| config.speculation = speculation);
+    let (Some(guessing), Some(plain)) = (load(Speculation::On), load(Speculation::Off)) else { return };
+    // Answers that repeat their prompts: one at a time, then three beside each other, one with forced runs.
+    let specs = |together: u64| -> (Vec<SequenceSpec>, Arc<Script>) {
+        let specs = (0..together).map(|id| {
+            let prompt = encode(&plain, &format!("{}{LINE} {LINE} {LINE} Report {id}:", START.repeat(3)));
+            let mut spec = spec(id, prompt, 60 + id as u32);
+            spec.constrained = id == 2;
+            spec
+        });
+        let line = Line { tokens: encode(&plain, LINE), runs: [(5, 4), (12, 8)].into(), ..Line::default() };
+        (specs.collect(), Script::new([(2, line)]))
+    };
+    for together in [1, 3] {
+        let (specs, script) = specs(together);
+        let engine = |model| LlamaCppEngine::new(model, Arc::<Script>::clone(&script)).unwrap();
+        let expected = run(&mut engine(&plain), specs.clone());
+        let mut planned = engine(&guessing).planned_for_gpu();
+        let answers = run(&mut planned, specs);
+        for (id, answer) in &answers {
+            assert_eq!(answer.finish, expected[id].finish);
+            assert!(!has_same_bits() || answer.ids() == expected[id].ids(), "answer {id} differs");
+        }
+        let tokens: usize = answers.values().map(|answer| answer.tokens.len()).sum();
+        let stats = planned.stats();
+        assert!(stats.accepted_draft_tokens as usize * 3 > tokens, "{stats:?}");
+        assert!(stats.forward_passes < 45, "an answer has 60 tokens: {stats:?}");
+    }
 }

@@ -5,9 +5,12 @@
 mod closers;
 mod digits;
 
+use std::num::NonZeroUsize;
 use std::sync::{Arc, OnceLock};
 
 use llgtrt_core::{EncodeOptions, Error, Result, TokenId, Tokenizer};
+use lru::LruCache;
+use parking_lot::Mutex;
 use toktrie::{INVALID_TOKEN, TokEnv, TokRxInfo, TokTrie, TokenizerEnv};
 
 pub(crate) use self::closers::Closers;
@@ -19,6 +22,10 @@ const MAX_TOKEN_BYTES: usize = 1000;
 /// Token ids that the trie can hold.
 const MAX_VOCAB_SIZE: usize = 1 << 24;
 
+/// Texts whose tokens are kept, and the longest of them, in bytes: a few MB at most.
+const KEPT_TEXTS: NonZeroUsize = NonZeroUsize::new(1024).unwrap();
+const LONGEST_KEPT_TEXT: usize = 256;
+
 /// A tokenizer and its token trie.
 pub struct TokenEnv {
     trie: TokTrie,
@@ -27,6 +34,8 @@ pub struct TokenEnv {
     closers: OnceLock<Closers>,
     digits: OnceLock<DigitTokens>,
     single: OnceLock<Vec<TokenId>>,
+    /// What grammars force is the same again and again, as a schema's keys, and a tokenizer may take 0.2 ms for it.
+    encoded: Mutex<LruCache<Box<str>, Vec<TokenId>>>,
 }
 
 impl TokenEnv {
@@ -84,6 +93,7 @@ impl TokenEnv {
             closers: OnceLock::new(),
             digits: OnceLock::new(),
             single: OnceLock::new(),
+            encoded: Mutex::new(LruCache::new(KEPT_TEXTS)),
         }))
     }
 
@@ -143,6 +153,18 @@ impl TokenEnv {
 
     /// Tokens of `text`, whose bytes are exactly those of `text`.
     fn encode(&self, text: &str) -> Vec<TokenId> {
+        if text.len() > LONGEST_KEPT_TEXT {
+            return self.encode_anew(text);
+        }
+        if let Some(tokens) = self.encoded.lock().get(text) {
+            return tokens.clone();
+        }
+        let tokens = self.encode_anew(text);
+        self.encoded.lock().put(text.into(), tokens.clone());
+        tokens
+    }
+
+    fn encode_anew(&self, text: &str) -> Vec<TokenId> {
         let options = EncodeOptions { add_special: false, parse_special: false };
         let Ok(mut tokens) = self.tokenizer.encode(text, options) else {
             return self.trie.greedy_tokenize(text.as_bytes());
@@ -175,5 +197,66 @@ impl TokenizerEnv for TokenEnv {
 
     fn tokenize_is_canonical(&self) -> bool {
         self.canonical
+    }
+}
+
+#[cfg(test)]
+pub(crate) mod tests {
+    use std::sync::atomic::{AtomicUsize, Ordering};
+
+    use llgtrt_core::{Vocabulary, VocabularyBuilder};
+
+    use super::*;
+
+    /// A token for each byte, then words that no text is split into, then an end.
+    pub(crate) struct Bytes {
+        vocabulary: Vocabulary,
+        encoded: AtomicUsize,
+    }
+
+    impl Bytes {
+        pub(crate) fn new(words: &[&str]) -> Self {
+            let mut builder = VocabularyBuilder::default();
+            for byte in 0..=255_u8 {
+                builder.push(&[byte], false);
+            }
+            for word in words {
+                builder.push(word.as_bytes(), false);
+            }
+            let end = builder.len() as TokenId;
+            builder.push(b"<|end|>", true);
+            Self { vocabulary: builder.build(None, vec![end]), encoded: AtomicUsize::new(0) }
+        }
+    }
+
+    impl Tokenizer for Bytes {
+        fn vocabulary(&self) -> &Vocabulary {
+            &self.vocabulary
+        }
+
+        fn encode(&self, text: &str, _: EncodeOptions) -> Result<Vec<TokenId>> {
+            self.encoded.fetch_add(1, Ordering::Relaxed);
+            Ok(text.bytes().map(TokenId::from).collect())
+        }
+
+        fn is_canonical(&self) -> bool {
+            true
+        }
+    }
+
+    #[test]
+    fn a_text_is_split_once_unless_it_is_long() {
+        let tokenizer = Arc::new(Bytes::new(&[]));
+        let env = TokenEnv::new(Arc::<Bytes>::clone(&tokenizer), 257).unwrap();
+        let long = "a".repeat(LONGEST_KEPT_TEXT + 1);
+        for text in ["name", "name", "age", "name", &long, &long] {
+            let expected: Vec<TokenId> = text.bytes().map(TokenId::from).collect();
+            assert_eq!(env.tokenize_bytes(text.as_bytes()), expected);
+        }
+        assert_eq!(tokenizer.encoded.load(Ordering::Relaxed), 4);
+        for number in 0..2 * KEPT_TEXTS.get() {
+            env.encode(&number.to_string());
+        }
+        assert_eq!(env.encoded.lock().len(), KEPT_TEXTS.get(), "bounded");
     }
 }

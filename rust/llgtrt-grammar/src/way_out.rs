@@ -47,6 +47,10 @@ const MAX_POSITIONS_AHEAD: usize = 4;
 /// Tokens in a row that only make a text longer, in a search that does not go back.
 const MAX_FILLING: usize = 64;
 
+/// Tokens at the beginning of a run that are found by asking for them one by one, which takes a hundredth of a mask where the
+/// vocabulary is large. A longer run repeats itself, and masks tell how.
+const MAX_ASKED: usize = 64;
+
 /// Terminals that are tried at one position.
 const MAX_LEXEMES: usize = 12;
 
@@ -124,8 +128,8 @@ pub(crate) enum Style {
 struct Branch {
     len: usize,
     quoting: Quoting,
-    /// Digest of the tokens that are allowed there.
-    allowed: u64,
+    /// Digest of the tokens that are allowed there; `None` where they were not looked at.
+    allowed: Option<u64>,
     ways: Vec<Vec<TokenId>>,
 }
 
@@ -151,8 +155,8 @@ struct Search<'a, 'c> {
     /// How often this run came to where a set of tokens is allowed, by the last way to there.
     returns: HashMap<(u64, Vec<TokenId>), usize>,
     last_way: Vec<TokenId>,
-    /// What the run took where: its length, a digest of the tokens that were allowed there, the way.
-    turns: Vec<(usize, u64, Vec<TokenId>)>,
+    /// What the run took where: its length, a digest of the tokens that were allowed there if it is known, the way.
+    turns: Vec<(usize, Option<u64>, Vec<TokenId>)>,
     /// A bound kept this run from looking at some way.
     is_cut: bool,
     /// It was the bound on its length.
@@ -201,12 +205,22 @@ impl<'a> Search<'a, '_> {
                     self.push(run, &mut quoting);
                     continue;
                 }
-                if masks == 0 || self.masks_left == 0 {
+                let best = if style == Style::Plain && self.trial.is_none() && self.path.len() < MAX_ASKED {
+                    self.closer(quoting)
+                } else {
+                    None
+                };
+                if best.is_none() && (masks == 0 || self.masks_left == 0) {
                     self.is_cut = true;
                     return false;
                 }
-                masks -= 1;
-                let (mut ways, allowed) = self.ways(quoting, style, depth);
+                let (mut ways, allowed) = if let Some(token) = best {
+                    (vec![vec![token]], None)
+                } else {
+                    masks -= 1;
+                    let (ways, allowed) = self.ways(quoting, style, depth);
+                    (ways, Some(allowed))
+                };
                 if matches!(style, Style::Plain | Style::Novel | Style::InTurns) {
                     // What a check finds wrong is the one reason to go back.
                     let kept = if self.trial.is_some() { MAX_BRANCHES } else { 1 };
@@ -221,7 +235,7 @@ impl<'a> Search<'a, '_> {
                 }
                 if style == Style::Plain
                     && self.trial.is_none()
-                    && let Some(way) = ways.last()
+                    && let (Some(way), Some(allowed)) = (ways.last(), allowed)
                 {
                     self.repeat(way, allowed, &mut quoting, depth);
                 }
@@ -256,7 +270,7 @@ impl<'a> Search<'a, '_> {
     /// Takes what the run took since the same tokens were allowed and it went the same way, again and again, as long as the
     /// same are allowed behind it: a list that must have a thousand items does not need masks for each.
     fn repeat(&mut self, way: &[TokenId], allowed: u64, quoting: &mut Quoting, depth: usize) {
-        let before = self.turns.iter().rev().find(|(_, at, other)| *at == allowed && other == way);
+        let before = self.turns.iter().rev().find(|(_, at, other)| *at == Some(allowed) && other == way);
         let Some(round) = before.map(|&(from, ..)| self.path[from..].to_vec()) else { return };
         let (mut times, mut is_growing) = (1, true);
         while times > 0 && self.run_left > 0 {

@@ -225,10 +225,7 @@ fn llamacpp(
     if let Some(size) = runtime.max_batch_size {
         llamacpp.max_batch_size = size;
     }
-    if let Some(tokens) = runtime.max_num_tokens {
-        llamacpp.max_num_tokens = tokens;
-    }
-    llamacpp.max_num_tokens = llamacpp.max_num_tokens.max(llamacpp.max_batch_size);
+    llamacpp.max_num_tokens = runtime.max_num_tokens.map(|tokens| tokens.max(llamacpp.max_batch_size));
     llamacpp.max_sequence_tokens = runtime.max_seq_len;
     llamacpp.reuse_prefix = runtime.enable_kv_cache_reuse;
     let model = LlamaCppModel::load(&llamacpp)?;

@@ -7,6 +7,19 @@ use super::quoting::{Behind, Quoting};
 use super::{MAX_BRANCHES, MAX_BYTES_AHEAD, MAX_TOKENS_AHEAD, Search, Style, digest, query};
 
 impl Search<'_, '_> {
+    /// The first of [`Self::tokens`], if it closes something, separates, or is a short value: without a mask, and without
+    /// a check beside the grammar.
+    pub(super) fn closer(&mut self, quoting: Quoting) -> Option<TokenId> {
+        let closers = self.closers;
+        let quote = &closers.quotes[closers.quotes.len().saturating_sub(1)..];
+        let lists: &[&[TokenId]] = match quoting {
+            Quoting { inside: true, escaped: false } => &[&closers.quotes],
+            Quoting { inside: true, .. } => &[],
+            _ => &[&closers.brackets, &closers.separators, &closers.values, quote, &closers.openers],
+        };
+        lists.iter().flat_map(|list| list.iter().copied()).find(|&token| self.takes(&[token]))
+    }
+
     /// The tokens to try here, the best one first.
     pub(super) fn tokens(&mut self, quoting: Quoting, style: Style, mask: &SimpleVob) -> Vec<TokenId> {
         let mut ways = Vec::with_capacity(MAX_BRANCHES);
@@ -82,7 +95,7 @@ impl Search<'_, '_> {
         ways.extend(tokens.into_iter().map(|token| vec![token]));
         if !quoting.inside || mask.num_set() <= MAX_CHOICES {
             let taken = |way: &Vec<TokenId>| {
-                self.turns.iter().filter(|(_, at, other)| *at == allowed && other == way).count()
+                self.turns.iter().filter(|(_, at, other)| *at == Some(allowed) && other == way).count()
             };
             ways.sort_by_cached_key(taken);
         }

@@ -68,7 +68,7 @@ pub(crate) struct Answer {
     pub(crate) cost: u64,
 }
 
-impl Query<'_, '_> {
+impl<'a, 'c> Query<'a, 'c> {
     pub(crate) fn find(self) -> Answer {
         self.search(Effort::STEP)
     }
@@ -79,9 +79,16 @@ impl Query<'_, '_> {
     }
 
     pub(super) fn search(self, effort: Effort) -> Answer {
-        let Self { matcher, env, hints, quoting, checked, most, first } = self;
+        let (quoting, most, first) = (self.quoting, self.most, self.first);
+        let mut search = self.begin(effort);
+        let (found, style) = search.find(quoting, most, effort, first);
+        Answer { found, style, cost: effort.cost - search.cost_left }
+    }
+
+    fn begin(self, effort: Effort) -> Search<'a, 'c> {
+        let Self { matcher, env, hints, checked, .. } = self;
         let (trial, strings) = checked.map(|checked| (&mut checked.trial, &checked.strings)).unzip();
-        let mut search = Search {
+        Search {
             matcher: matcher.clone(),
             env,
             closers: env.closers(),
@@ -101,9 +108,7 @@ impl Query<'_, '_> {
             turns: Vec::new(),
             is_cut: false,
             is_too_long: false,
-        };
-        let (found, style) = search.find(quoting, most, effort, first);
-        Answer { found, style, cost: effort.cost - search.cost_left }
+        }
     }
 }
 
@@ -181,5 +186,68 @@ impl Search<'_, '_> {
             (false, false) => Found::Unknown,
         };
         (found, first)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use serde_json::json;
+    use toktrie::InferenceCapabilities;
+
+    use super::*;
+    use crate::token_env::tests::Bytes;
+
+    #[test]
+    fn what_is_asked_for_is_what_a_mask_allows_first() {
+        let words: [&str; 10] = ["\"}", "}}", "]}", "null", "true", "\"]", "na", "12", "\":", "\","];
+        let env = TokenEnv::new(Arc::new(Bytes::new(&words)), 256 + words.len() + 1).unwrap();
+        let slices = llguidance::earley::SlicedBiasComputer::general_slices();
+        let mut factory =
+            ParserFactory::new(&env.tok_env(), InferenceCapabilities::default(), &slices).unwrap();
+        factory.quiet();
+        let schema = json!({
+            "type": "object",
+            "properties": {
+                "name": {"type": "string", "maxLength": 6},
+                "code": {"type": "string", "pattern": "^[a-z]{3}[0-9]?$"},
+                "age": {"type": "integer", "minimum": -9, "maximum": 120},
+                "tags": {"type": "array", "items": {"enum": ["a", "bc", null]}, "minItems": 2},
+                "rest": {"type": ["object", "boolean", "number"]},
+            },
+            "required": ["name", "code", "age", "tags", "rest"],
+        });
+        let grammar = TopLevelGrammar::from_json_schema(schema);
+        let hints = Hints::of(&grammar, true);
+        let matcher = Matcher::new(factory.create_parser(grammar).unwrap());
+        let (mut state, mut asked, mut other) = (3_u64, 0, 0);
+        for _ in 0..40 {
+            let mut quoting = Quoting::default();
+            let mut search = Query {
+                matcher: &matcher,
+                env: &env,
+                hints: &hints,
+                quoting,
+                checked: None,
+                most: 1000,
+                first: Style::Plain,
+            }
+            .begin(Effort { cost: u64::MAX, ..Effort::ONCE });
+            while search.path.len() < 100 && !search.matcher.is_stopped() {
+                let mask = search.matcher.compute_mask().unwrap();
+                let first = search.tokens(quoting, Style::Plain, &mask).first().copied();
+                match search.closer(quoting) {
+                    Some(token) => {
+                        assert_eq!(Some(token), first, "behind {:?}", search.path);
+                        asked += 1;
+                    }
+                    None => other += 1,
+                }
+                state = state.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1_442_695_040_888_963_407);
+                let allowed: Vec<TokenId> = mask.iter().filter(|&token| !env.is_eos(token)).collect();
+                let Some(&next) = allowed.get((state >> 33) as usize % allowed.len().max(1)) else { break };
+                search.push(&[next], &mut quoting);
+            }
+        }
+        assert!(asked > 500 && other > 100, "{asked} {other}");
     }
 }
