@@ -25,6 +25,7 @@ ROOT = Path(__file__).resolve().parent.parent
 SPECIAL_TOKENS = 1000
 VOCAB_SIZE = 131072
 EOS = 2
+SPARE_TOKENS = 200
 WHITESPACE = r"\x20"
 """llgtrt's default, given to both sides so that the masks are the same."""
 
@@ -214,6 +215,18 @@ def batch_rows(rust: Rust, walks: Walks, rounds: int, sizes: list[int], tokens: 
     return rows
 
 
+def near_rows(rust: Rust, rounds: int, sizes: list[int], tokens: int) -> list[list[str]]:
+    """What precedes a forward pass where every answer is near its limit, beside the same without limits."""
+    rows = []
+    for size in sizes:
+        command = f"near {size} {max(50, tokens // size)} {SPARE_TOKENS}"
+        results = [rust.ask(command) for _ in range(rounds)]
+        near, far = (statistics.median(result[name] for result in results) for name in ("near", "far"))
+        rows.append([f"batch of {size}, advance", f"{far:.1f}", "", "", ""])
+        rows.append([f"batch of {size}, advance near limits", f"{near:.1f}", "", "", ""])
+    return rows
+
+
 def print_table(rows: list[list[str]]) -> None:
     """The one table."""
     header = ["time in us", "llgtrt", "llguidance", "ratio", "parallel/serial"]
@@ -251,6 +264,7 @@ def main() -> None:
         print(f"{kept} schemas, {len(walks)} instances, {tokens} tokens", file=sys.stderr)
         rows = single_rows(rust, walks, options.rounds)
         rows += batch_rows(rust, walks, options.rounds, options.batches, options.batch_tokens)
+        rows += near_rows(rust, options.rounds, options.batches, options.batch_tokens)
         rust.close()
     print_table(rows)
 

@@ -14,7 +14,9 @@ use llgtrt_core::{
     AdvanceBatch, EncodeOptions, Error, GrammarSpec, MaskBatch, MaskSlot, MaskSource, MaskVerdict, Result,
     SequenceId, TokenId, Tokenizer, Vocabulary, VocabularyBuilder,
 };
-use llgtrt_grammar::{CompiledGrammar, GrammarCompiler, GrammarConfig, MaskPool, spawn_big_stack};
+use llgtrt_grammar::{
+    CompiledGrammar, GrammarCompiler, GrammarConfig, MaskPool, TokenLimit, spawn_big_stack,
+};
 use serde::Deserialize;
 use toktrie_tiktoken::TikTokenBPE;
 
@@ -132,14 +134,22 @@ impl Bench {
         times
     }
 
-    /// Mean time of a step of `size` sequences, in microseconds: together, or one after the other.
-    fn batch(&self, size: usize, steps: usize, parallel: bool) -> f64 {
+    /// Mean time of a step of `size` sequences, together or one after the other, and of its `advance`, both in
+    /// microseconds. With `spare` every answer has a limit of that many tokens more than it needs.
+    fn batch(&self, size: usize, steps: usize, parallel: bool, spare: Option<usize>) -> [f64; 2] {
         let mut next = 0;
         let mut lanes: Vec<(usize, usize)> = Vec::new();
         let enter = |lane: usize, next: &mut usize| {
             let walk = *next % self.walks.len();
             *next += 1;
-            self.pool.register(SequenceId(lane as u64), &self.walks[walk].0);
+            let (grammar, tokens) = &self.walks[walk];
+            match spare {
+                None => self.pool.register(SequenceId(lane as u64), grammar),
+                Some(spare) => {
+                    let limit = TokenLimit { tokens: tokens.len() + spare, retract: true, turn: 0 };
+                    self.pool.register_within(SequenceId(lane as u64), grammar, limit);
+                }
+            }
             (walk, 0)
         };
         for lane in 0..size {
@@ -148,7 +158,7 @@ impl Bench {
         }
         let mut batch = MaskBatch::default();
         let mut out = AdvanceBatch::default();
-        let mut total = 0.0;
+        let (mut total, mut advances) = (0.0, 0.0);
         for _ in 0..steps {
             let slots: Vec<MaskSlot<'_>> = lanes
                 .iter()
@@ -163,6 +173,7 @@ impl Bench {
                 batch.reset(size, self.vocab_size);
                 out.clear();
                 self.pool.advance(&slots, false, &mut out);
+                advances += started.elapsed().as_secs_f64() * 1e6;
                 self.pool.fill(&slots, &mut batch);
             } else {
                 batch.reset(1, self.vocab_size);
@@ -181,7 +192,7 @@ impl Bench {
         for lane in 0..size {
             self.pool.remove(SequenceId(lane as u64));
         }
-        total / steps as f64
+        [total, advances].map(|time| time / steps as f64)
     }
 
     fn answer(&self, command: &str) -> std::result::Result<serde_json::Value, Error> {
@@ -193,9 +204,15 @@ impl Bench {
             Some(&"single") => Ok(serde_json::json!(self.single())),
             Some(&"batch") => {
                 let (size, steps) = (number(1), number(2));
-                let serial = self.batch(size, steps, false);
-                let parallel = self.batch(size, steps, true);
+                let [serial, _] = self.batch(size, steps, false, None);
+                let [parallel, _] = self.batch(size, steps, true, None);
                 Ok(serde_json::json!({"serial": serial, "parallel": parallel}))
+            }
+            Some(&"near") => {
+                let (size, steps, spare) = (number(1), number(2), number(3));
+                let [_, far] = self.batch(size, steps, true, None);
+                let [_, near] = self.batch(size, steps, true, Some(spare));
+                Ok(serde_json::json!({"far": far, "near": near}))
             }
             _ => Err(Error::internal("unknown command")),
         }

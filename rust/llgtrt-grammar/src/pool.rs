@@ -11,8 +11,8 @@ use std::cell::Cell;
 use std::cmp::Reverse;
 use std::collections::HashMap;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
-use std::time::Instant;
+use std::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, AtomicUsize, Ordering};
+use std::time::{Duration, Instant};
 
 use llgtrt_core::{
     AdvanceBatch, AdvanceState, Error, MaskBatch, MaskSlot, MaskSource, MaskVerdict, SequenceId, TokenId,
@@ -93,6 +93,7 @@ impl Job {
 thread_local! {
     /// Kept between steps so that a step allocates nothing here.
     static SCRATCH: Cell<Vec<Job>> = const { Cell::new(Vec::new()) };
+    static ENTRIES: Cell<Vec<Option<Arc<Entry>>>> = const { Cell::new(Vec::new()) };
 }
 
 impl MaskPool {
@@ -218,15 +219,26 @@ impl MaskPool {
         let mut allowance = Allowance::turn();
         let first = self.next_check.lock().take();
         let mut reserved = if first.is_some() { allowance.reserve() } else { Allowance::default() };
-        for request in slots {
-            let Some(shared) = self.slots.read().get(&request.sequence).cloned() else {
+        let mut entries = ENTRIES.take();
+        entries.clear();
+        {
+            let registered = self.slots.read();
+            entries.extend(slots.iter().map(|request| registered.get(&request.sequence).cloned()));
+        }
+        let together = self.advance_together(slots, &entries, fast_forward);
+        for (request, entry) in slots.iter().zip(entries.drain(..)) {
+            let Some(shared) = entry else {
                 out.push(&[], AdvanceState::Failed(unknown()));
                 continue;
             };
             let mut slot = shared.slot.lock();
-            let own = if first == Some(request.sequence) { &mut reserved } else { &mut allowance };
-            let answer = slot.answer(request.tokens);
-            self.advance_slot(&mut slot, &answer, fast_forward, own);
+            if slot.is_checked() {
+                let own = if first == Some(request.sequence) { &mut reserved } else { &mut allowance };
+                let answer = slot.answer(request.tokens);
+                self.advance_slot(&mut slot, &answer, fast_forward, own);
+            } else if !together {
+                self.advance_unchecked(&mut slot, &shared, request, fast_forward);
+            }
             shared.note_advance(&mut slot);
             if slot.is_put_off() {
                 self.next_check.lock().get_or_insert(request.sequence);
@@ -254,6 +266,52 @@ impl MaskPool {
         self.start(&mut stale[begun..], forward_pass);
         stale.clear();
         SCRATCH.set(stale);
+        ENTRIES.set(entries);
+    }
+
+    /// Advances the slots that have no check beside the grammar on several threads, and returns true, if that is worth it.
+    /// These depend on nothing but their own tokens; checks share an allowance, and spend from it in order.
+    fn advance_together(
+        &self,
+        slots: &[MaskSlot<'_>],
+        entries: &[Option<Arc<Entry>>],
+        fast_forward: bool,
+    ) -> bool {
+        let Some(workers) = &self.workers else { return false };
+        let expected =
+            entries.iter().flatten().map(|entry| u64::from(entry.advance_cost.load(Ordering::Relaxed)));
+        let worth = (expected.sum::<u64>() / WAKE_NANOS) as usize;
+        let wake = worth.min(workers.current_num_threads());
+        if wake == 0 {
+            return false;
+        }
+        let next = AtomicUsize::new(0);
+        let work = || {
+            loop {
+                let index = next.fetch_add(1, Ordering::Relaxed);
+                let (Some(request), Some(entry)) = (slots.get(index), entries.get(index)) else { return };
+                let Some(entry) = entry else { continue };
+                let mut slot = entry.slot.lock();
+                if !slot.is_checked() {
+                    self.advance_unchecked(&mut slot, entry, request, fast_forward);
+                }
+            }
+        };
+        workers.in_place_scope(|scope| {
+            for _ in 0..wake {
+                scope.spawn(|_| work());
+            }
+            work();
+        });
+        true
+    }
+
+    /// Advances a slot that has no check beside the grammar, and notes how long that takes.
+    fn advance_unchecked(&self, slot: &mut Slot, entry: &Entry, request: &MaskSlot<'_>, fast_forward: bool) {
+        let started = Instant::now();
+        let answer = slot.answer(request.tokens);
+        self.advance_slot(slot, &answer, fast_forward, &mut Allowance::default());
+        note_cost(&entry.advance_cost, started.elapsed());
     }
 
     fn advance_slot(
@@ -400,10 +458,15 @@ fn compute(slot: &mut Slot, entry: &Entry, metrics: &MaskMetrics) {
     if slot.is_failed() {
         metrics.errors.inc();
     }
-    let cost = elapsed.as_nanos().min(u128::from(u32::MAX)) as u32;
-    entry.cost.store(cost.max(entry.cost.load(Ordering::Relaxed) / 2), Ordering::Relaxed);
+    note_cost(&entry.cost, elapsed);
     entry.count_masks(elapsed);
     metrics.compute_seconds.observe(elapsed.as_secs_f64());
+}
+
+/// What to expect of the next time: what this one took, or a fading peak.
+fn note_cost(cost: &AtomicU32, elapsed: Duration) {
+    let now = elapsed.as_nanos().min(u128::from(u32::MAX)) as u32;
+    cost.store(now.max(cost.load(Ordering::Relaxed) / 2), Ordering::Relaxed);
 }
 
 fn unknown() -> Error {

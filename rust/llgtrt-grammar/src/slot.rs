@@ -320,6 +320,11 @@ impl Slot {
         len > self.seen + self.forced.len()
     }
 
+    /// Whether a check beside the grammar follows the answer.
+    pub(crate) fn is_checked(&self) -> bool {
+        self.verifier.is_some()
+    }
+
     pub(crate) fn is_failed(&self) -> bool {
         matches!(self.state, State::Failed(_))
     }

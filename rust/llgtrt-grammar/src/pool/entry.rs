@@ -14,6 +14,8 @@ pub(super) struct Entry {
     pub(super) slot: Mutex<Slot>,
     /// Expected cost of the next mask, in nanoseconds: the last one, or a fading peak.
     pub(super) cost: AtomicU32,
+    /// The same of the next advance, if the slot has no check beside the grammar.
+    pub(super) advance_cost: AtomicU32,
     /// What its lexer is counted with.
     lexer_bytes: AtomicU64,
     lexers: Arc<Lexers>,
@@ -65,6 +67,7 @@ impl Entry {
         Self {
             slot: Mutex::new(slot),
             cost: AtomicU32::new(cost),
+            advance_cost: AtomicU32::new(0),
             lexer_bytes: AtomicU64::new(0),
             lexers: Arc::clone(lexers),
             mask_nanos: AtomicU64::new(0),

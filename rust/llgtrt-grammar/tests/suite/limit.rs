@@ -1,6 +1,6 @@
 //! Answers with a limit of tokens: complete and valid when they reach it, for every kind of grammar.
 
-use llgtrt_core::{AdvanceState, GrammarSpec, SequenceId, TokenId};
+use llgtrt_core::{AdvanceBatch, AdvanceState, GrammarSpec, MaskSlot, MaskSource, SequenceId, TokenId};
 use llgtrt_grammar::{CompiledGrammar, TokenLimit};
 use proptest::prelude::*;
 use serde_json::{Value, json};
@@ -368,6 +368,66 @@ fn terminals_are_completed_whole() {
             assert!(bench.takes(&grammar, &text), "{text:?} of {spec:?}");
         }
     }
+}
+
+/// Sequences that are near their limits are advanced by several threads at once, those with a check beside the grammar one after
+/// the other.
+#[test]
+fn many_answers_at_once_end_as_each_does_alone() {
+    let bench = Bench::words();
+    let schemas = [
+        r#"{"type": "array", "items": {"type": "string"}}"#,
+        r#"{"type": "object", "properties": {"name": {"type": "string"}, "mail": {"type": "string", "format": "email"}},
+            "required": ["name", "mail"]}"#,
+        r#"{"type": "array", "items": {"type": "string"}, "uniqueItems": true, "minItems": 2}"#,
+    ];
+    let grammars = schemas.map(|source| bench.compile(&schema(source)));
+    let pick = |allowed: &[TokenId], lane: usize| endless(&bench, lane)(allowed);
+    let lanes = 0..64_usize;
+    let alone: Vec<(Vec<TokenId>, bool)> = lanes
+        .clone()
+        .map(|lane| {
+            let grammar = &grammars[lane % grammars.len()];
+            generate(&bench, grammar, HOLDING, 40 + lane, |allowed| pick(allowed, lane))
+        })
+        .collect();
+    for lane in lanes.clone() {
+        let limit = TokenLimit { tokens: 40 + lane, retract: true, turn: 0 };
+        bench.pool.register_within(SequenceId(lane as u64), &grammars[lane % grammars.len()], limit);
+    }
+    let mut open: Vec<(usize, Vec<TokenId>)> = lanes.map(|lane| (lane, Vec::new())).collect();
+    let (mut out, mut ended) = (AdvanceBatch::default(), 0);
+    while !open.is_empty() {
+        let slots: Vec<MaskSlot<'_>> = open
+            .iter()
+            .map(|(lane, tokens)| MaskSlot { sequence: SequenceId(*lane as u64), tokens })
+            .collect();
+        out.clear();
+        bench.pool.advance(&slots, true, &mut out);
+        let mut index = 0;
+        open.retain_mut(|(lane, tokens)| {
+            let (forced, state) = out.get(index);
+            index += 1;
+            tokens.extend_from_slice(forced);
+            match state {
+                AdvanceState::Stop | AdvanceState::Limit => {
+                    let (expected, closed) = &alone[*lane];
+                    assert_eq!(*tokens, *expected, "{:?}", String::from_utf8_lossy(&bench.decode(tokens)));
+                    assert_eq!(*state == AdvanceState::Limit, *closed, "lane {lane}");
+                    ended += 1;
+                    return false;
+                }
+                AdvanceState::Retract { keep } => tokens.truncate(*keep),
+                AdvanceState::Sample => {}
+                AdvanceState::Failed(error) => panic!("{error:?}"),
+            }
+            let allowed = bench.fill(*lane as u64, tokens).unwrap();
+            tokens.push(pick(&allowed, *lane));
+            true
+        });
+    }
+    assert_eq!(ended, 64);
+    assert!(alone.iter().filter(|(_, closed)| *closed).count() > 32, "most reach their limit");
 }
 
 #[test]
