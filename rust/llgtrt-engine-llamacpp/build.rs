@@ -15,12 +15,32 @@ fn main() {
         compile("llgtrt_memory", "memory/lazy.cpp", &[]);
         println!("cargo:rustc-cfg=lazy_memory");
     }
-    if target("ARCH") != "x86_64" || target("ENV") == "msvc" {
-        return;
-    }
-
-    // GCC 11, Clang 12.
-    if !cc::Build::new().cpp(true).is_flag_supported("-mavxvnni").unwrap_or(false) {
+    // Which of them runs is decided on the machine that runs it.
+    let (avx2, avx512) = (&["-march=x86-64-v3"][..], &["-march=x86-64-v4", "-mavx512vnni"][..]);
+    let x86 = [
+        ("kernels", "AVX2", avx2),
+        ("kernels", "AVX_VNNI", &[avx2, &["-mavxvnni"]].concat()),
+        ("kernels", "AVX512", avx512),
+        ("kernels", "AMX", &[avx512, &["-mamx-tile", "-mamx-int8"]].concat()),
+        ("attention_kernel", "AVX2", avx2),
+        ("attention_kernel", "AVX512", avx512),
+        ("attention_kernel", "AVX512_BF16", &[avx512, &["-mavx512bf16"]].concat()),
+    ];
+    // What instructions of several columns wait for each other, these processors see themselves; the compiler needs more
+    // registers than there are for it.
+    let arm = [
+        ("kernels", "DOTPROD", &["-march=armv8.2-a+dotprod", "-fno-schedule-insns"][..]),
+        ("kernels", "I8MM", &["-march=armv8.2-a+dotprod+i8mm", "-fno-schedule-insns"]),
+        ("attention_kernel", "NEON", &["-march=armv8-a"]),
+    ];
+    // With a flag that compilers of enough age know.
+    let (sets, flag) = match (&*target("ARCH"), &*target("OS"), &*target("ENV")) {
+        (_, _, "msvc") => return,
+        ("x86_64", ..) => (&x86[..], "-mavxvnni"),
+        ("aarch64", "linux", _) => (&arm[..], "-march=armv8.2-a+dotprod+i8mm"),
+        _ => return,
+    };
+    if !cc::Build::new().cpp(true).is_flag_supported(flag).unwrap_or(false) {
         println!(
             "cargo:warning=the C++ compiler is too old for the matrix kernels: llama.cpp's own are used"
         );
@@ -29,18 +49,7 @@ fn main() {
 
     compile("llgtrt_repack", "repack/buffer.cpp", &[]);
     compile("llgtrt_attention", "repack/attention.cpp", &[]);
-    // Which of them runs is decided on the machine that runs it.
-    let avx2 = &["-march=x86-64-v3"][..];
-    let avx512 = &["-march=x86-64-v4", "-mavx512vnni"][..];
-    for (file, set, flags) in [
-        ("kernels", "AVX2", avx2),
-        ("kernels", "AVX_VNNI", &[avx2, &["-mavxvnni"]].concat()),
-        ("kernels", "AVX512", avx512),
-        ("kernels", "AMX", &[avx512, &["-mamx-tile", "-mamx-int8"]].concat()),
-        ("attention_kernel", "AVX2", avx2),
-        ("attention_kernel", "AVX512", avx512),
-        ("attention_kernel", "AVX512_BF16", &[avx512, &["-mavx512bf16"]].concat()),
-    ] {
+    for &(file, set, flags) in sets {
         let name = format!("llgtrt_{file}_{}", set.to_lowercase());
         let table = format!("-DLLGTRT_SET={set}");
         compile(&name, &format!("repack/{file}.cpp"), &[flags, &[&table]].concat());

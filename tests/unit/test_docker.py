@@ -335,18 +335,20 @@ def test_the_pip_lines_name_no_package() -> None:
 
 
 @pytest.mark.parametrize(
-    ("machine", "asked", "compiled_for"),
+    ("machine", "asked", "flag"),
     [
-        ("x86_64", "", "x86-64-v3"),
-        ("aarch64", "", "generic"),
-        ("x86_64", "native", "native"),
-        ("aarch64", "neoverse-v2", "neoverse-v2"),
+        ("x86_64", "", "-C target-cpu=x86-64-v3"),
+        ("aarch64", "", "-C target-feature=+neon"),
+        ("x86_64", "native", "-C target-cpu=native"),
+        ("x86_64", "znver4", "-C target-cpu=znver4"),
+        ("aarch64", "native", "-C target-cpu=native"),
+        ("aarch64", "neoverse-v2", ""),
     ],
 )
 def test_the_wheel_is_compiled_for_the_kind_of_machine(
-    tmp_path: Path, machine: str, asked: str, compiled_for: str
+    tmp_path: Path, machine: str, asked: str, flag: str
 ) -> None:
-    """rustc on aarch64 refuses the names of x86's generations."""
+    """rustc on aarch64 refuses x86's names; llama.cpp's build takes ARM's for architectures."""
     text = (DOCKER / "Dockerfile").read_text().replace("\\\n", " ")
     (line,) = (line for line in text.splitlines() if line.startswith("RUN") and "TARGET_CPU" in line)
     before_the_build, mark, _ = line.removeprefix("RUN ").partition('&& eval "')
@@ -359,9 +361,9 @@ def test_the_wheel_is_compiled_for_the_kind_of_machine(
         capture_output=True,
         text=True,
         env={"PATH": f"{tmp_path}:{os.environ['PATH']}", "TARGET_CPU": asked},
-        check=True,
+        check=False,
     )
-    assert process.stdout == f"-C target-cpu={compiled_for}"
+    assert (process.stdout, process.returncode == 0) == (flag, flag != "")
 
 
 def test_what_builds_the_image_is_locked_as_for_developers() -> None:

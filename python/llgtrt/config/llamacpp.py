@@ -50,18 +50,18 @@ class LlamaCppConfig(Section):
     )
     kv_cache_type: Literal["f32", "f16", "bf16", "q8_0", "q5_1", "q5_0", "q4_1", "q4_0", "iq4_nl"] = Field(
         default="f16",
-        description="Number format of the KV cache. The quantized ones need fused attention. On x86 CPUs\n"
-        "f16 and q8_0 have kernels of our own: q8_0 takes half the room and up to a third more time for\n"
-        "prompts. The others are left to ggml, with which q8_0 took three to seven times as long.",
+        description="Number format of the KV cache. The quantized ones need fused attention. On CPUs\n"
+        "f16 and q8_0 have kernels of our own: on x86 q8_0 takes half the room and up to a third more time\n"
+        "for prompts. The others are left to ggml, with which q8_0 took three to seven times as long.",
     )
     mmap: bool = Field(default=True, description="Map the model file into memory instead of reading it.")
     mlock: bool = Field(default=False, description="Keep the model in memory, never in swap.")
     repack: bool = Field(
         default=True,
         description="Rearrange weights of the types Q4_0, Q4_1, Q5_0, Q5_1, Q8_0, Q4_K, Q5_K, Q6_K,\n"
-        "IQ4_NL and IQ4_XS, on x86 with AVX2 (IQ4: AVX-VNNI), AVX-512 VNNI or AMX. They are copied then,\n"
-        "not mapped. Attention has kernels of its own then, too. All are chosen by the CPU that runs the\n"
-        "server, not by the one that compiled it.",
+        "IQ4_NL and IQ4_XS, on x86 with AVX2 (IQ4: AVX-VNNI), AVX-512 VNNI or AMX, on ARM (Linux) with dot\n"
+        "products or i8mm. They are copied then, not mapped. Attention has kernels of its own then, too.\n"
+        "All are chosen by the CPU that runs the server, not by the one that compiled it.",
     )
     speculation: Literal["auto", "on", "off"] = Field(
         default="auto",

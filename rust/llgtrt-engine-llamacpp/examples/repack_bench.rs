@@ -7,7 +7,7 @@
 //! is the one that a tenth of the rounds stay below; the ratio is that of the best of ggml's kernels over ours. With `megabytes` the
 //! weights are so many copies that no cache holds them, which is what a decoding model sees.
 
-#![expect(unsafe_code, reason = "ggml's C API")]
+#![cfg_attr(repack, expect(unsafe_code, reason = "ggml's C API"))]
 
 #[cfg(repack)]
 fn main() {

@@ -1,22 +1,16 @@
 // A buffer type of ggml's CPU backend that holds weights as pack.h describes them, beside ggml's own "CPU_REPACK".
 //
-// On x86 ggml multiplies most types row by column, each weight unpacked again for every sequence of a batch, and its
-// own rearranged types (Q4_0, Q4_K, IQ4_NL) at about half the speed of these kernels.
+// ggml multiplies most types row by column, each weight unpacked again for every sequence of a batch, and its
+// own rearranged types (Q4_0, Q4_K, IQ4_NL) on x86 at about half the speed of these kernels.
 //
 // ggml::cpu::extra_buffer_type is llama.cpp's own extension point for this, but no public interface: this file is
 // compiled against the headers of the llama.cpp that the lock file pins, and an update that changes them fails here.
-
-#include <cpuid.h>
-
-#if defined(__linux__)
-#    include <sys/syscall.h>
-#    include <unistd.h>
-#endif
 
 #include <algorithm>
 #include <atomic>
 #include <cmath>
 #include <cstring>
+#include <iterator>
 #include <memory>
 #include <new>
 #include <string>
@@ -29,6 +23,7 @@
 #include "ggml-cpu.h"
 #include "kernels.h"
 #include "repack.h"
+#include "sets.h"
 #include "traits.h"
 
 namespace llgtrt::repack {
@@ -424,57 +419,6 @@ class BufferType : public ggml::cpu::extra_buffer_type {
     ggml_backend_buffer_type              type_ = {};
 };
 
-// The sets of instructions that there are kernels for, the fastest one first.
-constexpr int SETS = 4;
-
-// Whether this process may use AMX, from now on.
-bool has_amx() {
-#if defined(__linux__)
-    unsigned a, b, c, d;
-    constexpr unsigned TILE = 1U << 24, INT8 = 1U << 25;
-    if (__get_cpuid_count(7, 0, &a, &b, &c, &d) == 0 || (d & TILE) == 0 || (d & INT8) == 0) {
-        return false;
-    }
-    // Linux lets processes that ask use the registers, for the room that they take wherever a thread's are saved.
-    constexpr int REQUEST_PERMISSION = 0x1023, TILE_DATA = 18;
-    return syscall(SYS_arch_prctl, REQUEST_PERMISSION, TILE_DATA) == 0;
-#else
-    return false;
-#endif
-}
-
-bool has_avx2() {
-    return __builtin_cpu_supports("avx2") && __builtin_cpu_supports("fma") && __builtin_cpu_supports("f16c") &&
-           __builtin_cpu_supports("bmi2");
-}
-
-bool has_avx512() {
-    return has_avx2() && __builtin_cpu_supports("avx512bw") && __builtin_cpu_supports("avx512dq") &&
-           __builtin_cpu_supports("avx512vl") && __builtin_cpu_supports("avx512cd") &&
-           __builtin_cpu_supports("avx512vnni");
-}
-
-bool has(int set) {
-    switch (set) {
-        case 0: return has_avx512() && has_amx();
-        case 1: return has_avx512();
-        case 2: return has_avx2() && __builtin_cpu_supports("avxvnni");
-        default: return has_avx2();
-    }
-}
-
-// The sets of instructions that there is attention for, the fastest one first.
-constexpr int ATTENTION_SETS = 3;
-
-bool has_attention(int set) {
-    switch (set) {
-        // Where a product of pairs takes as long as one of floats, which was measured on AMD's alone.
-        case 0: return has_avx512() && __builtin_cpu_supports("avx512bf16") && __builtin_cpu_is("amd");
-        case 1: return has_avx512();
-        default: return has_avx2();
-    }
-}
-
 }  // namespace
 }  // namespace llgtrt::repack
 
@@ -483,12 +427,15 @@ bool has_attention(int set) {
 // llama.cpp copies the list of buffer types when it first reads it.
 extern "C" ggml_backend_buffer_type_t llgtrt_repack_buffer_type(int set) {
     using namespace llgtrt::repack;
-    if (set < 0 || set >= SETS || !has(set)) {
+    constexpr int COUNT = std::size(SETS);
+    if (set < 0 || set >= COUNT || !SETS[set].is_there()) {
         return nullptr;
     }
-    static BufferType types[SETS] = {
-        BufferType(KERNELS_AMX), BufferType(KERNELS_AVX512), BufferType(KERNELS_AVX_VNNI), BufferType(KERNELS_AVX2)};
-    const auto type = types[set].type();
+    static std::unique_ptr<BufferType> types[COUNT];
+    if (types[set] == nullptr) {
+        types[set] = std::make_unique<BufferType>(SETS[set].kernels);
+    }
+    const auto type = types[set]->type();
     auto &     all  = ggml_backend_cpu_get_extra_buffer_types();
     if (std::find(all.begin(), all.end(), type) == all.end()) {
         // What is first in the list is tried first: ggml's rearranged types come after ours.
@@ -502,12 +449,19 @@ extern "C" ggml_backend_buffer_type_t llgtrt_repack_buffer_type(int set) {
 // is computed.
 extern "C" bool llgtrt_repack_attention(int set) {
     using namespace llgtrt::repack;
-    if (set >= ATTENTION_SETS || (set >= 0 && !has_attention(set))) {
+    if (set < 0) {
+        chosen_attention = nullptr;
+        return true;
+    }
+    constexpr int COUNT = std::size(ATTENTION_SETS);
+    if (set >= COUNT || !ATTENTION_SETS[set].is_there()) {
         return false;
     }
-    static Attention all[ATTENTION_SETS] = {
-        Attention(ATTENTION_AVX512_BF16), Attention(ATTENTION_AVX512), Attention(ATTENTION_AVX2)};
-    chosen_attention = set < 0 ? nullptr : &all[set];
+    static std::unique_ptr<Attention> all[COUNT];
+    if (all[set] == nullptr) {
+        all[set] = std::make_unique<Attention>(ATTENTION_SETS[set].kernel);
+    }
+    chosen_attention = all[set].get();
     return true;
 }
 

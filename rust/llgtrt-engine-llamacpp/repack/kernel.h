@@ -23,6 +23,35 @@ inline void prefetch(const uint8_t * weights, int bytes) {
     }
 }
 
+// The integer products of the G groups at `u`, those of a block's part, with column `c` of N: `q` are the columns' elements in
+// the block, `totals` what Tile has of the part. For one column after the other: `pair` keeps what the next one gets.
+template <class Format, class Isa, int N, int G>
+inline typename Isa::Ints integer_products(
+    int c, int part, const typename Isa::Ints * u, const uint8_t * totals, const uint8_t * q, typename Isa::Ints * pair) {
+    constexpr int  BITS = FACTOR_BITS<Format>;
+    constexpr bool ZERO = WITHOUT_OFFSET<Format, Isa>;
+    q += BLOCK * c;
+    totals += 4 * c;
+    if constexpr (N < Isa::PAIRED_FROM) {
+        return Isa::template dots<BITS, G>(Isa::set1(ZERO ? 0 : four_bytes(totals)), u, q + 4 * G * part);
+    } else {
+        const bool alone = c + 1 == N;
+        if (c % 2 == 0) {
+            const auto start = ZERO ? Isa::set1(0) : alone ? Isa::set1(four_bytes(totals)) : Isa::set2(totals);
+            Isa::template dots_of_pair<BITS, G>(start, u, q + (alone ? 4 : 8) * G * part, alone, pair);
+        }
+        return pair[c % 2];
+    }
+}
+
+// The numbers of block `b` of a packed block as integer_products() takes them for N columns.
+template <class Format, class Isa, int N> inline void unpack_for(const uint8_t * packed, int b, typename Isa::Ints * u) {
+    unpack<Format, Isa>(packed, b, u);
+    if constexpr (N >= Isa::PAIRED_FROM) {
+        Isa::template pair_up<GROUPS>(u);
+    }
+}
+
 // The products of ROWS rows of `blocks` packed blocks each with a tile of N columns, for each column the rows'.
 template <class Format, class Isa, int N>
 void multiply_blocks(const uint8_t * weights, int64_t blocks, const uint8_t * tile, typename Isa::Floats * sums) {
@@ -35,17 +64,17 @@ void multiply_blocks(const uint8_t * weights, int64_t blocks, const uint8_t * ti
     for (int64_t b = 0; b < blocks; b++, weights += At::SIZE, tile += Tile<Format>::size(N)) {
         prefetch(weights + AHEAD, At::SIZE);
         typename Isa::Ints u[GROUPS];
-        unpack<Format, Isa>(weights, 0, u);
+        unpack_for<Format, Isa, N>(weights, 0, u);
         const auto d = Isa::halves(weights);
+        const uint8_t * const scales = tile + Tile<Format>::scale(N);
+        const uint8_t * const totals = tile + Tile<Format>::sum(N, 0);
+        typename Isa::Ints pair[2];
 #pragma GCC unroll 16
         for (int c = 0; c < N; c++) {
-            const uint8_t * scale = tile + Tile<Format>::scale(N) + 4 * c;
-            const uint8_t * total = tile + Tile<Format>::sum(N, 0) + 4 * c;
-            const auto start = Isa::set1(WITHOUT_OFFSET<Format, Isa> ? 0 : four_bytes(total));
-            const auto sum   = Isa::template dots<FACTOR_BITS<Format>, GROUPS>(start, u, tile + BLOCK * c);
-            result[c] = Isa::fma(Isa::to_float(sum), Isa::mul(d, Isa::set1(a_float(scale))), result[c]);
+            const auto sum = integer_products<Format, Isa, N, GROUPS>(c, 0, u, totals, tile, pair);
+            result[c] = Isa::fma(Isa::to_float(sum), Isa::mul(d, Isa::template one_of<N>(scales, c)), result[c]);
             if constexpr (Format::MINIMUM) {
-                result[c] = Isa::fma(Isa::halves(weights + At::MINIMA), Isa::set1(a_float(total)), result[c]);
+                result[c] = Isa::fma(Isa::halves(weights + At::MINIMA), Isa::template one_of<N>(totals, c), result[c]);
             }
         }
     }
@@ -137,18 +166,17 @@ void multiply_superblocks(const uint8_t * weights, int64_t blocks, const uint8_t
         for (int block = 0; block < BLOCKS; block++) {
             prefetch(weights + AHEAD + block * (At::SIZE / BLOCKS), At::SIZE / BLOCKS);
             typename Isa::Ints u[GROUPS];
-            unpack<Format, Isa>(weights, block, u);
+            unpack_for<Format, Isa, N>(weights, block, u);
+            typename Isa::Ints pairs[PARTS][2];
 #pragma GCC unroll 16
             for (int c = 0; c < N; c++) {
 #pragma GCC unroll 2
                 for (int part = 0; part < PARTS; part++) {
-                    const int       at    = block * PARTS + part;
-                    constexpr int   G     = GROUPS / PARTS;
-                    const uint8_t * q     = tile + BLOCK * (block * N + c) + 4 * G * part;
-                    const uint8_t * total = tile + Tile<Format>::sum(N, at) + 4 * c;
-                    const auto start = Isa::set1(WITHOUT_OFFSET<Format, Isa> ? 0 : four_bytes(total));
-                    const auto sum   = Isa::template dots<FACTOR_BITS<Format>, G>(start, u + G * part, q);
-                    result[c]        = Isa::fma(Isa::to_float(sum), scales[at], result[c]);
+                    const int  at     = block * PARTS + part;
+                    const auto totals = tile + Tile<Format>::sum(N, at);
+                    const auto sum    = integer_products<Format, Isa, N, GROUPS / PARTS>(
+                        c, part, u + GROUPS / PARTS * part, totals, tile + BLOCK * block * N, pairs[part]);
+                    result[c] = Isa::fma(Isa::to_float(sum), scales[at], result[c]);
                 }
             }
         }
@@ -158,7 +186,7 @@ void multiply_superblocks(const uint8_t * weights, int64_t blocks, const uint8_t
         }
 #pragma GCC unroll 16
         for (int c = 0; c < N; c++) {
-            sums[c] = Isa::fma(result[c], Isa::set1(a_float(tile + Tile<Format>::scale(N) + 4 * c)), sums[c]);
+            sums[c] = Isa::fma(result[c], Isa::template one_of<N>(tile + Tile<Format>::scale(N), c), sums[c]);
         }
     }
 }

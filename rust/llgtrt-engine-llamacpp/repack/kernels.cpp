@@ -54,7 +54,7 @@ constexpr Kernel ALL[] = {
     kernel<Q6_K>(GGML_TYPE_Q6_K),
     kernel<Q8_0>(GGML_TYPE_Q8_0),
     // With AVX2 alone their products of bytes take more time than ggml's.
-#if defined(__AVX512VNNI__) || defined(__AVXVNNI__)
+#if defined(__AVX512VNNI__) || defined(__AVXVNNI__) || defined(__ARM_FEATURE_DOTPROD)
     kernel<IQ4_NL>(GGML_TYPE_IQ4_NL),
     kernel<IQ4_XS>(GGML_TYPE_IQ4_XS),
 #endif

@@ -72,11 +72,15 @@ struct AttentionKernel {
     void (*attend)(const AttentionCells & cells, const AttentionRow * rows, int64_t count);
 };
 
+// Of one processor family or the other.
+extern const Kernels KERNELS_I8MM;
+extern const Kernels KERNELS_DOTPROD;
 extern const Kernels KERNELS_AVX2;
 extern const Kernels KERNELS_AVX_VNNI;
 extern const Kernels KERNELS_AVX512;
 extern const Kernels KERNELS_AMX;
 
+extern const AttentionKernel ATTENTION_NEON;
 extern const AttentionKernel ATTENTION_AVX2;
 extern const AttentionKernel ATTENTION_AVX512;
 extern const AttentionKernel ATTENTION_AVX512_BF16;

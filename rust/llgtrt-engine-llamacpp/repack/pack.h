@@ -104,7 +104,7 @@ template <class Format, class Isa> inline void unpack(const uint8_t * packed, in
         for (int g = 0; g < GROUPS / 2; g++) {
             const auto both   = Isa::load(q + g * At::VECTOR);
             u[g]              = Isa::bits(both, 0x0f0f0f0f);
-            u[g + GROUPS / 2] = Isa::bits(Isa::right(both, 4), 0x0f0f0f0f);
+            u[g + GROUPS / 2] = Isa::upper_nibbles(both);
         }
     }
     if constexpr (IN_TABLE<Format>) {
@@ -116,7 +116,7 @@ template <class Format, class Isa> inline void unpack(const uint8_t * packed, in
     if constexpr (Format::BITS == 5) {
 #pragma GCC unroll 8
         for (int g = 0; g < GROUPS; g++) {
-            u[g] = Isa::add_fifth_bit(u[g], high + g * At::BITS);
+            u[g] = Isa::add_fifth_bit(u[g], high, g);
         }
     } else if constexpr (Format::BITS == 6) {
 #pragma GCC unroll 2

@@ -9,7 +9,8 @@ namespace {
 
 // Where the parts of one block of n quantized columns are, in bytes:
 //
-//     q[n][32]            int8; superblocks: eight of these
+//     q[n][32]            int8; superblocks: eight of these. Columns that are multiplied in pairs: by turns eight of one and
+//                         eight of the other
 //     scale[n]            float
 //     sums[SUMS][n]       blocks: the sum of the values (float), to be multiplied with a minimum; superblocks: the sums
 //                         of q (int16) over 32 elements, in pairs of parts (0, 2), (1, 3), (4, 6), (5, 7)
@@ -22,6 +23,12 @@ template <class Format> struct Tile {
     static constexpr int64_t scale(int64_t n) { return n * ELEMENTS<Format>; }
     static constexpr int64_t sum(int64_t n, int64_t i) { return scale(n) + 4 * n * (1 + i); }
 };
+
+// Where element `i` of a block of column `c` of `n` is, in bytes from the first column's.
+template <class Isa> inline int64_t place(int64_t c, int64_t n, int64_t i) {
+    const bool alone = n < Isa::PAIRED_FROM || (c | 1) == n;
+    return alone ? BLOCK * c + i : BLOCK * (c & ~1) + i / 8 * 16 + c % 2 * 8 + i % 8;
+}
 
 template <class T> inline void put(uint8_t * at, T value) {
     static_assert(sizeof value == 4);
@@ -45,7 +52,7 @@ template <class Format, class Isa> void quantize_super(const float * from, uint8
         for (int i = part * PART; i < (part + 1) * PART; i += Isa::ROWS) {
             const auto q = Isa::round(Isa::mul(Isa::load_floats(from + i), Isa::set1(inverse)));
             sum          = Isa::plus(sum, q);
-            Isa::store_bytes(tile + BLOCK * (i / BLOCK * n + c) + i % BLOCK, q);
+            Isa::store_bytes(tile + i / BLOCK * BLOCK * n + place<Isa>(c, n, i % BLOCK), q);
         }
         sums[part] = Isa::total(sum);
     }
@@ -80,7 +87,7 @@ template <class Format, class Isa> inline void quantize_block(const float * from
     for (int i = 0; i < VECTORS; i++) {
         const auto q = Isa::round(Isa::mul(numbers[i], inverse));
         sums         = Isa::plus(sums, q);
-        Isa::store_bytes(tile + BLOCK * c + i * Isa::ROWS, q);
+        Isa::store_bytes(tile + place<Isa>(c, n, i * Isa::ROWS), q);
     }
     put(tile + Tile<Format>::scale(n) + 4 * c, through_half(scale));
     uint8_t * const sum = tile + Tile<Format>::sum(n, 0) + 4 * c;

@@ -1,6 +1,6 @@
 //! Weights rearranged for batches, where llama.cpp itself has no kernel that does, and attention: `repack/`.
 
-#![expect(unsafe_code, reason = "registers with ggml")]
+#![cfg_attr(repack, expect(unsafe_code, reason = "registers with ggml"))]
 
 /// Keeps ggml's kernels for AMX from models that are loaded from now on, for the rest of the process: some compilers
 /// make code of them that ends the process.
@@ -111,13 +111,13 @@ type Masks = *const *const u32;
 #[cfg(repack)]
 type Ask = unsafe extern "C" fn(*mut std::ffi::c_void, i64) -> Masks;
 
-/// Sets of instructions that there are kernels for: AMX, AVX-512 VNNI, AVX-VNNI, AVX2.
+/// Sets of instructions that there are kernels for: AMX, AVX-512 VNNI, AVX-VNNI, AVX2; on ARM i8mm, dot products.
 #[cfg(repack)]
-const SETS: i32 = 4;
+const SETS: i32 = if cfg!(target_arch = "aarch64") { 2 } else { 4 };
 
-/// Sets of instructions that there is attention for: AVX-512 with BF16, AVX-512, AVX2.
+/// Sets of instructions that there is attention for: AVX-512 with BF16, AVX-512, AVX2; on ARM NEON.
 #[cfg(repack)]
-const ATTENTION_SETS: i32 = 3;
+const ATTENTION_SETS: i32 = if cfg!(target_arch = "aarch64") { 1 } else { 3 };
 
 #[cfg(repack)]
 unsafe extern "C" {

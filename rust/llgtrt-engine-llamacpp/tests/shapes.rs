@@ -44,8 +44,8 @@ fn specs(model: &LlamaCppModel) -> (Vec<SequenceSpec>, Arc<Script>) {
 fn has_same_bits() -> bool {
     #[cfg(target_arch = "x86_64")]
     return is_x86_feature_detected!("avx512vnni") || is_x86_feature_detected!("avxvnni");
-    #[cfg(not(target_arch = "x86_64"))]
-    false
+    #[cfg(target_arch = "aarch64")]
+    return std::arch::is_aarch64_feature_detected!("dotprod");
 }
 
 #[test]

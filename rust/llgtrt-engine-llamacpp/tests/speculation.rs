@@ -27,8 +27,8 @@ fn alone() -> MutexGuard<'static, ()> {
 fn models() -> Option<(LlamaCppModel, LlamaCppModel)> {
     #[cfg(target_arch = "x86_64")]
     let kernels = is_x86_feature_detected!("avx512vnni") || is_x86_feature_detected!("avxvnni");
-    #[cfg(not(target_arch = "x86_64"))]
-    let kernels = false;
+    #[cfg(target_arch = "aarch64")]
+    let kernels = std::arch::is_aarch64_feature_detected!("dotprod");
     if !kernels {
         return None;
     }

@@ -16,8 +16,8 @@ fn choice() -> MutexGuard<'static, ()> {
 }
 
 const GGML: i32 = -1;
-/// The set that computes in bfloat16.
-const BF16: i32 = 0;
+/// The set that computes in bfloat16; ARM has none.
+const BF16: i32 = if cfg!(target_arch = "x86_64") { 0 } else { i32::MAX };
 
 /// One stream: `tokens` queries in a row, the last of which sees all `seen` cells, the one before one less, and so on.
 #[derive(Clone, Copy, Debug)]

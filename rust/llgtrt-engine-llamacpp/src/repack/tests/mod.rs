@@ -3,6 +3,8 @@
 mod attention;
 mod products;
 
+#[cfg(target_arch = "aarch64")]
+use std::arch::is_aarch64_feature_detected;
 use std::ffi::CStr;
 use std::sync::OnceLock;
 
@@ -23,7 +25,8 @@ impl Kind {
     }
 }
 
-const AVX2: i32 = 3;
+/// AVX2, which has no kernels for types with a table.
+const WITHOUT_TABLES: i32 = if cfg!(target_arch = "x86_64") { 3 } else { -1 };
 
 fn kinds() -> &'static [Kind] {
     static KINDS: OnceLock<Vec<Kind>> = OnceLock::new();
@@ -45,11 +48,29 @@ fn kinds() -> &'static [Kind] {
         buffers
             .filter(|&(_, buffer)| buffer != 0)
             .map(|(set, buffer)| {
-                let weights = if set == AVX2 { &all[..8] } else { &all[..] };
+                let weights = if set == WITHOUT_TABLES { &all[..8] } else { &all[..] };
                 Kind { set, buffer, weights: weights.to_vec() }
             })
             .collect()
     })
+}
+
+#[test]
+fn the_sets_are_those_of_this_machine() {
+    let found: Vec<i32> = kinds().iter().map(|kind| kind.set).collect();
+    #[cfg(target_arch = "aarch64")]
+    let expected = [is_aarch64_feature_detected!("i8mm"), is_aarch64_feature_detected!("dotprod")];
+    // For AMX the system has to agree.
+    #[cfg(target_arch = "x86_64")]
+    let expected = [
+        found.contains(&0),
+        is_x86_feature_detected!("avx512vnni"),
+        is_x86_feature_detected!("avxvnni"),
+        is_x86_feature_detected!("avx2"),
+    ];
+    let expected: Vec<i32> =
+        (0..).zip(expected).filter_map(|(set, is_there)| is_there.then_some(set)).collect();
+    assert_eq!(found, expected);
 }
 
 /// ggml's buffer types beside the plain one, as a model that is loaded sees them.
