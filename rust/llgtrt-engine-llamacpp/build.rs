@@ -26,8 +26,8 @@ fn main() {
         ("attention_kernel", "AVX512", avx512),
         ("attention_kernel", "AVX512_BF16", &[avx512, &["-mavx512bf16"]].concat()),
     ];
-    // What instructions of several columns wait for each other, these processors see themselves; the compiler needs more
-    // registers than there are for it.
+    // The compiler is not to mix the instructions of several columns: it runs out of registers then. The processor does that
+    // by itself.
     let arm = [
         ("kernels", "DOTPROD", &["-march=armv8.2-a+dotprod", "-fno-schedule-insns"][..]),
         ("kernels", "I8MM", &["-march=armv8.2-a+dotprod+i8mm", "-fno-schedule-insns"]),

@@ -88,20 +88,21 @@ struct Isa {
     }
     static void store(void * to, Floats value) { vst1q_u8(static_cast<uint8_t *>(to), vreinterpretq_u8_f32(value)); }
 
+    // Unsigned bytes of so many BITS as signed ones: fewer than eight bits have none for a sign.
+    template <int BITS> static int8x16_t number(Ints u) {
+        return vreinterpretq_s8_s32(BITS == 8 ? veorq_s32(u, set1(static_cast<int32_t>(0x80808080))) : u);
+    }
+
     // `sum` plus the products of G vectors of unsigned bytes of so many BITS with the 4 * G signed bytes at `y`.
     template <int BITS, int G> static Ints dots(Ints sum, const Ints * u, const uint8_t * y) {
         static_assert(G % 4 == 0);
-        // The products are of signed bytes: fewer bits than eight have none for a sign.
-        const auto number = [&](int g) {
-            return vreinterpretq_s8_s32(BITS == 8 ? veorq_s32(u[g], set1(static_cast<int32_t>(0x80808080))) : u[g]);
-        };
 #pragma GCC unroll 2
         for (int g = 0; g < G; g += 4) {
             const int8x16_t four = vreinterpretq_s8_u8(vld1q_u8(y + 4 * g));
-            sum = vdotq_laneq_s32(sum, number(g), four, 0);
-            sum = vdotq_laneq_s32(sum, number(g + 1), four, 1);
-            sum = vdotq_laneq_s32(sum, number(g + 2), four, 2);
-            sum = vdotq_laneq_s32(sum, number(g + 3), four, 3);
+            sum = vdotq_laneq_s32(sum, number<BITS>(u[g]), four, 0);
+            sum = vdotq_laneq_s32(sum, number<BITS>(u[g + 1]), four, 1);
+            sum = vdotq_laneq_s32(sum, number<BITS>(u[g + 2]), four, 2);
+            sum = vdotq_laneq_s32(sum, number<BITS>(u[g + 3]), four, 3);
         }
         return sum;
     }
@@ -121,16 +122,13 @@ struct Isa {
     // its own.
     template <int BITS, int G>
     static void dots_of_pair(Ints start, const Ints * u, const uint8_t * y, bool alone, Ints * sums) {
-        const auto number = [&](int g) {
-            return vreinterpretq_s8_s32(BITS == 8 ? veorq_s32(u[g], set1(static_cast<int32_t>(0x80808080))) : u[g]);
-        };
         Ints first = start, last = start;  // sums of two rows each: by row, then by column
 #pragma GCC unroll 4
         for (int g = 0; g < G; g += 2) {
             const int8x16_t bytes = alone ? vreinterpretq_s8_s32(set2(y + 4 * g))
                                           : vreinterpretq_s8_u8(vld1q_u8(y + 8 * g));
-            first = vmmlaq_s32(first, number(g), bytes);
-            last  = vmmlaq_s32(last, number(g + 1), bytes);
+            first = vmmlaq_s32(first, number<BITS>(u[g]), bytes);
+            last  = vmmlaq_s32(last, number<BITS>(u[g + 1]), bytes);
         }
         sums[0] = vuzp1q_s32(first, last);
         sums[1] = vuzp2q_s32(first, last);

@@ -40,14 +40,6 @@ fn specs(model: &LlamaCppModel) -> (Vec<SequenceSpec>, Arc<Script>) {
     (specs, Script::new(lines))
 }
 
-/// Whether this CPU's kernels give a token the same logits in any batch.
-fn has_same_bits() -> bool {
-    #[cfg(target_arch = "x86_64")]
-    return is_x86_feature_detected!("avx512vnni") || is_x86_feature_detected!("avxvnni");
-    #[cfg(target_arch = "aarch64")]
-    return std::arch::is_aarch64_feature_detected!("dotprod");
-}
-
 #[test]
 fn answers_are_the_same_as_in_passes_planned_for_a_cpu() {
     let same_bits = has_same_bits();

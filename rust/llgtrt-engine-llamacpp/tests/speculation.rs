@@ -25,11 +25,7 @@ fn alone() -> MutexGuard<'static, ()> {
 /// The demo model with guesses and without. `None` where no kernels are there that give a token the same logits in
 /// any batch: guesses are off then.
 fn models() -> Option<(LlamaCppModel, LlamaCppModel)> {
-    #[cfg(target_arch = "x86_64")]
-    let kernels = is_x86_feature_detected!("avx512vnni") || is_x86_feature_detected!("avxvnni");
-    #[cfg(target_arch = "aarch64")]
-    let kernels = std::arch::is_aarch64_feature_detected!("dotprod");
-    if !kernels {
+    if !has_same_bits() {
         return None;
     }
     let with = |speculation| model_with(|config| config.speculation = speculation);

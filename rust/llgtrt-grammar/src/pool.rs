@@ -281,7 +281,7 @@ impl MaskPool {
         let expected =
             entries.iter().flatten().map(|entry| u64::from(entry.advance_cost.load(Ordering::Relaxed)));
         let worth = (expected.sum::<u64>() / WAKE_NANOS) as usize;
-        let wake = worth.min(workers.current_num_threads());
+        let wake = worth.min(workers.current_num_threads()).min(slots.len().saturating_sub(1));
         if wake == 0 {
             return false;
         }
