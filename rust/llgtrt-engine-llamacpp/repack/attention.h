@@ -47,7 +47,8 @@ template <class Isa, class Elements> struct CachedCells {
     const char * values;
     int64_t      key_stride, value_stride;
 
-    static constexpr int VECTORS = 1;  // of ROWS cells whose scores are computed at a time
+    static constexpr int QUERIES = Isa::QUERIES;  // that attend at a time
+    static constexpr int VECTORS = 1;             // of ROWS cells whose scores are computed at a time
 
     // Asks for the keys of ROWS cells. Cells lie apart, as those of other heads are between them, and a step over many
     // sequences reads all their caches once: they come from memory, and nothing but this asks for them early.
@@ -128,7 +129,8 @@ template <class Isa> struct UnpackedCells {
     alignas(64) float values[CELLS / Factors<Isa>::TOGETHER * WIDEST_HEAD];  // by cell, likewise
     int64_t value_depth;
 
-    static constexpr int VECTORS = 2;
+    static constexpr int VECTORS = Isa::VECTORS;
+    static constexpr int QUERIES = Isa::SUMS / VECTORS;
 
     void prefetch_keys(int, int64_t) const {}
     void prefetch_values(int, int64_t) const {}
@@ -161,20 +163,20 @@ template <class Isa> struct UnpackedCells {
         typename Isa::Floats sums[N][VECTORS];
 #pragma GCC unroll 8
         for (int r = 0; r < N; r++) {
-#pragma GCC unroll 2
+#pragma GCC unroll 4
             for (int v = 0; v < VECTORS; v++) {
                 sums[r][v] = Isa::zero();
             }
         }
         for (int64_t i = 0; i < depth / Factors<Isa>::TOGETHER; i++) {
             typename Isa::Floats elements[VECTORS];
-#pragma GCC unroll 2
+#pragma GCC unroll 4
             for (int v = 0; v < VECTORS; v++) {
                 elements[v] = Isa::load_floats(keys + i * CELLS + cell + v * Isa::ROWS);
             }
 #pragma GCC unroll 8
             for (int r = 0; r < N; r++) {
-#pragma GCC unroll 2
+#pragma GCC unroll 4
                 for (int v = 0; v < VECTORS; v++) {
                     sums[r][v] = Factors<Isa>::add(sums[r][v], elements[v], rows[r].factors + 4 * i);
                 }
@@ -182,7 +184,7 @@ template <class Isa> struct UnpackedCells {
         }
 #pragma GCC unroll 8
         for (int r = 0; r < N; r++) {
-#pragma GCC unroll 2
+#pragma GCC unroll 4
             for (int v = 0; v < VECTORS; v++) {
                 result[r][v] = sums[r][v];
             }
@@ -260,6 +262,19 @@ inline uint64_t seen_by_any(const Row * rows, int64_t row_count, int64_t cell, i
     return seen;
 }
 
+// Whether a row sees all of the `count` cells from `cell` on, and nothing is added to their scores.
+template <class Isa> inline bool sees_all(const Row & row, int64_t cell, int count) {
+    if (row.mask == nullptr) {
+        return true;
+    }
+    auto some = Isa::set1(0);
+    int  at   = 0;
+    for (; at + 2 * Isa::ROWS <= count; at += 2 * Isa::ROWS) {
+        some = Isa::either(some, Isa::load(row.mask + cell + at));
+    }
+    return at == count && Isa::are_zero(some);
+}
+
 constexpr uint64_t cell_bits(int from, int count) { return (~uint64_t{0} >> (64 - count)) << from; }
 
 // Attention of N rows over a block: `count` cells from `cell` on.
@@ -268,7 +283,13 @@ void attend_block(
     const Cells & cells, const AttentionCells & shape, int64_t cell, int count, const Row * rows,
     Progress<Isa> progress) {
     constexpr int  STEP = Cells::VECTORS * Isa::ROWS;
-    const uint64_t seen = seen_by_any<Isa>(rows, N, cell, count);
+    bool whole[N];
+    for (int r = 0; r < N; r++) {
+        whole[r] = sees_all<Isa>(rows[r], cell, count);
+    }
+    const uint64_t seen = std::any_of(whole, whole + N, [](bool all) { return all; })
+                              ? cell_bits(0, count)
+                              : seen_by_any<Isa>(rows, N, cell, count);
     if (seen == 0) {
         return;
     }
@@ -287,28 +308,44 @@ void attend_block(
         cells.template scores<N>(at, shape.key_depth, rows, score);
 #pragma GCC unroll 8
         for (int r = 0; r < N; r++) {
-#pragma GCC unroll 2
+#pragma GCC unroll 4
             for (int v = 0; v < Cells::VECTORS; v++) {
                 Isa::store(weights[r] + at + v * Isa::ROWS, score[r][v]);
             }
         }
     }
 
+    typename Isa::Floats largest[N];
     for (int r = 0; r < N; r++) {
-        // Cells that the row does not see may hold anything, NaN too.
-        auto largest = Isa::set1(NOTHING);
+        largest[r] = Isa::set1(NOTHING);
+        if (whole[r]) {
+            for (int at = 0; at < count; at += Isa::ROWS) {
+                const auto scaled = Isa::mul(Isa::load_floats(weights[r] + at), Isa::set1(shape.scale));
+                largest[r]        = Isa::larger(largest[r], scaled);
+                Isa::store(weights[r] + at, scaled);
+            }
+            continue;
+        }
         for (int at = 0; at < count; at += Isa::ROWS) {
             if ((seen & cell_bits(at, Isa::ROWS)) == 0) {
                 continue;
             }
+            // Cells that the row does not see may hold anything, NaN too.
             const auto bias   = bias_of<Isa>(rows[r], cell + at);
             const auto scaled = Isa::fma(Isa::load_floats(weights[r] + at), Isa::set1(shape.scale), bias);
             const auto masked = Isa::where_above(bias, NOTHING, scaled, Isa::set1(NOTHING));
-            largest           = Isa::larger(largest, masked);
+            largest[r]        = Isa::larger(largest[r], masked);
             Isa::store(weights[r] + at, masked);
         }
+    }
+    // Apart from what is done with them: each is waited for.
+    float most_here[N];
+    for (int r = 0; r < N; r++) {
+        most_here[r] = Isa::largest(largest[r]);
+    }
+    for (int r = 0; r < N; r++) {
         float &     most = progress.most[r];
-        const float now  = std::fmax(most, Isa::largest(largest));
+        const float now  = most > most_here[r] ? most : most_here[r];
         if (now == NOTHING) {
             std::fill_n(weights[r], CELLS, 0.0F);
             continue;
@@ -334,8 +371,7 @@ void attend_block(
         }
     }
 
-    // Vectors of a row at a time: half of the registers are for results.
-    constexpr int AT_ONCE = 2 * N <= Isa::QUERIES ? 4 : 2;
+    constexpr int AT_ONCE = 4 * N <= Isa::SUMS ? 4 : 2;  // vectors of a row
     int64_t       d       = 0;
     for (; d + AT_ONCE * Isa::ROWS <= shape.value_depth; d += AT_ONCE * Isa::ROWS) {
         add_values<Isa, N, AT_ONCE>(cells, seen, weights, rows, d);
@@ -346,7 +382,7 @@ void attend_block(
 }
 
 // The same for 1 to N rows.
-template <class Isa, class Cells, int N = Isa::QUERIES>
+template <class Isa, class Cells, int N = Cells::QUERIES>
 void attend_rows(
     const Cells & cells, const AttentionCells & shape, int64_t cell, int count, const Row * rows,
     int64_t row_count, Progress<Isa> progress) {
@@ -380,8 +416,9 @@ __attribute__((noinline)) void attend_many(
             return;
         }
         unpacked.unpack(cached, count, seen, cells.key_depth, cells.value_depth);
-        for (int64_t r = 0; r < row_count; r += Isa::QUERIES) {
-            const int64_t some = std::min<int64_t>(Isa::QUERIES, row_count - r);
+        constexpr int64_t AT_ONCE = UnpackedCells<Isa>::QUERIES;
+        for (int64_t r = 0; r < row_count; r += AT_ONCE) {
+            const int64_t some = std::min(AT_ONCE, row_count - r);
             attend_rows<Isa>(
                 unpacked, cells, cell, count, rows + r, some, Progress<Isa>{progress.sums + r, progress.most + r});
         }

@@ -248,15 +248,17 @@ class Weights : public ggml::cpu::tensor_traits {
         const int64_t run  = QUANTIZED_AT_ONCE / kernel_.elements;
         int64_t       turn = 0;
         for (int64_t t = 0; t < tiles.count(); t++) {
-            const int64_t n = tiles.width(t);
+            const int64_t first = tiles.first(t), n = tiles.width(t);
+            const float * columns[WIDEST_TILE];
+            for (int64_t c = 0; c < n; c++) {
+                columns[c] = column(activations, place_of(order, first + c));
+            }
             for (int64_t b = 0; b < blocks; b += run, turn++) {
                 if (turn % params.nth != params.ith) {
                     continue;
                 }
                 const int64_t count = std::min(run, blocks - b);
-                const auto    part  = [&](int64_t c) {
-                    return column(activations, place_of(order, tiles.first(t) + c)) + b * kernel_.elements;
-                };
+                const auto    part  = [&](int64_t c) { return columns[c] + b * kernel_.elements; };
                 for (int64_t c = 0; c < n; c++) {
                     if (c + 1 < n) {
                         prefetch(part(c + 1), count * kernel_.elements);
@@ -279,16 +281,16 @@ class Weights : public ggml::cpu::tensor_traits {
         for (int64_t t = 0; t < tiles.count(); t++) {
             // A result is contiguous, whatever its shape.
             float * out[WIDEST_TILE];
-            for (int64_t c = 0; c < tiles.width(t); c++) {
-                const size_t at = place_of(order, tiles.first(t) + c) * op->nb[1];
+            const int64_t column = tiles.first(t), n = tiles.width(t);
+            for (int64_t c = 0; c < n; c++) {
+                const size_t at = place_of(order, column + c) * op->nb[1];
                 out[c]          = reinterpret_cast<float *>(static_cast<char *>(op->data) + at);
             }
             const auto some = [&](int64_t first, int64_t last) {
                 kernel_.multiply(
-                    weights + first * blocks * kernel_.packed, last - first, blocks, tiles[t], tiles.width(t), out,
-                    first * rows_);
+                    weights + first * blocks * kernel_.packed, last - first, blocks, tiles[t], n, out, first * rows_);
             };
-            const uint32_t * const mask = order != nullptr ? order->mask(tiles.first(t)) : nullptr;
+            const uint32_t * const mask = order != nullptr ? order->mask(column) : nullptr;
             if (mask == nullptr) {
                 some(begin, end);
                 continue;

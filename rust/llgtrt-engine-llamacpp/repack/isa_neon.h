@@ -8,9 +8,6 @@
 namespace llgtrt::repack {
 namespace {
 
-// A number as a half has it.
-inline float through_half(float value) { return static_cast<__fp16>(value); }
-
 inline int64_t eight_bytes(const void * from) {
     int64_t value;
     std::memcpy(&value, from, sizeof value);
@@ -29,9 +26,14 @@ struct Isa {
     static constexpr const char * NAME        = "NEON dot products";
     static constexpr int          PAIRED_FROM = INT_MAX;
 #endif
+    // So many of N columns does dots(), or dots_of_pair(), multiply at a time.
+    template <int N> static constexpr int TOGETHER = N < PAIRED_FROM ? 1 : 2;
+
     static constexpr int ROWS    = 4;
     static constexpr int COLUMNS = 16;  // of one tile; what the registers hold
-    static constexpr int QUERIES = 8;   // that attend at a time
+    static constexpr int QUERIES = 8;   // that attend at a time to cells as they lie in the cache
+    static constexpr int SUMS    = 16;  // registers that an attention adds up in,
+    static constexpr int VECTORS = 2;   // and so many of them of a query, of cells that are unpacked
     // Whether dots() of 8 bits takes bytes for what they are above 128.
     static constexpr bool SIGNED_BYTES = true;
 
@@ -44,6 +46,7 @@ struct Isa {
     static Ints   right(Ints a, int by) { return vreinterpretq_s32_u32(vreinterpretq_u32_s32(a) >> by); }
     static Ints   left(Ints a, int by) { return a << by; }
     static Ints   right_signed(Ints a, int by) { return a >> by; }
+    static bool   are_zero(Ints a) { return vmaxvq_u32(vreinterpretq_u32_s32(a)) == 0; }
     static Floats zero() { return vdupq_n_f32(0); }
     static Floats set1(float value) { return vdupq_n_f32(value); }
     static Floats load_floats(const void * from) {
@@ -60,7 +63,10 @@ struct Isa {
         }
     }
     static Floats to_float(Ints value) { return vcvtq_f32_s32(value); }
+    // Numbers as halves have them.
+    static Floats through_half(Floats a) { return vcvt_f32_f16(vcvt_f16_f32(a)); }
     static Floats mul(Floats a, Floats b) { return vmulq_f32(a, b); }
+    static Floats div(Floats a, Floats b) { return vdivq_f32(a, b); }
     static Floats fma(Floats a, Floats b, Floats c) { return vfmaq_f32(c, a, b); }
     static Floats minus_product(Floats a, Floats b, Floats c) { return vfmsq_f32(c, a, b); }
     static Floats halves(const void * from) {
@@ -93,9 +99,10 @@ struct Isa {
         return vreinterpretq_s8_s32(BITS == 8 ? veorq_s32(u, set1(static_cast<int32_t>(0x80808080))) : u);
     }
 
-    // `sum` plus the products of G vectors of unsigned bytes of so many BITS with the 4 * G signed bytes at `y`.
-    template <int BITS, int G> static Ints dots(Ints sum, const Ints * u, const uint8_t * y) {
-        static_assert(G % 4 == 0);
+    // Adds to `sums` the products of G vectors of unsigned bytes of so many BITS with the 4 * G signed bytes at `y`.
+    template <int BITS, int G, int N> static void dots(Ints * sums, const Ints * u, const uint8_t * y, int64_t) {
+        static_assert(G % 4 == 0 && N == 1);
+        Ints sum = *sums;
 #pragma GCC unroll 2
         for (int g = 0; g < G; g += 4) {
             const int8x16_t four = vreinterpretq_s8_u8(vld1q_u8(y + 4 * g));
@@ -104,7 +111,7 @@ struct Isa {
             sum = vdotq_laneq_s32(sum, number<BITS>(u[g + 2]), four, 2);
             sum = vdotq_laneq_s32(sum, number<BITS>(u[g + 3]), four, 3);
         }
-        return sum;
+        *sums = sum;
     }
 
 #if defined(__ARM_FEATURE_MATMUL_INT8)

@@ -8,9 +8,6 @@
 namespace llgtrt::repack {
 namespace {
 
-// A number as a half has it.
-inline float through_half(float value) { return _cvtsh_ss(_cvtss_sh(value, _MM_FROUND_TO_NEAREST_INT)); }
-
 #if defined(__AVX512VNNI__) && defined(__AVX512BW__)
 
 struct Isa {
@@ -20,10 +17,14 @@ struct Isa {
     static constexpr const char * NAME    = "AVX-512 VNNI";
     static constexpr int          ROWS    = 16;
     static constexpr int          COLUMNS = 16;  // of one tile; what the registers hold
-    static constexpr int          QUERIES = 8;   // that attend at a time
+    static constexpr int          QUERIES = 8;   // that attend at a time to cells as they lie in the cache
+    static constexpr int          SUMS    = 24;  // registers that an attention adds up in,
+    static constexpr int          VECTORS = 4;   // and so many of them of a query, of cells that are unpacked
     // Whether dots() of 8 bits takes bytes for what they are above 128.
     static constexpr bool         SIGNED_BYTES = false;
     static constexpr int          PAIRED_FROM  = INT_MAX;
+    // So many of N columns does dots() multiply at a time.
+    template <int N> static constexpr int TOGETHER = N;
 
     static Ints   load(const void * from) { return _mm512_loadu_si512(from); }
     static Ints   set1(int32_t value) { return _mm512_set1_epi32(value); }
@@ -32,13 +33,17 @@ struct Isa {
     static Ints   right(Ints a, int by) { return _mm512_srli_epi32(a, by); }
     static Ints   left(Ints a, int by) { return _mm512_slli_epi32(a, by); }
     static Ints   right_signed(Ints a, int by) { return _mm512_srai_epi32(a, by); }
+    static bool   are_zero(Ints a) { return _mm512_test_epi32_mask(a, a) == 0; }
     static Floats zero() { return _mm512_setzero_ps(); }
     static Floats set1(float value) { return _mm512_set1_ps(value); }
     static Floats load_floats(const void * from) { return _mm512_loadu_ps(from); }
     // Number i of the N at `from`, in all places.
     template <int N> static Floats one_of(const uint8_t * from, int i) { return set1(a_float(from + 4 * i)); }
     static Floats to_float(Ints value) { return _mm512_cvtepi32_ps(value); }
+    // Numbers as halves have them.
+    static Floats through_half(Floats a) { return _mm512_cvtph_ps(_mm512_cvtps_ph(a, _MM_FROUND_TO_NEAREST_INT)); }
     static Floats mul(Floats a, Floats b) { return _mm512_mul_ps(a, b); }
+    static Floats div(Floats a, Floats b) { return _mm512_div_ps(a, b); }
     static Floats fma(Floats a, Floats b, Floats c) { return _mm512_fmadd_ps(a, b, c); }
     static Floats minus_product(Floats a, Floats b, Floats c) { return _mm512_fnmadd_ps(a, b, c); }
     static Floats halves(const void * from) {
@@ -67,14 +72,39 @@ struct Isa {
     // Four bytes of something else.
     using Word __attribute__((may_alias)) = int32_t;
 
-    // `sum` plus the products of G vectors of unsigned bytes of so many BITS with the 4 * G signed bytes at `y`.
-    template <int BITS, int G> static Ints dots(Ints sum, const Ints * u, const uint8_t * y) {
+    // Adds to `sums` of N columns the products of G vectors of unsigned bytes of so many BITS with the 4 * G signed bytes
+    // at `y`, whose columns are `stride` bytes apart. All columns take their turns, and of few each adds up several sums: what
+    // is added to a sum waits for what was added before, and a core does not look ahead to where the next column begins.
+    template <int BITS, int G, int N> static void dots(Ints * sums, const Ints * u, const uint8_t * y, int64_t stride) {
+        constexpr int SUMS = N == 1 ? 4 : N <= 4 ? 2 : 1;  // of a column
+        Ints          parts[N][SUMS];
+#pragma GCC unroll 16
+        for (int c = 0; c < N; c++) {
+            parts[c][0] = sums[c];
+#pragma GCC unroll 4
+            for (int i = 1; i < SUMS; i++) {
+                parts[c][i] = set1(0);
+            }
+        }
 #pragma GCC unroll 8
         for (int g = 0; g < G; g++) {
-            // Written out, because GCC 12 takes an instruction for the four bytes in all places, and another for the products.
-            asm("vpdpbusd %2%{1to16%}, %1, %0" : "+v"(sum) : "v"(u[g]), "m"(*reinterpret_cast<const Word *>(y + 4 * g)));
+#pragma GCC unroll 16
+            for (int c = 0; c < N; c++) {
+                // Written out, because GCC 12 takes an instruction for the four bytes in all places, and another for the
+                // products; volatile, so that it keeps their order.
+                asm volatile("vpdpbusd %2%{1to16%}, %1, %0"
+                             : "+v"(parts[c][g % SUMS])
+                             : "v"(u[g]), "m"(*reinterpret_cast<const Word *>(y + stride * c + 4 * g)));
+            }
         }
-        return sum;
+#pragma GCC unroll 16
+        for (int c = 0; c < N; c++) {
+            if constexpr (SUMS == 4) {
+                parts[c][0] = plus(parts[c][0], parts[c][2]);
+                parts[c][1] = plus(parts[c][1], parts[c][3]);
+            }
+            sums[c] = SUMS == 1 ? parts[c][0] : plus(parts[c][0], parts[c][SUMS > 1]);
+        }
     }
 
     // `sum` plus the products of pairs of 16-bit integers.
@@ -157,8 +187,11 @@ struct Isa {
     static constexpr int ROWS    = 8;
     static constexpr int COLUMNS = 4;
     static constexpr int QUERIES = 4;
+    static constexpr int SUMS    = 12;
+    static constexpr int VECTORS = 2;
 
     static constexpr int PAIRED_FROM = INT_MAX;
+    template <int N> static constexpr int TOGETHER = 1;
 
     static Ints   load(const void * from) { return _mm256_loadu_si256(static_cast<const __m256i *>(from)); }
     static Ints   set1(int32_t value) { return _mm256_set1_epi32(value); }
@@ -167,12 +200,15 @@ struct Isa {
     static Ints   right(Ints a, int by) { return _mm256_srli_epi32(a, by); }
     static Ints   left(Ints a, int by) { return _mm256_slli_epi32(a, by); }
     static Ints   right_signed(Ints a, int by) { return _mm256_srai_epi32(a, by); }
+    static bool   are_zero(Ints a) { return _mm256_testz_si256(a, a) != 0; }
     static Floats zero() { return _mm256_setzero_ps(); }
     static Floats set1(float value) { return _mm256_set1_ps(value); }
     static Floats load_floats(const void * from) { return _mm256_loadu_ps(static_cast<const float *>(from)); }
     template <int N> static Floats one_of(const uint8_t * from, int i) { return set1(a_float(from + 4 * i)); }
     static Floats to_float(Ints value) { return _mm256_cvtepi32_ps(value); }
+    static Floats through_half(Floats a) { return _mm256_cvtph_ps(_mm256_cvtps_ph(a, _MM_FROUND_TO_NEAREST_INT)); }
     static Floats mul(Floats a, Floats b) { return _mm256_mul_ps(a, b); }
+    static Floats div(Floats a, Floats b) { return _mm256_div_ps(a, b); }
     static Floats fma(Floats a, Floats b, Floats c) { return _mm256_fmadd_ps(a, b, c); }
     static Floats minus_product(Floats a, Floats b, Floats c) { return _mm256_fnmadd_ps(a, b, c); }
     static Floats halves(const void * from) {
@@ -198,12 +234,12 @@ struct Isa {
     static constexpr const char * NAME         = "AVX-VNNI";
     static constexpr bool         SIGNED_BYTES = false;
 
-    template <int BITS, int G> static Ints dots(Ints sum, const Ints * u, const uint8_t * y) {
+    template <int BITS, int G, int N> static void dots(Ints * sum, const Ints * u, const uint8_t * y, int64_t) {
+        static_assert(N == 1);
 #pragma GCC unroll 8
         for (int g = 0; g < G; g++) {
-            sum = _mm256_dpbusd_avx_epi32(sum, u[g], set1(four_bytes(y + 4 * g)));
+            *sum = _mm256_dpbusd_avx_epi32(*sum, u[g], set1(four_bytes(y + 4 * g)));
         }
-        return sum;
     }
 
     static Ints dot_pairs(Ints sum, Ints pairs, int32_t y) { return _mm256_dpwssd_avx_epi32(sum, pairs, set1(y)); }
@@ -214,7 +250,8 @@ struct Isa {
     // Products are added in 16 bits with saturation, which those of bytes would reach: eight bits are multiplied as their
     // absolute value above 128, whose sign the other factor takes.
 
-    template <int BITS, int G> static Ints dots(Ints sum, const Ints * u, const uint8_t * y) {
+    template <int BITS, int G, int N> static void dots(Ints * sum, const Ints * u, const uint8_t * y, int64_t) {
+        static_assert(N == 1);
         const Ints ones = _mm256_set1_epi16(1);
         if constexpr (BITS == 8) {
 #pragma GCC unroll 8
@@ -222,9 +259,8 @@ struct Isa {
                 const Ints number = _mm256_xor_si256(u[g], _mm256_set1_epi8(-128));
                 const Ints pairs  = _mm256_maddubs_epi16(
                     _mm256_abs_epi8(number), _mm256_sign_epi8(set1(four_bytes(y + 4 * g)), number));
-                sum = _mm256_add_epi32(sum, _mm256_madd_epi16(pairs, ones));
+                *sum = _mm256_add_epi32(*sum, _mm256_madd_epi16(pairs, ones));
             }
-            return sum;
         } else {
             // Vectors whose pairs of products have room in 16 bits together.
             constexpr int TOGETHER = BITS == 6 ? 2 : BITS == 5 ? 4 : 8;
@@ -236,9 +272,8 @@ struct Isa {
                 for (int i = g; i < g + TOGETHER; i++) {
                     pairs = _mm256_add_epi16(pairs, _mm256_maddubs_epi16(u[i], set1(four_bytes(y + 4 * i))));
                 }
-                sum = _mm256_add_epi32(sum, _mm256_madd_epi16(pairs, ones));
+                *sum = _mm256_add_epi32(*sum, _mm256_madd_epi16(pairs, ones));
             }
-            return sum;
         }
     }
 

@@ -24,24 +24,28 @@ inline void prefetch(const uint8_t * weights, int bytes) {
 }
 
 // The integer products of the G groups at `u`, those of a block's part, with column `c` of N: `q` are the columns' elements in
-// the block, `totals` what Tile has of the part. For one column after the other: `pair` keeps what the next one gets.
+// the block, `totals` what Tile has of the part. For one column after the other: `sums` keeps those of TOGETHER<N> columns.
 template <class Format, class Isa, int N, int G>
 inline typename Isa::Ints integer_products(
-    int c, int part, const typename Isa::Ints * u, const uint8_t * totals, const uint8_t * q, typename Isa::Ints * pair) {
-    constexpr int  BITS = FACTOR_BITS<Format>;
+    int c, int part, const typename Isa::Ints * u, const uint8_t * totals, const uint8_t * q, typename Isa::Ints * sums) {
+    constexpr int  BITS = FACTOR_BITS<Format>, TOGETHER = Isa::template TOGETHER<N>;
     constexpr bool ZERO = WITHOUT_OFFSET<Format, Isa>;
     q += BLOCK * c;
     totals += 4 * c;
-    if constexpr (N < Isa::PAIRED_FROM) {
-        return Isa::template dots<BITS, G>(Isa::set1(ZERO ? 0 : four_bytes(totals)), u, q + 4 * G * part);
-    } else {
-        const bool alone = c + 1 == N;
-        if (c % 2 == 0) {
+    if (c % TOGETHER == 0) {
+        if constexpr (N < Isa::PAIRED_FROM) {
+#pragma GCC unroll 16
+            for (int i = 0; i < TOGETHER; i++) {
+                sums[i] = Isa::set1(ZERO ? 0 : four_bytes(totals + 4 * i));
+            }
+            Isa::template dots<BITS, G, TOGETHER>(sums, u, q + 4 * G * part, BLOCK);
+        } else {
+            const bool alone = c + 1 == N;
             const auto start = ZERO ? Isa::set1(0) : alone ? Isa::set1(four_bytes(totals)) : Isa::set2(totals);
-            Isa::template dots_of_pair<BITS, G>(start, u, q + (alone ? 4 : 8) * G * part, alone, pair);
+            Isa::template dots_of_pair<BITS, G>(start, u, q + (alone ? 4 : 8) * G * part, alone, sums);
         }
-        return pair[c % 2];
     }
+    return sums[c % TOGETHER];
 }
 
 // The numbers of block `b` of a packed block as integer_products() takes them for N columns.
@@ -68,10 +72,10 @@ void multiply_blocks(const uint8_t * weights, int64_t blocks, const uint8_t * ti
         const auto d = Isa::halves(weights);
         const uint8_t * const scales = tile + Tile<Format>::scale(N);
         const uint8_t * const totals = tile + Tile<Format>::sum(N, 0);
-        typename Isa::Ints pair[2];
+        typename Isa::Ints integers[Isa::template TOGETHER<N>];
 #pragma GCC unroll 16
         for (int c = 0; c < N; c++) {
-            const auto sum = integer_products<Format, Isa, N, GROUPS>(c, 0, u, totals, tile, pair);
+            const auto sum = integer_products<Format, Isa, N, GROUPS>(c, 0, u, totals, tile, integers);
             result[c] = Isa::fma(Isa::to_float(sum), Isa::mul(d, Isa::template one_of<N>(scales, c)), result[c]);
             if constexpr (Format::MINIMUM) {
                 result[c] = Isa::fma(Isa::halves(weights + At::MINIMA), Isa::template one_of<N>(totals, c), result[c]);
@@ -167,7 +171,7 @@ void multiply_superblocks(const uint8_t * weights, int64_t blocks, const uint8_t
             prefetch(weights + AHEAD + block * (At::SIZE / BLOCKS), At::SIZE / BLOCKS);
             typename Isa::Ints u[GROUPS];
             unpack_for<Format, Isa, N>(weights, block, u);
-            typename Isa::Ints pairs[PARTS][2];
+            typename Isa::Ints integers[PARTS][Isa::template TOGETHER<N>];
 #pragma GCC unroll 16
             for (int c = 0; c < N; c++) {
 #pragma GCC unroll 2
@@ -175,7 +179,7 @@ void multiply_superblocks(const uint8_t * weights, int64_t blocks, const uint8_t
                     const int  at     = block * PARTS + part;
                     const auto totals = tile + Tile<Format>::sum(N, at);
                     const auto sum    = integer_products<Format, Isa, N, GROUPS / PARTS>(
-                        c, part, u + GROUPS / PARTS * part, totals, tile + BLOCK * block * N, pairs[part]);
+                        c, part, u + GROUPS / PARTS * part, totals, tile + BLOCK * block * N, integers[part]);
                     result[c] = Isa::fma(Isa::to_float(sum), scales[at], result[c]);
                 }
             }

@@ -69,44 +69,81 @@ template <class Format, class Isa> void quantize_super(const float * from, uint8
     }
 }
 
-// Quantizes a block into column `c` of `n`, to the numbers that ggml's Q8_0 and Q8_1 have on x86.
-template <class Format, class Isa> inline void quantize_block(const float * from, uint8_t * tile, int64_t c, int64_t n) {
-    constexpr int        VECTORS = BLOCK / Isa::ROWS;
-    typename Isa::Floats numbers[VECTORS];
-    auto                 largest = Isa::zero();
-#pragma GCC unroll 4
-    for (int i = 0; i < VECTORS; i++) {
-        numbers[i] = Isa::load_floats(from + i * Isa::ROWS);
-        largest    = Isa::larger_absolute(largest, numbers[i]);
+// Quantizes N blocks into column `c` of `n`, to the numbers that ggml's Q8_0 and Q8_1 have on x86. Each step is done for all
+// blocks before the next one begins: a block alone would wait for every one of them.
+template <class Format, class Isa, int N>
+void quantize_blocks(const float * from, uint8_t * tile, int64_t c, int64_t n) {
+    constexpr int VECTORS = BLOCK / Isa::ROWS;
+    constexpr int ROOM    = (N + Isa::ROWS - 1) / Isa::ROWS * Isa::ROWS;
+    alignas(64) float absolute[ROOM] = {}, scale[ROOM], inverse[ROOM], of_sum[ROOM];
+    alignas(64) int32_t sum[ROOM] = {};
+
+    const auto numbers = [&](int b, int i) { return Isa::load_floats(from + b * BLOCK + i * Isa::ROWS); };
+#pragma GCC unroll 8
+    for (int b = 0; b < N; b++) {
+        auto largest = Isa::zero();
+#pragma GCC unroll 8
+        for (int i = 0; i < VECTORS; i++) {
+            largest = Isa::larger_absolute(largest, numbers(b, i));
+        }
+        absolute[b] = Isa::largest(largest);
     }
-    const float absolute = Isa::largest(largest);
-    const float scale    = absolute / 127.0F;
-    const auto  inverse  = Isa::set1(absolute > 0 ? 127.0F / absolute : 0.0F);
-    auto        sums     = Isa::set1(0);
-#pragma GCC unroll 4
-    for (int i = 0; i < VECTORS; i++) {
-        const auto q = Isa::round(Isa::mul(numbers[i], inverse));
-        sums         = Isa::plus(sums, q);
-        Isa::store_bytes(tile + place<Isa>(c, n, i * Isa::ROWS), q);
+    for (int b = 0; b < ROOM; b += Isa::ROWS) {
+        const auto a = Isa::load_floats(absolute + b);
+        Isa::store(scale + b, Isa::div(a, Isa::set1(127.0F)));
+        Isa::store(inverse + b, Isa::where_above(a, 0, Isa::div(Isa::set1(127.0F), a), Isa::zero()));
     }
-    put(tile + Tile<Format>::scale(n) + 4 * c, through_half(scale));
-    uint8_t * const sum = tile + Tile<Format>::sum(n, 0) + 4 * c;
-    if constexpr (Format::MINIMUM) {
-        put(sum, through_half(scale * static_cast<float>(Isa::total(sums))));
-    } else {
-        put(sum, -Format::OFFSET * Isa::total(sums));
+#pragma GCC unroll 8
+    for (int b = 0; b < N; b++) {
+        auto total = Isa::set1(0);
+#pragma GCC unroll 8
+        for (int i = 0; i < VECTORS; i++) {
+            const auto q = Isa::round(Isa::mul(numbers(b, i), Isa::set1(inverse[b])));
+            total        = Isa::plus(total, q);
+            Isa::store_bytes(tile + b * Tile<Format>::size(n) + place<Isa>(c, n, i * Isa::ROWS), q);
+        }
+        sum[b] = Isa::total(total);
+    }
+    for (int b = 0; b < ROOM; b += Isa::ROWS) {
+        const auto s = Isa::load_floats(scale + b);
+        Isa::store(of_sum + b, Isa::through_half(Isa::mul(s, Isa::to_float(Isa::load(sum + b)))));
+        Isa::store(scale + b, Isa::through_half(s));
+    }
+#pragma GCC unroll 8
+    for (int b = 0; b < N; b++) {
+        uint8_t * const to = tile + b * Tile<Format>::size(n) + 4 * c;
+        put(to + Tile<Format>::scale(n), scale[b]);
+        if constexpr (Format::MINIMUM) {
+            put(to + Tile<Format>::sum(n, 0), of_sum[b]);
+        } else {
+            put(to + Tile<Format>::sum(n, 0), -Format::OFFSET * sum[b]);
+        }
+    }
+}
+
+// The same for 0 to N blocks.
+template <class Format, class Isa, int N>
+void quantize_last(const float * from, int64_t count, uint8_t * tile, int64_t c, int64_t n) {
+    if (count == N) {
+        quantize_blocks<Format, Isa, N>(from, tile, c, n);
+    } else if constexpr (N > 1) {
+        quantize_last<Format, Isa, N - 1>(from, count, tile, c, n);
     }
 }
 
 // Quantizes `count` blocks of column `c` of `n`; `tile` is the first one's.
 template <class Format, class Isa>
 void quantize(const float * from, int64_t count, uint8_t * tile, int64_t c, int64_t n) {
-    for (int64_t i = 0; i < count; i++, from += ELEMENTS<Format>, tile += Tile<Format>::size(n)) {
-        if constexpr (SUPER<Format>) {
+    if constexpr (SUPER<Format>) {
+        for (int64_t i = 0; i < count; i++, from += ELEMENTS<Format>, tile += Tile<Format>::size(n)) {
             quantize_super<Format, Isa>(from, tile, c, n);
-        } else {
-            quantize_block<Format, Isa>(from, tile, c, n);
         }
+    } else {
+        constexpr int MANY = 8;
+        for (; count >= MANY; count -= MANY, from += MANY * BLOCK, tile += MANY * Tile<Format>::size(n)) {
+            quantize_blocks<Format, Isa, MANY>(from, tile, c, n);
+        }
+        quantize_last<Format, Isa, MANY - 1>(from, count, tile, c, n);
     }
 }
 
