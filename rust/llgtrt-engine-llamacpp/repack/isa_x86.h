@@ -23,8 +23,8 @@ struct Isa {
     // Whether dots() of 8 bits takes bytes for what they are above 128.
     static constexpr bool         SIGNED_BYTES = false;
     static constexpr int          PAIRED_FROM  = INT_MAX;
-    // So many of N columns does dots() multiply at a time.
-    template <int N> static constexpr int TOGETHER = N;
+    // So many of N columns does dots() multiply at a time: enough of them, whose sums leave room for results.
+    template <int N> static constexpr int TOGETHER = N <= 10 ? N : (N + 1) / 2;
 
     static Ints   load(const void * from) { return _mm512_loadu_si512(from); }
     static Ints   set1(int32_t value) { return _mm512_set1_epi32(value); }
@@ -75,8 +75,9 @@ struct Isa {
     // Adds to `sums` of N columns the products of G vectors of unsigned bytes of so many BITS with the 4 * G signed bytes
     // at `y`, whose columns are `stride` bytes apart. All columns take their turns, and of few each adds up several sums: what
     // is added to a sum waits for what was added before, and a core does not look ahead to where the next column begins.
-    template <int BITS, int G, int N> static void dots(Ints * sums, const Ints * u, const uint8_t * y, int64_t stride) {
-        constexpr int SUMS = N == 1 ? 4 : N <= 4 ? 2 : 1;  // of a column
+    template <int BITS, int G, int N>
+    __attribute__((always_inline)) static void dots(Ints * sums, const Ints * u, const uint8_t * y, int64_t stride) {
+        constexpr int SUMS = N == 1 ? G / 2 : N <= 4 ? 2 : 1;  // of a column
         Ints          parts[N][SUMS];
 #pragma GCC unroll 16
         for (int c = 0; c < N; c++) {

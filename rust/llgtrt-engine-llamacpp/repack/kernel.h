@@ -23,26 +23,38 @@ inline void prefetch(const uint8_t * weights, int bytes) {
     }
 }
 
+// The integer products of the G groups at `u` with C columns: `y` are the first one's elements, `totals` what Tile has of them.
+// Always inline, as what it is called by and calls: as a call, which GCC makes of it in a file of many types, it would pass its
+// vectors through memory.
+template <class Format, class Isa, int C, int G>
+__attribute__((always_inline)) inline void products_together(
+    const typename Isa::Ints * u, const uint8_t * totals, const uint8_t * y, typename Isa::Ints * sums) {
+#pragma GCC unroll 16
+    for (int i = 0; i < C; i++) {
+        sums[i] = Isa::set1(WITHOUT_OFFSET<Format, Isa> ? 0 : four_bytes(totals + 4 * i));
+    }
+    Isa::template dots<FACTOR_BITS<Format>, G, C>(sums, u, y, BLOCK);
+}
+
 // The integer products of the G groups at `u`, those of a block's part, with column `c` of N: `q` are the columns' elements in
 // the block, `totals` what Tile has of the part. For one column after the other: `sums` keeps those of TOGETHER<N> columns.
 template <class Format, class Isa, int N, int G>
-inline typename Isa::Ints integer_products(
+__attribute__((always_inline)) inline typename Isa::Ints integer_products(
     int c, int part, const typename Isa::Ints * u, const uint8_t * totals, const uint8_t * q, typename Isa::Ints * sums) {
-    constexpr int  BITS = FACTOR_BITS<Format>, TOGETHER = Isa::template TOGETHER<N>;
-    constexpr bool ZERO = WITHOUT_OFFSET<Format, Isa>;
+    constexpr int TOGETHER = Isa::template TOGETHER<N>;
     q += BLOCK * c;
     totals += 4 * c;
     if (c % TOGETHER == 0) {
-        if constexpr (N < Isa::PAIRED_FROM) {
-#pragma GCC unroll 16
-            for (int i = 0; i < TOGETHER; i++) {
-                sums[i] = Isa::set1(ZERO ? 0 : four_bytes(totals + 4 * i));
-            }
-            Isa::template dots<BITS, G, TOGETHER>(sums, u, q + 4 * G * part, BLOCK);
-        } else {
+        if constexpr (N >= Isa::PAIRED_FROM) {
             const bool alone = c + 1 == N;
-            const auto start = ZERO ? Isa::set1(0) : alone ? Isa::set1(four_bytes(totals)) : Isa::set2(totals);
-            Isa::template dots_of_pair<BITS, G>(start, u, q + (alone ? 4 : 8) * G * part, alone, sums);
+            const auto start = WITHOUT_OFFSET<Format, Isa> ? Isa::set1(0)
+                               : alone                     ? Isa::set1(four_bytes(totals))
+                                                           : Isa::set2(totals);
+            Isa::template dots_of_pair<FACTOR_BITS<Format>, G>(start, u, q + (alone ? 4 : 8) * G * part, alone, sums);
+        } else if (c + TOGETHER <= N) {
+            products_together<Format, Isa, TOGETHER, G>(u, totals, q + 4 * G * part, sums);
+        } else if constexpr (N % TOGETHER != 0) {
+            products_together<Format, Isa, N % TOGETHER, G>(u, totals, q + 4 * G * part, sums);
         }
     }
     return sums[c % TOGETHER];
