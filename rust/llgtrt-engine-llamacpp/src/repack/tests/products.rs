@@ -111,7 +111,8 @@ fn products_are_those_of_ggml() {
         for &kind in &ours.weights {
             let unit = block(kind);
             for (columns, threads) in [(1, 1), (2, 2), (3, 1), (5, 2), (8, 2), (9, 2), (31, 3), (64, 2)] {
-                for [rows, blocks] in [[16, 1], [48, 3], [208, 2]] {
+                // Of 13 blocks eight are quantized at a time, then five.
+                for [rows, blocks] in [[16, 1], [48, 3], [208, 2], [16, 13]] {
                     let k = blocks * unit;
                     let shape = [rows, k, columns];
                     let weights = numbers(rows * k, 1);
