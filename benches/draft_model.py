@@ -1,9 +1,9 @@
 """What a small model that guesses (`llamacpp.draft_model`) wins on plain answers of a larger one.
 
-No pair of real models is at hand without a download. So the larger one is the demo model with 240 layers
-more that add nothing: it says what the demo model says, and takes as long as a model of 1B weights. Small
-models are the demo model, whose guesses all come true, and the demo model without some of its layers, which
-says something else now and then. Without and with, two servers take turns in every round.
+No pair of real models is at hand without a download. So the larger one is the demo model with zeros around
+its weights: it says what the demo model says, and takes as long as any model of its shape, which has 1B
+weights. Small models are the demo model, whose guesses all come true, and the demo model without some of its
+layers, which says something else now and then. Without and with, two servers take turns in every round.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ from load import print_table
 from serve import TOPICS, model_options
 
 HERE = Path(__file__).parent
-IDLE_LAYERS = 240
+TIMES_AS_WIDE = 3
 SMALL: dict[str, list[int]] = {"whole": [], "without layer 18": [18], "without 10, 16, 22": [10, 16, 22]}
 
 
@@ -41,7 +41,7 @@ def write(arguments: Any, name: str, *options: str) -> Path:
     if not path.exists():
         python = arguments.folder / "venv/bin/python"
         files = ["--source", arguments.model, "--output", path]
-        script = [python, HERE / "layered_model.py", *files, *options]
+        script = [python, HERE / "reshaped_model.py", *files, *options]
         subprocess.run(script, check=True)
     return path
 
@@ -58,7 +58,7 @@ def main() -> None:
         name: write(arguments, name.replace(" ", "-").replace(",", ""), "--without", *map(str, layers))
         for name, layers in SMALL.items()
     }
-    arguments.model = write(arguments, "deep", "--idle", str(IDLE_LAYERS))
+    arguments.model = write(arguments, "wide", "--times", str(TIMES_AS_WIDE))
     rows = []
     for name, draft in drafts.items():
         with ExitStack() as stack:

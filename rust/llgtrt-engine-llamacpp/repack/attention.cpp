@@ -5,6 +5,8 @@
 
 #include "attention_op.h"
 
+#include "needed.h"
+
 #include <algorithm>
 #include <cmath>
 #include <cstring>
@@ -21,11 +23,14 @@ constexpr int64_t TILES = 4;
 
 // The shape of one operation, and how its rows are cut into tiles.
 struct Plan {
-    Plan(const ggml_tensor * op, int64_t queries, int threads) :
+    // `needed`: of the pass; null: all.
+    Plan(const ggml_tensor * op, int64_t queries, int threads, const Needed * needed) :
         q(op->src[0]), k(op->src[1]), v(op->src[2]), mask(op->src[3]), out(op),
         shared(q->ne[2] / k->ne[2]),
         rows(q->ne[1] * shared),
-        tiles_per_head((rows + tile_rows(queries, threads) - 1) / tile_rows(queries, threads)),
+        used(needed != nullptr && needed->streams == q->ne[3] && needed->width == q->ne[1] ? needed->used : nullptr),
+        tile_rows(std::clamp<int64_t>(all_rows() / (TILES * threads) / queries * queries, queries, ROWS_AT_ONCE)),
+        tiles_per_head((rows + tile_rows - 1) / tile_rows),
         tiles(tiles_per_head * k->ne[2] * k->ne[3]),
         chunks((k->ne[1] + CHUNK - 1) / CHUNK),
         partial(PARTIAL_VALUES + v->ne[0]) {}
@@ -38,13 +43,14 @@ struct Plan {
     int64_t turns(int threads) const { return k->ne[3] >= TILES * threads ? k->ne[3] : tiles; }
     int64_t partials() const { return all_rows() * chunks * partial * static_cast<int64_t>(sizeof(float)); }
     int64_t all_rows() const { return rows * k->ne[2] * k->ne[3]; }
-    int64_t tile_rows(int64_t queries, int threads) const {
-        return std::clamp<int64_t>(all_rows() / (TILES * threads) / queries * queries, queries, ROWS_AT_ONCE);
-    }
+    // Rows of one head that are needed: the first ones.
+    int64_t needed_rows(int64_t stream) const { return used != nullptr ? used[stream] * shared : rows; }
 
     const ggml_tensor *q, *k, *v, *mask, *out;
     int64_t shared;          // heads of queries for one of the cache
     int64_t rows;            // for one head of the cache: tokens times `shared`
+    const int32_t * used;    // tokens of each stream that are needed; null: all
+    int64_t tile_rows;
     int64_t tiles_per_head;
     int64_t tiles;
     int64_t chunks;
@@ -56,14 +62,20 @@ template <class T> T * at(const ggml_tensor * tensor, int64_t i1, int64_t i2, in
         static_cast<char *>(tensor->data) + i1 * tensor->nb[1] + i2 * tensor->nb[2] + i3 * tensor->nb[3]);
 }
 
-// Some rows of one head of the cache in one stream.
+// Some rows of one head of the cache in one stream; none, in the last tiles of a head, where fewer rows are needed.
 struct Tile {
     Tile(const Plan & plan, int64_t index) :
         plan(plan),
         stream(index / plan.tiles_per_head / plan.k->ne[2]),
         head(index / plan.tiles_per_head % plan.k->ne[2]),
-        begin(plan.rows * (index % plan.tiles_per_head) / plan.tiles_per_head),
-        count(plan.rows * (index % plan.tiles_per_head + 1) / plan.tiles_per_head - begin) {}
+        begin(end_of(index % plan.tiles_per_head)),
+        count(end_of(index % plan.tiles_per_head + 1) - begin) {}
+
+    // The rows before a tile of this head.
+    int64_t end_of(int64_t tile) const {
+        const int64_t rows = plan.needed_rows(stream), tiles = (rows + plan.tile_rows - 1) / plan.tile_rows;
+        return tile < tiles ? rows * tile / tiles : rows;
+    }
 
     int64_t token(int64_t row) const { return (begin + row) / plan.shared; }
     int64_t query_head(int64_t row) const { return head * plan.shared + (begin + row) % plan.shared; }
@@ -125,6 +137,9 @@ void finish(const Tile & tile, int64_t row, const float * partial) {
 
 // All chunks, one after the other.
 void attend_all(const AttentionKernel & kernel, const Tile & tile) {
+    if (tile.count == 0) {
+        return;
+    }
     float sums[ROWS_AT_ONCE][PARTIAL_VALUES + WIDEST_HEAD];
     float some[ROWS_AT_ONCE][PARTIAL_VALUES + WIDEST_HEAD];
     tile.attend(kernel, 0, sums[0], PARTIAL_VALUES + WIDEST_HEAD);
@@ -137,6 +152,16 @@ void attend_all(const AttentionKernel & kernel, const Tile & tile) {
     for (int64_t row = 0; row < tile.count; row++) {
         finish(tile, row, sums[row]);
     }
+}
+
+// This thread's part of the results that nobody needs, as those of products.
+void clear_unused(const ggml_compute_params & params, const Plan & plan, const Needed & needed) {
+    int64_t turn = 0;
+    needed.for_each_unused([&](int64_t first, int64_t count) {
+        if (turn++ % params.nth == params.ith) {
+            std::memset(at<char>(plan.out, 0, first % needed.width, first / needed.width), 0, count * plan.out->nb[2]);
+        }
+    });
 }
 
 }  // namespace
@@ -162,16 +187,20 @@ bool Attention::takes(const ggml_tensor * op) const {
 }
 
 bool Attention::work_size(int threads, const ggml_tensor * op, size_t & size) {
-    const Plan plan(op, kernel_.queries, threads);
+    const Plan plan(op, kernel_.queries, threads, nullptr);
     size = plan.splits(threads) ? plan.partials() : 0;
     return true;
 }
 
 bool Attention::compute_forward(ggml_compute_params * params, ggml_tensor * op) {
-    const Plan    plan(op, kernel_.queries, params->nth);
+    const Needed * const needed = passes.of(params->threadpool);
+    const Plan           plan(op, kernel_.queries, params->nth, needed);
     const bool    splits = plan.splits(params->nth) && static_cast<int64_t>(params->wsize) >= plan.partials();
     auto * const  all    = static_cast<float *>(params->wdata);
 
+    if (plan.used != nullptr) {
+        clear_unused(*params, plan, *needed);
+    }
     if (params->ith == 0) {
         ggml_threadpool_chunk_set(params->threadpool, params->nth);
     }
@@ -191,6 +220,9 @@ bool Attention::compute_forward(ggml_compute_params * params, ggml_tensor * op) 
     for (int64_t i = params->ith; i < plan.tiles * plan.chunks; i = next()) {
         const Tile    tile(plan, i / plan.chunks);
         const int64_t chunk = i % plan.chunks;
+        if (tile.count == 0) {
+            continue;
+        }
         tile.attend(kernel_, chunk, all + (tile.place(0) * plan.chunks + chunk) * plan.partial, plan.chunks * plan.partial);
     }
     ggml_barrier(params->threadpool);

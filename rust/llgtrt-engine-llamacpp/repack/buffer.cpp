@@ -22,6 +22,7 @@
 #include "attention_op.h"
 #include "ggml-cpu.h"
 #include "kernels.h"
+#include "needed.h"
 #include "repack.h"
 #include "sets.h"
 #include "traits.h"
@@ -40,8 +41,8 @@ constexpr int64_t QUANTIZED_AT_ONCE = 256;
 constexpr unsigned PACKERS      = 8;
 constexpr int64_t  PACKED_BYTES = 1 << 20;
 
-// The columns of activations in the order in which they are multiplied: first those of which the whole product is needed, then
-// those of which some rows are, each with a mask: a bit for each row.
+// The columns of logits' activations in the order in which they are multiplied: first those of which the whole product is needed,
+// then those of which some rows are, each with a mask: a bit for each row.
 class Order {
   public:
     static constexpr size_t bytes(int64_t columns) {
@@ -69,6 +70,20 @@ class Order {
 
     int64_t whole_ = 0;
     int64_t last_;
+};
+
+// The columns that are multiplied, in their order.
+struct Columns {
+    int64_t       count;
+    const Order * order  = nullptr;  // of logits
+    // Of tokens, some of which are not needed.
+    const Needed * needed = nullptr;
+
+    int64_t whole() const { return order != nullptr ? order->whole() : count; }
+    int64_t at(int64_t place) const {
+        return order != nullptr ? order->column(place) : needed != nullptr ? needed->tokens[place] : place;
+    }
+    const uint32_t * mask(int64_t place) const { return order != nullptr ? order->mask(place) : nullptr; }
 };
 
 // The quantized columns in the work buffer, tile by tile. The tiles are of about the same width: one column more than a
@@ -120,19 +135,9 @@ bool are_logits(const ggml_tensor * op) {
     return std::strcmp(op->name, LOGITS) == 0;
 }
 
-// Which logits are needed of a pass that computes so many rows of them: for each row a bit for each token, or null for all
-// tokens. Asked where all before the logits is computed, so that whoever makes the masks has had that time.
-struct Needed {
-    const uint32_t * const * (*masks)(void * data, int64_t rows) = nullptr;
-    void * data                                                  = nullptr;
-};
-
 // A column costs so many times as much alone as it does in a wide tile: it is worth that if fewer than one part in so many
 // of its rows are needed.
 constexpr int64_t ALONE = 4;
-
-// For the graphs that this thread computes, as the first of its threads.
-thread_local Needed needed;
 
 // What is done with weights of one type on this machine.
 class Weights : public ggml::cpu::tensor_traits {
@@ -193,21 +198,24 @@ class Weights : public ggml::cpu::tensor_traits {
         if (op->op != GGML_OP_MUL_MAT) {
             return false;
         }
-        const int64_t blocks  = op->src[0]->ne[0] / kernel_.elements;
-        const int64_t groups  = op->src[0]->ne[1] / rows_;
-        const int64_t columns = ggml_nrows(op->src[1]);
-        char * const  work    = static_cast<char *>(params->wdata);
-        const Order * order   = nullptr;
+        const int64_t  blocks = op->src[0]->ne[0] / kernel_.elements;
+        const int64_t  groups = op->src[0]->ne[1] / rows_;
+        const int64_t  all    = ggml_nrows(op->src[1]);
+        const Needed * needed = passes.of(params->threadpool);
+        char * const   work   = static_cast<char *>(params->wdata);
+        Columns        columns{all};
         if (are_logits(op)) {
             if (params->ith == 0) {
-                arrange(*new (work) Order(columns), columns, groups);
+                arrange(*new (work) Order(all), needed, all, groups);
             }
             ggml_barrier(params->threadpool);
-            order = reinterpret_cast<const Order *>(work);
+            columns.order = reinterpret_cast<const Order *>(work);
+        } else if (needed != nullptr && needed->has_tokens_of(op->src[1])) {
+            columns = {needed->count, nullptr, needed};
+            clear_unused(*params, op, *needed);
         }
-        const int64_t whole = order != nullptr ? order->whole() : columns;
-        const Tiles   tiles(work + head(op), blocks * kernel_.tile, columns, whole, kernel_.columns);
-        quantize(*params, op->src[1], blocks, tiles, order);
+        const Tiles tiles(work + head(op), blocks * kernel_.tile, columns.count, columns.whole(), kernel_.columns);
+        quantize(*params, op->src[1], blocks, tiles, columns);
         if (params->ith == 0) {
             ggml_threadpool_chunk_set(params->threadpool, params->nth);
         }
@@ -218,7 +226,7 @@ class Weights : public ggml::cpu::tensor_traits {
         const int64_t chunks = std::min(groups, std::max<int64_t>(8 * params->nth, (groups + most - 1) / most));
         for (int64_t chunk = params->ith; chunk < chunks;
              chunk         = ggml_threadpool_chunk_add(params->threadpool, 1)) {
-            multiply(op, tiles, order, groups * chunk / chunks, groups * (chunk + 1) / chunks);
+            multiply(op, tiles, columns, groups * chunk / chunks, groups * (chunk + 1) / chunks);
         }
         return true;
     }
@@ -228,8 +236,9 @@ class Weights : public ggml::cpu::tensor_traits {
     static size_t head(const ggml_tensor * op) { return are_logits(op) ? Order::bytes(ggml_nrows(op->src[1])) : 0; }
 
     // Asks which logits are needed.
-    void arrange(Order & order, int64_t columns, int64_t groups) const {
-        const auto * const masks = needed.masks != nullptr ? needed.masks(needed.data, columns) : nullptr;
+    void arrange(Order & order, const Needed * needed, int64_t columns, int64_t groups) const {
+        const bool         asks  = needed != nullptr && needed->masks != nullptr;
+        const auto * const masks = asks ? needed->masks(needed->data, columns) : nullptr;
         for (int64_t c = 0; c < columns; c++) {
             const uint32_t * const mask = masks != nullptr ? masks[c] : nullptr;
             if (mask != nullptr && (columns == 1 || are_few_needed(mask, groups))) {
@@ -240,25 +249,36 @@ class Weights : public ggml::cpu::tensor_traits {
         }
     }
 
+    // This thread's part of the results that nobody needs: what was in the memory before may be no numbers, and llama.cpp puts
+    // some of it into the cache.
+    static void clear_unused(const ggml_compute_params & params, ggml_tensor * op, const Needed & needed) {
+        int64_t turn = 0;
+        needed.for_each_unused([&](int64_t first, int64_t count) {
+            if (turn++ % params.nth == params.ith) {
+                std::memset(static_cast<char *>(op->data) + first * op->nb[1], 0, count * op->nb[1]);
+            }
+        });
+    }
+
     // This thread's part of the columns' blocks. The threads take turns at runs of blocks, each with all columns of a tile:
     // what two columns have of one block is in the same cache lines.
     void quantize(
         const ggml_compute_params & params, const ggml_tensor * activations, int64_t blocks, const Tiles & tiles,
-        const Order * order) const {
+        const Columns & columns) const {
         const int64_t run  = QUANTIZED_AT_ONCE / kernel_.elements;
         int64_t       turn = 0;
         for (int64_t t = 0; t < tiles.count(); t++) {
             const int64_t first = tiles.first(t), n = tiles.width(t);
-            const float * columns[WIDEST_TILE];
+            const float * from[WIDEST_TILE];
             for (int64_t c = 0; c < n; c++) {
-                columns[c] = column(activations, place_of(order, first + c));
+                from[c] = column(activations, columns.at(first + c));
             }
             for (int64_t b = 0; b < blocks; b += run, turn++) {
                 if (turn % params.nth != params.ith) {
                     continue;
                 }
                 const int64_t count = std::min(run, blocks - b);
-                const auto    part  = [&](int64_t c) { return columns[c] + b * kernel_.elements; };
+                const auto    part  = [&](int64_t c) { return from[c] + b * kernel_.elements; };
                 for (int64_t c = 0; c < n; c++) {
                     if (c + 1 < n) {
                         prefetch(part(c + 1), count * kernel_.elements);
@@ -269,13 +289,9 @@ class Weights : public ggml::cpu::tensor_traits {
         }
     }
 
-    static int64_t place_of(const Order * order, int64_t column) {
-        return order != nullptr ? order->column(column) : column;
-    }
-
     // Groups of rows from `begin` to `end` with all columns. Those of which a column's mask has no bit are -infinity there: the
     // others' results do not depend on them.
-    void multiply(ggml_tensor * op, const Tiles & tiles, const Order * order, int64_t begin, int64_t end) const {
+    void multiply(ggml_tensor * op, const Tiles & tiles, const Columns & columns, int64_t begin, int64_t end) const {
         const int64_t   blocks  = op->src[0]->ne[0] / kernel_.elements;
         const uint8_t * weights = static_cast<const uint8_t *>(op->src[0]->data);
         for (int64_t t = 0; t < tiles.count(); t++) {
@@ -283,14 +299,14 @@ class Weights : public ggml::cpu::tensor_traits {
             float * out[WIDEST_TILE];
             const int64_t column = tiles.first(t), n = tiles.width(t);
             for (int64_t c = 0; c < n; c++) {
-                const size_t at = place_of(order, column + c) * op->nb[1];
+                const size_t at = columns.at(column + c) * op->nb[1];
                 out[c]          = reinterpret_cast<float *>(static_cast<char *>(op->data) + at);
             }
             const auto some = [&](int64_t first, int64_t last) {
                 kernel_.multiply(
                     weights + first * blocks * kernel_.packed, last - first, blocks, tiles[t], n, out, first * rows_);
             };
-            const uint32_t * const mask = order != nullptr ? order->mask(column) : nullptr;
+            const uint32_t * const mask = columns.mask(column);
             if (mask == nullptr) {
                 some(begin, end);
                 continue;
@@ -473,12 +489,12 @@ extern "C" bool llgtrt_repack_left_to_ggml() {
     return llgtrt::repack::left_to_ggml.exchange(false);
 }
 
-// From now on, where a graph that this thread computes has logits, `masks(data, rows)` is asked which of so many rows of them are
-// needed: for each row a bit for each token, of as many words as that takes, or null for all tokens; or null for all rows. The
-// others become -infinity, where leaving them out saves time, and the words must stay until the graph is computed. Null: all
-// are needed, and nothing is asked.
-extern "C" void llgtrt_repack_needed(const uint32_t * const * (*masks)(void * data, int64_t rows), void * data) {
-    llgtrt::repack::needed = {masks, data};
+// What is needed of the passes that these threads compute from now on; null: all. It must stay until then, and is not called
+// beside such a pass. The logits that are not needed become -infinity, where leaving them out saves time, and what belongs to
+// tokens that are not becomes zero or anything else. False, and all is computed, if there is no room for it.
+extern "C" bool llgtrt_repack_needed(const ggml_threadpool * threads, const llgtrt::repack::Needed * needed) {
+    llgtrt::repack::passes.end(threads);
+    return needed == nullptr || llgtrt::repack::passes.begin(threads, needed);
 }
 
 // Takes ggml's buffer type for AMX from those of the CPU backend. Its kernels end the process where they were compiled by

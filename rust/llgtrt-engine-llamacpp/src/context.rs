@@ -264,9 +264,15 @@ impl Context {
         Some(index)
     }
 
-    /// As [`Self::decode`]; the logits that `needed` leaves out are minus infinity, where leaving them out saves time.
-    pub(crate) fn decode_needed(&mut self, needed: repack::Needed<'_>) -> Result<(), DecodeError> {
-        repack::computing(needed, self.vocab_size, || self.decode())
+    /// As [`Self::decode`] where not all is needed (see [`repack::computing`]).
+    pub(crate) fn decode_needed(
+        &mut self,
+        logits: Option<repack::NeededLogits<'_>>,
+        tokens: &repack::NeededTokens,
+    ) -> Result<(), DecodeError> {
+        // llama.cpp has the first for single tokens.
+        let pool = if self.batch_len() > 1 { self.pools.last() } else { self.pools.first() };
+        repack::computing(pool.copied(), logits, tokens, self.vocab_size, || self.decode())
     }
 
     /// Evaluates the batch.

@@ -250,7 +250,7 @@ impl DraftModel {
         self.credit -= elapsed.as_secs_f64();
         match result {
             Ok(()) => {
-                self.cost.observe(tokens, elapsed.as_secs_f64());
+                self.cost.observe(self.wanted.len(), tokens as f64, elapsed.as_secs_f64());
                 self.pace.observe_prompts(tokens, elapsed);
                 Ok(true)
             }

@@ -19,6 +19,7 @@ use crate::context::Context;
 use crate::draft_model::DraftModel;
 use crate::model::LlamaCppModel;
 use crate::pace::PrefillPace;
+use crate::repack::NeededTokens;
 use crate::schedule::{Costs, Demand, Span, Work};
 use crate::slot::Slot;
 use crate::turns::Turns;
@@ -96,6 +97,8 @@ pub struct LlamaCppEngine {
     pub(crate) widths: Vec<usize>,
     /// Slots with tokens in the current pass that are to be taken back, and how many are to stay.
     pub(crate) padded: Vec<(usize, usize)>,
+    /// Which tokens of the pass are needed.
+    pub(crate) needed: NeededTokens,
     pub(crate) usable: Vec<usize>,
     /// Slots whose sequences the draft model guesses for.
     pub(crate) asking: Vec<usize>,
@@ -124,15 +127,18 @@ impl LlamaCppEngine {
             name: "llamacpp",
         };
         let can_take_back = context.can_take_back();
+        let tokens_are_independent = can_take_back && context.tokens_are_independent();
         // Wrong guesses have to leave the cache.
         let guessing = can_take_back
             && match config.speculation {
                 Speculation::On => true,
                 Speculation::Off => false,
-                Speculation::Auto => context.tokens_are_independent(),
+                Speculation::Auto => tokens_are_independent,
             };
         let costs = if model.is_on_gpu() { Costs::GPU } else { Costs::CPU };
         let costs = costs.with_slots_of(context.slot_tokens() as usize);
+        // They are where all of a pass is computed by our kernels.
+        let costs = if tokens_are_independent { costs.without_padding() } else { costs };
         let costs = if guessing { costs.with_guesses() } else { costs };
         let pace = || {
             PrefillPace::new(
@@ -184,6 +190,7 @@ impl LlamaCppEngine {
             outputs: Vec::with_capacity(slots),
             widths: Vec::with_capacity(slots),
             padded: Vec::with_capacity(slots),
+            needed: NeededTokens::default(),
             usable: Vec::with_capacity(slots),
             asking: Vec::with_capacity(slots),
         })

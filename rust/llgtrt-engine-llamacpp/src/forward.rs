@@ -1,20 +1,25 @@
 //! One forward pass: builds the batch, evaluates it, and books what came of it. Runs in a poll, on the
 //! engine's thread.
 
+use std::iter;
 use std::ops::Range;
 use std::time::Instant;
 
 use llgtrt_core::{Error, ErrorKind, Finish, Pass, Result};
-use llgtrt_stepped::{Output, Sequence, Worth};
+use llgtrt_stepped::{MAX_DRAFT, Output, Sequence, Worth};
 
 use crate::context::DecodeError;
 use crate::draft_model::Step;
 use crate::engine::LlamaCppEngine;
-use crate::schedule::{Demand, Limits, Work, level, plan};
+use crate::repack::NeededLogits;
+use crate::schedule::{Demand, Limits, Work, level, plan, share_group};
 use crate::slot::Slot;
 
 /// The probability from which on a guess is worth a token that takes no time.
 const FREE_WORTH: f32 = 0.05;
+
+/// Guesses behind so many tokens of a slot are left out where slots share a group.
+const WIDEST_GUESSES: usize = 2 * MAX_DRAFT;
 
 impl LlamaCppEngine {
     /// Evaluates the next tokens of all running sequences: what took part, and since when. `None` if nothing was
@@ -33,26 +38,28 @@ impl LlamaCppEngine {
         }
         let turn = self.turns.take();
         let started = Instant::now();
-        let result = if self.sequences.needs_part_of_rows(&self.outputs) {
-            // The masks are made while the pass runs, and are there before the logits are.
-            let (sequences, outputs) = (&mut self.sequences, &self.outputs);
-            self.cache.context.decode_needed(&mut |rows, masks| {
-                // The rows of a pass come in the order of its tokens; of a part of one it is not known whose they are.
-                if rows == outputs.len() {
-                    masks.extend(sequences.masks_ahead(outputs).map(|mask| mask.map(std::ptr::from_ref)));
-                }
-            })
-        } else {
-            self.cache.context.decode()
+        let needs_part = self.sequences.needs_part_of_rows(&self.outputs);
+        // The masks are made while the pass runs, and are there before the logits are.
+        let (sequences, outputs) = (&mut self.sequences, &self.outputs);
+        let mut masks_of = |rows: usize, masks: &mut Vec<Option<*const [u32]>>| {
+            // The rows of a pass come in the order of its tokens; of a part of one it is not known whose they are.
+            if rows == outputs.len() {
+                masks.extend(sequences.masks_ahead(outputs).map(|mask| mask.map(std::ptr::from_ref)));
+            }
         };
+        let logits: Option<NeededLogits<'_>> = if needs_part { Some(&mut masks_of) } else { None };
+        let result = self.cache.context.decode_needed(logits, &self.needed);
         drop(turn);
-        let (tokens, elapsed) = (self.cache.context.batch_len(), started.elapsed());
+        let elapsed = started.elapsed();
+        let needed: usize = self.shares.iter().sum();
+        let padding = self.cache.context.batch_len().saturating_sub(needed);
+        let tokens = needed as f64 + self.costs.of_padding(padding);
         match self.work {
-            Work::Prompts => self.prefill_pace.observe_prompts(tokens, elapsed),
+            Work::Prompts => self.prefill_pace.observe_prompts(tokens as usize, elapsed),
             Work::Answers => {
                 self.prefill_pace.observe_step(elapsed);
                 if let Some(cost) = &mut self.pass_cost {
-                    cost.observe(tokens, elapsed.as_secs_f64());
+                    cost.observe(self.demands.len(), tokens, elapsed.as_secs_f64());
                 }
             }
         }
@@ -182,13 +189,67 @@ impl LlamaCppEngine {
                 self.draft_model = None;
             }
         }
+        if self.costs.shares_groups() && sequences > 1 {
+            self.limit_guesses(there);
+        }
+    }
+
+    /// Leaves out guesses that win less than the padding costs that they make of the other slots, where a token in a pass is
+    /// worth `there`.
+    fn limit_guesses(&mut self, there: f32) {
+        let generating = |(sequence, slot): (&Option<Box<Sequence>>, &Slot)| {
+            (work((sequence, slot)) == Some(Work::Answers)).then(|| slot.tokens.len())
+        };
+        // What the guesses at a place of their slots win, and how many slots have a token there.
+        let mut places = [(0.0, 0); WIDEST_GUESSES];
+        let mut slots = 0;
+        for (sequence, slot) in self.sequences.running.iter().zip(&self.cache.slots) {
+            let (Some(evaluated), Some(sequence)) = (generating((sequence, slot)), sequence) else {
+                continue;
+            };
+            slots += 1;
+            let known = sequence.target() - evaluated;
+            let guesses = sequence.chances().map(|chance| chance - there);
+            for ((wins, tokens), gain) in places.iter_mut().zip(iter::repeat_n(0.0, known).chain(guesses)) {
+                *wins += gain;
+                *tokens += 1;
+            }
+        }
+        let of_padding = there * self.costs.of_padding(1) as f32;
+        let (mut width, mut most, mut gain) = (0, 0.0, 0.0);
+        for (place, (wins, tokens)) in places.into_iter().enumerate() {
+            gain += wins - of_padding * (slots - tokens) as f32;
+            if gain > most {
+                (width, most) = (place + 1, gain);
+            }
+        }
+        for (sequence, slot) in self.sequences.running.iter_mut().zip(&self.cache.slots) {
+            if let (Some(evaluated), Some(sequence)) = (generating((sequence, slot)), sequence) {
+                let known = sequence.target() - evaluated;
+                sequence.draft.truncate(width.saturating_sub(known));
+            }
+        }
     }
 
     fn fill_batch(&mut self) {
         self.cache.context.clear_batch();
         self.outputs.clear();
         self.padded.clear();
+        self.needed.all();
         let slots = self.widen();
+        if let Some(&width) = self.widths.get(slots.start)
+            && self.costs.shares_groups()
+            && self.widths[slots.clone()].iter().all(|&own| own == width)
+        {
+            let mut shares = self.demands.iter().zip(&self.shares).peekable();
+            self.needed.first_of_each(
+                width,
+                slots.clone().map(|slot| {
+                    while shares.next_if(|(demand, _)| demand.slot < slot).is_some() {}
+                    shares.next_if(|(demand, _)| demand.slot == slot).map_or(0, |(_, &share)| share)
+                }),
+            );
+        }
         let context = &mut self.cache.context;
         let used: usize = self.shares.iter().sum();
         // The number of rows of logits is part of the shape: one for every slot, needed or not.
@@ -268,7 +329,10 @@ impl LlamaCppEngine {
             }
         }
         let fits = |index: usize, width: usize| fits(slots.start + index, width);
-        level(&mut self.widths[slots.clone()], self.work, self.costs, spare, fits);
+        let widths = &mut self.widths[slots.clone()];
+        if !share_group(widths, self.work, self.costs, spare, fits) {
+            level(widths, self.work, self.costs, spare, fits);
+        }
         slots
     }
 

@@ -2,6 +2,10 @@
 
 #![cfg_attr(repack, expect(unsafe_code, reason = "registers with ggml"))]
 
+use std::ptr::NonNull;
+
+use llama_cpp_sys_2 as sys;
+
 /// Keeps ggml's kernels for AMX from models that are loaded from now on, for the rest of the process: some compilers
 /// make code of them that ends the process.
 pub(crate) fn without_amx() {
@@ -51,15 +55,62 @@ pub(crate) fn covers(pass: impl FnOnce()) -> bool {
     }
 }
 
-/// Which logits are needed of a pass that computes so many rows of them, as [`computing`] asks: what is added is for each
-/// row a bit for each token, or `None` for all tokens. Nothing is added: all of all rows.
-pub(crate) type Needed<'a> = &'a mut dyn FnMut(usize, &mut Vec<Option<*const [u32]>>);
+/// Which logits are needed of a pass that computes so many rows of them: what is added is for each row a bit for each token, or
+/// `None` for all tokens. Nothing is added: all of all rows.
+pub(crate) type NeededLogits<'a> = &'a mut dyn FnMut(usize, &mut Vec<Option<*const [u32]>>);
 
-/// Makes a forward pass that computes of the logits those that `needed` says; the others are minus infinity where leaving
-/// them out saves time. It is asked on this thread, in the middle of the pass: where all before the logits is computed; again
-/// for each part of a pass that llama.cpp divides. Where they are not computed here it is not asked, and all of them are there.
-/// What it answers has a bit for each of `tokens`, and stays as it is while `pass` runs.
-pub(crate) fn computing<T>(needed: Needed<'_>, tokens: usize, pass: impl FnOnce() -> T) -> T {
+/// The tokens of a pass that are needed, where llama.cpp wants as many of each of some slots: of each the first ones.
+#[derive(Debug, Default)]
+pub(crate) struct NeededTokens {
+    /// Tokens that each slot has in the pass.
+    width: usize,
+    /// How many of them are needed, of each slot.
+    used: Vec<i32>,
+    /// The places of those among all tokens of the pass.
+    places: Vec<i32>,
+}
+
+impl NeededTokens {
+    /// All of them, of any pass.
+    pub(crate) fn all(&mut self) {
+        self.used.clear();
+    }
+
+    /// Of a pass over some slots with `width` tokens each the first `used`, slot by slot; all if it does not fit in numbers.
+    pub(crate) fn first_of_each(&mut self, width: usize, used: impl Iterator<Item = usize>) {
+        self.width = width;
+        self.used.clear();
+        self.places.clear();
+        for (slot, used) in used.enumerate() {
+            let used = used.min(width);
+            self.used.push(used as i32);
+            self.places.extend((slot * width..slot * width + used).map(|place| place as i32));
+        }
+    }
+
+    /// Whether some are not needed.
+    fn are_some(&self) -> bool {
+        self.places.len() < self.width * self.used.len()
+    }
+}
+
+/// Makes a forward pass of which not all is needed, by the threads of `pool`.
+///
+/// Of `logits` those are computed that it says; the others are minus infinity where leaving them out saves time. It is asked on
+/// this thread, in the middle of the pass: where all before the logits is computed; again for each part of a pass that
+/// llama.cpp divides. Where they are not computed here it is not asked, and all of them are there. What it answers has a bit
+/// for each token of `vocabulary`, and stays as it is while `pass` runs.
+///
+/// Of tokens that are not needed nothing is computed here, where `pass` is over as many tokens as `tokens` tells and llama.cpp does
+/// not divide it; their cells then hold zeros or anything else.
+pub(crate) fn computing<T>(
+    pool: Option<NonNull<sys::ggml_threadpool>>,
+    logits: Option<NeededLogits<'_>>,
+    tokens: &NeededTokens,
+    vocabulary: usize,
+    pass: impl FnOnce() -> T,
+) -> T {
+    let Some(pool) = pool.filter(|_| logits.is_some() || tokens.are_some()) else { return pass() };
     #[cfg(repack)]
     {
         use std::ffi::c_void;
@@ -75,31 +126,45 @@ pub(crate) fn computing<T>(needed: Needed<'_>, tokens: usize, pass: impl FnOnce(
             ask::<F>
         }
 
-        let (mut masks, mut pointers) = (Vec::new(), Vec::new());
+        let has_logits = logits.is_some();
+        let (mut logits, mut masks, mut pointers) = (logits, Vec::new(), Vec::new());
         let mut answer = |rows: usize| {
             masks.clear();
-            needed(rows, &mut masks);
+            if let Some(logits) = &mut logits {
+                logits(rows, &mut masks);
+            }
             if masks.len() != rows {
                 return std::ptr::null();
             }
-            let long = |mask: &*const [u32]| mask.len() >= tokens.div_ceil(32);
+            let long = |mask: &*const [u32]| mask.len() >= vocabulary.div_ceil(32);
             pointers.clear();
             pointers.extend(
                 masks.iter().map(|mask| mask.filter(long).map_or(std::ptr::null(), <*const [u32]>::cast)),
             );
             pointers.as_ptr()
         };
-        let ask = asking(&answer);
-        // SAFETY: the closure outlives the pass, after which it is forgotten.
-        unsafe { set_needed(Some(ask), (&raw mut answer).cast()) };
+        let ask = has_logits.then(|| asking(&answer));
+        let streams = if tokens.are_some() { tokens.used.len() } else { 0 };
+        let needed = Needed {
+            masks: ask,
+            data: (&raw mut answer).cast(),
+            streams: streams as i64,
+            width: tokens.width as i64,
+            used: tokens.used.as_ptr(),
+            tokens: tokens.places.as_ptr(),
+            count: tokens.places.len() as i64,
+        };
+        // SAFETY: the closure and the lists outlive the pass, after which they are forgotten. Where there is no room all is
+        // computed.
+        unsafe { set_needed(pool.as_ptr(), &raw const needed) };
         let done = pass();
         // SAFETY: as above.
-        unsafe { set_needed(None, std::ptr::null_mut()) };
+        unsafe { set_needed(pool.as_ptr(), std::ptr::null()) };
         done
     }
     #[cfg(not(repack))]
     {
-        let _ = (needed, tokens);
+        let _ = (pool, vocabulary);
         pass()
     }
 }
@@ -110,6 +175,19 @@ type Masks = *const *const u32;
 
 #[cfg(repack)]
 type Ask = unsafe extern "C" fn(*mut std::ffi::c_void, i64) -> Masks;
+
+/// As in `repack/needed.h`.
+#[cfg(repack)]
+#[repr(C)]
+struct Needed {
+    masks: Option<Ask>,
+    data: *mut std::ffi::c_void,
+    streams: i64,
+    width: i64,
+    used: *const i32,
+    tokens: *const i32,
+    count: i64,
+}
 
 /// Sets of instructions that there are kernels for: AMX, AVX-512 VNNI, AVX-VNNI, AVX2; on ARM i8mm, dot products.
 #[cfg(repack)]
@@ -124,16 +202,16 @@ unsafe extern "C" {
     /// Adds the buffer type of a set of instructions to those of the CPU backend and answers it; null if this machine
     /// lacks the set. Not beside another call or the load of a model.
     #[link_name = "llgtrt_repack_buffer_type"]
-    fn buffer_type(set: i32) -> llama_cpp_sys_2::ggml_backend_buffer_type_t;
+    fn buffer_type(set: i32) -> sys::ggml_backend_buffer_type_t;
 
     /// Chooses what computes attention: a set of instructions, or ggml if it is negative. False, and nothing changes, if
     /// this machine lacks the set. Not beside a computation.
     #[link_name = "llgtrt_repack_attention"]
     fn attention(set: i32) -> bool;
 
-    /// Whom to ask which logits are needed, in graphs that this thread computes; nobody if null.
+    /// What is needed of the passes that the threads of a pool compute; all if it is null. False if there is no room for it.
     #[link_name = "llgtrt_repack_needed"]
-    fn set_needed(masks: Option<Ask>, data: *mut std::ffi::c_void);
+    fn set_needed(pool: *const sys::ggml_threadpool, needed: *const Needed) -> bool;
 
     /// Takes ggml's buffer type for AMX from those of the CPU backend. Not beside another call or the load of a model.
     #[link_name = "llgtrt_repack_without_amx"]

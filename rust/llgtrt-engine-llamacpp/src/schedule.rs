@@ -6,8 +6,9 @@
 //! much as some tokens ([`Costs`]), so a ragged end is only worth a group of its own if it is long; otherwise it goes along with the
 //! next step, at no loss: its tokens were reported when the grammar forced them. For the same reason slots get tokens
 //! beside their own, which are taken back afterwards: an idle slot between busy ones, and one with a few tokens less than
-//! its neighbours.
+//! its neighbours. Where all kernels of a pass are ours they leave such tokens out (`repack`), so that they cost little.
 
+use std::cmp::Reverse;
 use std::ops::Range;
 
 /// What groups, shapes and copies cost, in tokens.
@@ -30,6 +31,8 @@ pub(crate) struct Costs {
     /// So many tokens of a pass over answers take as long as one; fewer sequences than that may fill it with guesses.
     /// 1: what a guess costs is learned.
     free_tokens: usize,
+    /// So many tokens that are taken back afterwards cost as much as one that is needed, in a pass that is one group.
+    padding: usize,
 }
 
 impl Costs {
@@ -44,6 +47,7 @@ impl Costs {
         copy: 1,
         copied_cells: 64,
         free_tokens: 1,
+        padding: 1,
     };
 
     /// The whole model on a GPU, which hardly notices some tokens more. A pass of the same shape as the one before takes
@@ -61,6 +65,7 @@ impl Costs {
         copied_cells: usize::MAX,
         // Up to eight llama.cpp multiplies row by column.
         free_tokens: 8,
+        padding: 1,
     };
 
     /// Where slots have room for so many tokens: a GPU copies all of a slot, used or not.
@@ -71,6 +76,22 @@ impl Costs {
     /// Where guesses take part in passes: they are runs of any length, and whether they pay is known from what passes took.
     pub(crate) fn with_guesses(self) -> Self {
         Self { shortest_run: 1, ..self }
+    }
+
+    /// Where matrix products and attention leave out tokens that are not needed. What is left of them, norms and the like, takes
+    /// a tenth of the time (the demo model, AVX-512). A group costs as much as reading the weights does there.
+    pub(crate) fn without_padding(self) -> Self {
+        Self { padding: 8, group: 8, prompt_group: 8, ..self }
+    }
+
+    /// What tokens that are taken back cost, in tokens.
+    pub(crate) fn of_padding(self, tokens: usize) -> f64 {
+        tokens as f64 / self.padding as f64
+    }
+
+    /// Whether slots of any lengths can share a group at little cost.
+    pub(crate) fn shares_groups(self) -> bool {
+        self.padding > 1
     }
 
     /// A copy of a slot that holds so many cells.
@@ -209,6 +230,27 @@ pub(crate) fn level(
     }
 }
 
+/// The same where tokens that are taken back cost little, if the pass is one group: gives all slots as many tokens as the longest
+/// has, if that costs less than the groups that it avoids. Whether it did.
+pub(crate) fn share_group(
+    widths: &mut [usize],
+    work: Work,
+    costs: Costs,
+    spare: usize,
+    fits: impl Fn(usize, usize) -> bool,
+) -> bool {
+    let width = widths.iter().copied().max().unwrap_or(0);
+    let padding = widths.iter().map(|own| width - own).sum::<usize>();
+    let changes = widths.windows(2).filter(|pair| pair[0] != pair[1]).count();
+    let shares = costs.shares_groups()
+        && padding <= spare.min(costs.padding * costs.group_of(work) * changes)
+        && (0..widths.len()).all(|index| fits(index, width));
+    if shares {
+        widths.fill(width);
+    }
+    shares
+}
+
 /// Fills `shares` with the number of tokens for each demand, in order. `demands` is sorted by slot.
 pub(crate) fn plan(work: Work, demands: &[Demand], limits: Limits, costs: Costs, shares: &mut Vec<usize>) {
     shares.clear();
@@ -278,21 +320,26 @@ fn answer_shares(
     let mut used = 0;
     let mut passes = 0;
     let mut rest: Vec<(usize, usize)> = demands.iter().map(|demand| demand.pending).enumerate().collect();
-    // The part that all slots have in common.
-    let common = rest.iter().map(|&(_, pending)| pending).min().unwrap_or(0).min(tokens / rest.len().max(1));
-    let common = if common < costs.shortest_run { common.min(1) } else { common };
+    let depth = shared_depth(demands, tokens, costs);
+    let mut is_level = true;
     let mut previous = None;
     for (index, pending) in &mut rest {
-        let share = outputs.grant(&demands[*index], 0, common);
+        let wanted = depth.min(*pending);
+        is_level &= wanted == depth;
+        let share = outputs.grant(&demands[*index], 0, wanted);
         shares[*index] = share;
         // A slot that was cut short by its rows goes on in the next step.
-        *pending = if share < common { 0 } else { *pending - share };
+        *pending = if share < wanted { 0 } else { *pending - share };
         used += share;
         let slot = demands[*index].slot;
         if previous.is_none_or(|previous| !joined(previous, slot, costs)) {
             passes += 1;
         }
         previous = Some(slot);
+    }
+    if !is_level {
+        // One group: with others beside it the padding would be computed. What sticks out waits for the next step.
+        return;
     }
     // What sticks out, one pass at a time: worth it if the pass holds as many tokens as the others do.
     loop {
@@ -311,6 +358,18 @@ fn answer_shares(
         }
         passes += 1;
     }
+}
+
+/// How many tokens of each slot go into the first group, as far as it has them: those that all have; or more, where so many have
+/// more that the others' padding costs no more than these tokens.
+fn shared_depth(demands: &[Demand], tokens: usize, costs: Costs) -> usize {
+    let mut pending: Vec<usize> = demands.iter().map(|demand| demand.pending).collect();
+    // Of `n` slots, `deep` with more: `n - deep <= padding * deep`.
+    let deep = if costs.shares_groups() { pending.len().div_ceil(costs.padding + 1) } else { pending.len() };
+    let Some(last) = deep.checked_sub(1) else { return 0 };
+    let (_, &mut depth, _) = pending.select_nth_unstable_by_key(last, |&pending| Reverse(pending));
+    let depth = depth.min(tokens / demands.len());
+    if depth < costs.shortest_run { depth.min(1) } else { depth }
 }
 
 /// The run of neighbouring slots (as a range of `rest`) and the number of tokens each that make the largest
@@ -420,6 +479,39 @@ mod tests {
         assert_eq!(leveled(&[30, 28, 31, 40], Work::Prompts, Costs::GPU, 64), [40, 40, 40, 40]);
         assert_eq!(leveled(&[30, 28, 31, 400], Work::Prompts, Costs::GPU, 64), [31, 31, 31, 400]);
         assert_eq!(leveled(&[30, 28, 31], Work::Prompts, Costs::GPU, 2), [30, 30, 31]);
+    }
+
+    #[test]
+    fn where_padding_costs_little_slots_share_a_group() {
+        let costs = Costs::CPU.without_padding();
+        let answers = |pending: &[usize]| {
+            let demands: Vec<_> =
+                pending.iter().enumerate().map(|(slot, &pending)| demand(slot, pending)).collect();
+            let mut shares = Vec::new();
+            plan(Work::Answers, &demands, Limits { tokens: 256, outputs: 256 }, costs, &mut shares);
+            let mut widths = shares.clone();
+            let level = share_group(&mut widths, Work::Answers, costs, 256, |_, _| true);
+            (shares, level.then_some(widths[0]))
+        };
+        assert_eq!(answers(&[1, 6, 1, 3]), (vec![1, 6, 1, 3], Some(6)));
+        assert_eq!(answers(&[1, 60]), (vec![1, 60], Some(60)));
+        assert_eq!(answers(&[1, 100]), (vec![1, 100], None), "a group costs less");
+        assert_eq!(answers(&[1, 1, 1, 1, 200]).0, [1, 1, 1, 1, 51], "as much as fits into a pass");
+        let nine_and = |long: usize| [vec![1; 9], vec![6; long]].concat();
+        assert_eq!(answers(&nine_and(1)).0, [1; 10], "it waits for the next step");
+        assert_eq!(answers(&nine_and(2)), (nine_and(2), Some(6)));
+
+        let shared = |widths: &[usize], work, spare| {
+            let mut widths = widths.to_vec();
+            share_group(&mut widths, work, costs, spare, |index, _| index != 5).then_some(widths)
+        };
+        assert_eq!(shared(&[1, 0, 0, 4], Work::Answers, 64), Some(vec![4; 4]), "idle slots between");
+        assert_eq!(shared(&[30, 28, 31, 40], Work::Prompts, 64), Some(vec![40; 4]));
+        assert_eq!(shared(&[30, 400], Work::Prompts, 512), None, "a group costs less");
+        assert_eq!(shared(&[30, 28, 31, 40], Work::Prompts, 20), None, "there is no room");
+        assert_eq!(shared(&[1, 1, 1, 1, 1, 1, 2], Work::Answers, 64), None, "one of the slots has no room");
+        let mut widths = [1, 3];
+        assert!(!share_group(&mut widths, Work::Answers, Costs::CPU, 64, |_, _| true) && widths == [1, 3]);
     }
 
     #[test]

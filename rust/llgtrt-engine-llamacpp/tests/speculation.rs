@@ -111,7 +111,7 @@ fn several_sequences_keep_their_cells_apart() {
     let Some((guessing, plain)) = models() else { return };
     let specs: Vec<SequenceSpec> = (1..=6).map(|id| quoting(&guessing, id)).collect();
     let (together, stats) = answers(&guessing, Arc::new(Script::default()), &specs);
-    assert!(stats.draft_tokens >= stats.accepted_draft_tokens);
+    assert!(stats.draft_tokens > 0 && stats.accepted_draft_tokens <= stats.draft_tokens, "{stats:?}");
     for one in &specs {
         let (alone, _) = answers(&plain, Arc::new(Script::default()), std::slice::from_ref(one));
         assert_eq!(together[&one.id.0], alone[&one.id.0]);

@@ -152,14 +152,17 @@ impl Drafter {
         draft.len() < MAX_DRAFT && self.probability * self.came_true.0[NEXT_OF_MODEL] >= worth.asked
     }
 
+    /// The probability of each guess of the present draft that it and those before it come true.
+    pub fn chances(&self) -> impl Iterator<Item = f32> {
+        self.classes.iter().scan(1.0, |probability, &class| {
+            *probability *= self.came_true.0[class];
+            Some(*probability)
+        })
+    }
+
     /// How many tokens of the present draft can be expected to come true.
     pub fn expected(&self) -> f32 {
-        let mut probability = 1.0;
-        let each = self.classes.iter().map(|&class| {
-            probability *= self.came_true.0[class];
-            probability
-        });
-        each.sum()
+        self.chances().sum()
     }
 
     /// What asking a small model for a draft can be expected to win, in tokens beyond those that its time is worth.
@@ -254,86 +257,80 @@ fn key(start: usize, run: usize, token: impl Fn(usize) -> TokenId) -> [TokenId; 
     key
 }
 
-/// What forward passes cost, as a straight line over their number of tokens: learned from the latest passes.
-#[derive(Debug)]
+/// What forward passes cost: as much as the latest ones over as many sequences, and for each token more what it was seen to
+/// cost in passes over as many sequences. A further sequence costs more than a token does: its cells are read for it.
+#[derive(Debug, Default)]
 pub struct PassCost {
-    // Sums over passes, fading: number, tokens, seconds, and products.
+    /// Of the latest passes, which were over so many sequences.
+    sequences: usize,
     weight: f64,
-    tokens: f64,
-    seconds: f64,
+    mean_tokens: f64,
+    mean_seconds: f64,
+    /// Sums over passes, fading, of products of what they differ by from such means.
     tokens_squared: f64,
     product: f64,
-    /// Seconds of a token over seconds of a pass without any.
-    ratio: f64,
+    /// Seconds of a token, once known.
+    slope: Option<f64>,
 }
 
-/// Passes of more tokens say nothing of what some tokens more cost a small one.
-const SMALL_PASS: usize = 64;
+/// A pass of more tokens than so many times its sequences says nothing of what some tokens more cost.
+const SMALL_PASS: usize = MAX_DRAFT + 1;
 
 /// How much a pass counts after the next one.
 const FADING: f64 = 0.98;
 
-/// Before anything is known, and the range of what is believed.
+/// Passes that differ less, in tokens squared, do not tell what one costs.
+const TELLING: f64 = 2.5;
+
+/// What a token costs before anything is known, over a pass without any.
 const FIRST_RATIO: f64 = 0.25;
-const RATIOS: std::ops::RangeInclusive<f64> = 0.01..=2.0;
+
+/// The range of what is believed, over the mean pass.
+const SLOPES: std::ops::RangeInclusive<f64> = 0.005..=0.67;
 
 /// Sampling and masks of a guess that came true are not free either.
 const OVERHEAD: f64 = 1.15;
 
-impl Default for PassCost {
-    fn default() -> Self {
-        Self { weight: 0.0, tokens: 0.0, seconds: 0.0, tokens_squared: 0.0, product: 0.0, ratio: FIRST_RATIO }
-    }
-}
-
 impl PassCost {
-    /// Learns that a pass over `tokens` tokens took `seconds`.
-    pub fn observe(&mut self, tokens: usize, seconds: f64) {
-        if tokens > SMALL_PASS {
+    /// Learns that a pass over `tokens` tokens of `sequences` sequences took `seconds`.
+    pub fn observe(&mut self, sequences: usize, tokens: f64, seconds: f64) {
+        if tokens > (sequences * SMALL_PASS) as f64 {
             return;
         }
-        let tokens = tokens as f64;
-        for (sum, value) in [
-            (&mut self.weight, 1.0),
-            (&mut self.tokens, tokens),
-            (&mut self.seconds, seconds),
-            (&mut self.tokens_squared, tokens * tokens),
-            (&mut self.product, tokens * seconds),
-        ] {
-            *sum = *sum * FADING + value;
+        if sequences != self.sequences {
+            (self.sequences, self.weight) = (sequences, 0.0);
         }
-        let spread = self.weight * self.tokens_squared - self.tokens * self.tokens;
-        // Passes of nearly the same size do not tell.
-        if self.weight > 8.0 && spread > 0.05 * self.weight * self.weight {
-            let slope = (self.weight * self.product - self.tokens * self.seconds) / spread;
-            let base = (self.seconds - slope * self.tokens) / self.weight;
-            let ratio = if base > 0.0 { slope / base } else { *RATIOS.end() };
-            self.ratio = ratio.clamp(*RATIOS.start(), *RATIOS.end());
+        self.weight = self.weight * FADING + 1.0;
+        let (more_tokens, more_seconds) = (tokens - self.mean_tokens, seconds - self.mean_seconds);
+        self.mean_tokens += more_tokens / self.weight;
+        self.mean_seconds += more_seconds / self.weight;
+        // From the means with this pass; nothing where it is the first of its kind.
+        self.tokens_squared = self.tokens_squared * FADING + more_tokens * (tokens - self.mean_tokens);
+        self.product = self.product * FADING + more_tokens * (seconds - self.mean_seconds);
+        if self.tokens_squared > TELLING {
+            self.slope = Some(self.product / self.tokens_squared);
         }
     }
 
     /// Seconds of a pass over `tokens` tokens; 0 before anything is known.
     pub fn seconds(&self, tokens: usize) -> f64 {
-        self.base() * (1.0 + self.ratio * tokens as f64)
+        let slope = self.token_seconds();
+        (self.mean_seconds + slope * (tokens as f64 - self.mean_tokens)).max(slope * tokens as f64)
     }
 
     /// Seconds of one more token in a pass.
     pub fn token_seconds(&self) -> f64 {
-        self.base() * self.ratio
-    }
-
-    /// Seconds of a pass without any tokens.
-    fn base(&self) -> f64 {
-        if self.weight > 0.0 { self.seconds / (self.weight + self.ratio * self.tokens) } else { 0.0 }
+        let first = self.mean_seconds * FIRST_RATIO / (1.0 + FIRST_RATIO * self.mean_tokens);
+        let (least, most) = (self.mean_seconds * SLOPES.start(), self.mean_seconds * SLOPES.end());
+        self.slope.unwrap_or(first).clamp(least, most)
     }
 
     /// The probability from which on a guess is worth its token in a pass over `tokens` tokens that samples
     /// `sequences`, where it takes `seconds` to guess: it gives as much per second as the pass does without.
     pub fn worth(&self, tokens: usize, sequences: usize, seconds: f64) -> f32 {
-        let base = self.base();
-        let to_guess = if base > 0.0 { seconds / base } else { 0.0 };
-        let without = sequences as f64 / (1.0 + self.ratio * tokens as f64);
-        ((OVERHEAD * self.ratio + to_guess) * without) as f32
+        let pass = self.seconds(tokens);
+        let cost = OVERHEAD * self.token_seconds() + seconds;
+        if pass > 0.0 { (cost * sequences as f64 / pass) as f32 } else { (OVERHEAD * FIRST_RATIO) as f32 }
     }
 }
 
@@ -502,22 +499,34 @@ mod tests {
     fn the_cost_of_a_token_is_learned() {
         let mut cost = PassCost::default();
         for step in 0..200 {
-            let tokens = [1, 4, 9][step % 3];
-            cost.observe(tokens, 0.003 + 0.001 * tokens as f64);
+            let tokens = [1.0, 4.0, 9.0][step % 3];
+            cost.observe(1, tokens, 0.003 + 0.001 * tokens);
         }
-        assert!((cost.ratio - 1.0 / 3.0).abs() < 0.01, "{cost:?}");
+        assert!((cost.token_seconds() - 0.001).abs() < 1e-6, "{cost:?}");
         let alone = cost.worth(1, 1, 0.0);
         assert!((f64::from(alone) - OVERHEAD * 0.25).abs() < 0.01, "{alone}");
         assert!(cost.worth(16, 16, 0.0) > 0.9, "sixteen streams fill a pass");
         assert!((cost.seconds(9) - 0.012).abs() < 1e-4, "{cost:?}");
         let asked = cost.worth(1, 1, 0.002) - alone;
         assert!((asked - 0.5).abs() < 0.01, "half of a step to guess: {asked}");
-        let known = cost.ratio;
+        let known = cost.token_seconds();
         for _ in 0..500 {
-            cost.observe(1, 0.004);
+            cost.observe(1, 1.0, 0.004);
         }
-        assert!((cost.ratio - known).abs() < 0.05, "equal passes tell nothing");
-        cost.observe(512, 0.2);
-        assert!((cost.ratio - known).abs() < 0.05);
+        assert!((cost.token_seconds() - known).abs() < 1e-6, "equal passes tell nothing");
+        cost.observe(1, 512.0, 0.2);
+        assert!((cost.token_seconds() - known).abs() < 1e-6);
+    }
+
+    #[test]
+    fn a_sequence_more_does_not_tell_what_a_token_costs() {
+        let mut cost = PassCost::default();
+        for step in 0..400 {
+            let sequences = 1 + step / 10 % 8;
+            let tokens = (sequences + step % 3) as f64;
+            cost.observe(sequences, tokens, 0.003 + 0.004 * sequences as f64 + 0.001 * tokens);
+        }
+        assert!((cost.token_seconds() - 0.001).abs() < 1e-6, "{cost:?}");
+        assert!((cost.seconds(10) - (0.003 + 0.004 * 8.0 + 0.01)).abs() < 1e-3, "{cost:?}");
     }
 }

@@ -121,6 +121,11 @@ impl Sequence {
         wants
     }
 
+    /// The probability of each guess that it and those before it come true, as far as is known.
+    pub fn chances(&self) -> impl Iterator<Item = f32> {
+        self.drafter.chances().take(self.draft.len())
+    }
+
     /// Whether a small model made the guesses, and how many tokens could be expected to come true without it.
     pub fn guessed_by_model(&self) -> Option<f32> {
         self.drafter.is_of_model().then_some(self.without_model)

@@ -5,8 +5,8 @@ use std::sync::{Mutex, MutexGuard, PoisonError};
 
 use llama_cpp_sys_2 as sys;
 
-use super::{kinds, numbers};
-use crate::repack::{ATTENTION_SETS, attention};
+use super::{Pool, kinds, numbers};
+use crate::repack::{ATTENTION_SETS, NeededTokens, attention, computing};
 
 /// Whoever holds it decides what computes attention in this process.
 fn choice() -> MutexGuard<'static, ()> {
@@ -146,7 +146,19 @@ fn attend(
     heads: Heads,
     cache: sys::ggml_type,
     cells: usize,
-    threads: i32,
+    threads: u32,
+) -> Vec<Vec<f32>> {
+    attend_needed(streams, heads, cache, cells, threads, &NeededTokens::default())
+}
+
+/// The same where these tokens are needed.
+fn attend_needed(
+    streams: &[Stream],
+    heads: Heads,
+    cache: sys::ggml_type,
+    cells: usize,
+    threads: u32,
+    needed: &NeededTokens,
 ) -> Vec<Vec<f32>> {
     let tokens = streams[0].tokens;
     // SAFETY: ggml's C API as its own examples use it; every object lives until the end of the block, and each
@@ -184,13 +196,13 @@ fn attend(
         let output = sys::ggml_flash_attn_ext(context, q, k, v, mask, SCALE, 0.0, 0.0);
         let graph = sys::ggml_new_graph(context);
         sys::ggml_build_forward_expand(graph, output);
-        let backend = sys::ggml_backend_cpu_init();
-        sys::ggml_backend_cpu_set_n_threads(backend, threads);
-        assert_eq!(sys::ggml_backend_graph_compute(backend, graph), sys::GGML_STATUS_SUCCESS);
         let size = tokens * heads.queries * heads.depth;
-        let all = std::slice::from_raw_parts((*output).data.cast::<f32>(), size * streams.len());
+        let all = (*output).data.cast::<f32>();
+        std::slice::from_raw_parts_mut(all, size * streams.len()).fill(f32::NAN);
+        let pool = Pool::new(threads);
+        computing(Some(pool.raw), None, needed, 0, || pool.compute(graph));
+        let all = std::slice::from_raw_parts(all, size * streams.len());
         let result = all.chunks(size).map(<[f32]>::to_vec).collect();
-        sys::ggml_backend_free(backend);
         sys::ggml_free(context);
         result
     }
@@ -276,6 +288,31 @@ fn a_token_does_not_depend_on_what_is_computed_beside_it() {
                 let found = attend(&streams, heads, cache, 1024, 2).remove(0);
                 for (i, token) in found.chunks(size).enumerate() {
                     assert_eq!(token, alone(last + 1 + i - tokens), "{set} {i} of {tokens}");
+                }
+            }
+        }
+    });
+}
+
+#[test]
+fn tokens_that_are_not_needed_are_zero_and_the_others_stay_the_same_bits() {
+    with_each_set(|set, cache| {
+        let heads = SMALL;
+        let size = heads.queries * heads.depth;
+        // As many threads as share tiles of rows, and as share chunks of cells; many streams, and few of many tokens.
+        for (tokens, used) in [(4, vec![1, 0, 4]), (16, vec![16, 2]), (3, (0..20).map(|i| i % 4).collect())] {
+            let streams: Vec<Stream> = (1..=used.len() as u64)
+                .map(|seed| Stream { seed, tokens, seen: 300 + 7 * seed as usize })
+                .collect();
+            let all = attend(&streams, heads, cache, 512, 1);
+            let mut needed = NeededTokens::default();
+            needed.first_of_each(tokens, used.iter().copied());
+            for threads in [1, 2, 4] {
+                let found = attend_needed(&streams, heads, cache, 512, threads, &needed);
+                for ((found, right), used) in found.iter().zip(&all).zip(&used) {
+                    let end = used * size;
+                    assert_eq!(found[..end], right[..end], "{set} {used} of {tokens}, {threads} threads");
+                    assert!(found[end..].iter().all(|value| *value == 0.0), "{set} {used} of {tokens}");
                 }
             }
         }

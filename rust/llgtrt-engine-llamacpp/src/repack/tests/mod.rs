@@ -6,11 +6,13 @@ mod products;
 #[cfg(target_arch = "aarch64")]
 use std::arch::is_aarch64_feature_detected;
 use std::ffi::CStr;
+use std::ptr::NonNull;
 use std::sync::OnceLock;
 
 use llama_cpp_sys_2 as sys;
 
 use super::{SETS, buffer_type, without_amx};
+use crate::context::thread_pool;
 
 /// A buffer type of this machine and the types of weights that it takes.
 struct Kind {
@@ -99,6 +101,36 @@ fn models_are_not_offered_ggml_s_kernels_for_amx() {
     let offered = offered();
     assert!(offered.iter().any(|name| name == "CPU_REPACK"), "{offered:?}");
     assert!(offered.iter().all(|name| name != "AMX"), "{offered:?}");
+}
+
+/// Threads that compute a graph.
+struct Pool {
+    threads: i32,
+    raw: NonNull<sys::ggml_threadpool>,
+}
+
+impl Pool {
+    fn new(threads: u32) -> Self {
+        Self { threads: threads as i32, raw: thread_pool(threads).expect("threads") }
+    }
+
+    fn compute(&self, graph: *mut sys::ggml_cgraph) {
+        // SAFETY: the pool is alive, and the backend goes before it.
+        unsafe {
+            let backend = sys::ggml_backend_cpu_init();
+            sys::ggml_backend_cpu_set_n_threads(backend, self.threads);
+            sys::ggml_backend_cpu_set_threadpool(backend, self.raw.as_ptr());
+            assert_eq!(sys::ggml_backend_graph_compute(backend, graph), sys::GGML_STATUS_SUCCESS);
+            sys::ggml_backend_free(backend);
+        }
+    }
+}
+
+impl Drop for Pool {
+    fn drop(&mut self) {
+        // SAFETY: nothing is computed by it any more.
+        unsafe { sys::ggml_threadpool_free(self.raw.as_ptr()) };
+    }
 }
 
 /// Numbers in -1..1 that look random and are the same every time.

@@ -5,8 +5,8 @@ use std::ptr::NonNull;
 
 use llama_cpp_sys_2 as sys;
 
-use super::super::computing;
-use super::{WITHOUT_TABLES, kinds, numbers};
+use super::{Pool, WITHOUT_TABLES, kinds, numbers};
+use crate::repack::{NeededTokens, computing};
 
 fn plain() -> sys::ggml_backend_buffer_type_t {
     // SAFETY: answers a static object.
@@ -26,9 +26,9 @@ fn product(
     [rows, k, columns]: [usize; 3],
     weights: &[f32],
     activations: &[f32],
-    threads: i32,
+    threads: u32,
 ) -> Vec<f32> {
-    product_named(c"product", buffer, kind, [rows, k, columns], weights, activations, threads)
+    product_named(c"product", buffer, kind, [rows, k, columns], weights, activations, &Pool::new(threads))
 }
 
 /// The same, of which llama.cpp would have the result called `name`.
@@ -39,7 +39,7 @@ fn product_named(
     [rows, k, columns]: [usize; 3],
     weights: &[f32],
     activations: &[f32],
-    threads: i32,
+    pool: &Pool,
 ) -> Vec<f32> {
     assert_eq!((weights.len(), activations.len()), (rows * k, columns * k));
     // SAFETY: ggml's C API as its own examples use it; every object lives until the end of the block, and each
@@ -73,12 +73,9 @@ fn product_named(
         sys::ggml_set_name(output, name.as_ptr());
         let graph = sys::ggml_new_graph(graph_context);
         sys::ggml_build_forward_expand(graph, output);
-        let backend = sys::ggml_backend_cpu_init();
-        sys::ggml_backend_cpu_set_n_threads(backend, threads);
-        assert_eq!(sys::ggml_backend_graph_compute(backend, graph), sys::GGML_STATUS_SUCCESS);
+        pool.compute(graph);
         let result = std::slice::from_raw_parts((*output).data.cast(), rows as usize * columns).to_vec();
 
-        sys::ggml_backend_free(backend);
         sys::ggml_backend_buffer_free(memory);
         sys::ggml_free(graph_context);
         sys::ggml_free(held);
@@ -207,20 +204,23 @@ fn logits_that_are_not_needed_are_left_out_and_the_others_stay_the_same_bits() {
             let allowed = [0, 7, 8, 15, 16, 500, 511, 512, 1023];
             let mask = mask_of(rows, allowed);
             for threads in [1, 2] {
+                let pool = Pool::new(threads);
                 let with = |name, columns: usize, words: usize| {
                     let mut asked = 0;
                     let found = computing(
-                        &mut |rows, masks| {
+                        Some(pool.raw),
+                        Some(&mut |rows, masks| {
                             asked += 1;
                             if rows == 1 {
                                 masks.push(Some(std::ptr::from_ref(&mask[..words])));
                             }
-                        },
+                        }),
+                        &NeededTokens::default(),
                         rows,
                         || {
                             let activations = &activations[..columns * k];
                             let shape = [rows, k, columns];
-                            product_named(name, kind.buffer(), types, shape, &weights, activations, threads)
+                            product_named(name, kind.buffer(), types, shape, &weights, activations, &pool)
                         },
                     );
                     (found, asked)
@@ -249,6 +249,57 @@ fn logits_that_are_not_needed_are_left_out_and_the_others_stay_the_same_bits() {
 }
 
 #[test]
+fn tokens_that_are_not_needed_are_left_out_and_the_others_stay_the_same_bits() {
+    for kind in kinds() {
+        for &types in &kind.weights {
+            let (rows, k) = (96, 3 * block(types));
+            let weights = numbers(rows * k, 9);
+            // Of three slots, and of one more than two tiles hold.
+            for (width, used) in [(4, vec![1, 0, 4]), (3, vec![2; 19]), (5, vec![0, 0])] {
+                let columns = width * used.len();
+                let activations = numbers(columns * k, 10);
+                let is_needed = |column: usize| column % width < used[column / width];
+                let mut tokens = NeededTokens::default();
+                tokens.first_of_each(width, used.iter().copied());
+                for threads in [1, 3] {
+                    let pool = Pool::new(threads);
+                    let compute = |columns: usize| {
+                        let activations = &activations[..columns * k];
+                        computing(Some(pool.raw), None, &tokens, rows, || {
+                            let shape = [rows, k, columns];
+                            product_named(
+                                c"product",
+                                kind.buffer(),
+                                types,
+                                shape,
+                                &weights,
+                                activations,
+                                &pool,
+                            )
+                        })
+                    };
+                    let found = compute(columns);
+                    for (column, found) in found.chunks(rows).enumerate() {
+                        let right = if is_needed(column) {
+                            let activations = &activations[column * k..][..k];
+                            product(kind.buffer(), types, [rows, k, 1], &weights, activations, 1)
+                        } else {
+                            vec![0.0; rows]
+                        };
+                        assert_eq!(found, right, "{} {types:?} {used:?} {column}", kind.set);
+                    }
+                    // Columns of another number are not the pass's tokens.
+                    let shape = [rows, k, columns - 1];
+                    let all = &activations[..(columns - 1) * k];
+                    let all = product(kind.buffer(), types, shape, &weights, all, 1);
+                    assert_eq!(compute(columns - 1), all, "{} {types:?}", kind.set);
+                }
+            }
+        }
+    }
+}
+
+#[test]
 fn of_several_rows_of_logits_those_with_few_that_are_needed_are_done_apart() {
     for kind in kinds() {
         for &types in &kind.weights {
@@ -267,20 +318,15 @@ fn of_several_rows_of_logits_those_with_few_that_are_needed_are_done_apart() {
                     })
                     .collect();
                 for threads in [1, 3] {
+                    let pool = Pool::new(threads);
                     let found = computing(
-                        &mut |_, out| out.extend(masks.iter().map(|m| m.as_deref().map(std::ptr::from_ref))),
+                        Some(pool.raw),
+                        Some(&mut |_, out| {
+                            out.extend(masks.iter().map(|m| m.as_deref().map(std::ptr::from_ref)));
+                        }),
+                        &NeededTokens::default(),
                         rows,
-                        || {
-                            product_named(
-                                LOGITS,
-                                kind.buffer(),
-                                types,
-                                shape,
-                                &weights,
-                                &activations,
-                                threads,
-                            )
-                        },
+                        || product_named(LOGITS, kind.buffer(), types, shape, &weights, &activations, &pool),
                     );
                     for (column, mask) in masks.iter().enumerate() {
                         let (right, found) = (&all[column * rows..][..rows], &found[column * rows..][..rows]);
