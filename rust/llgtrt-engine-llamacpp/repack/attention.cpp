@@ -68,11 +68,11 @@ struct Tile {
         plan(plan),
         stream(index / plan.tiles_per_head / plan.k->ne[2]),
         head(index / plan.tiles_per_head % plan.k->ne[2]),
-        begin(end_of(index % plan.tiles_per_head)),
-        count(end_of(index % plan.tiles_per_head + 1) - begin) {}
+        begin(rows_before(index % plan.tiles_per_head)),
+        count(rows_before(index % plan.tiles_per_head + 1) - begin) {}
 
-    // The rows before a tile of this head.
-    int64_t end_of(int64_t tile) const {
+    // Of this head, in tiles of about the same size.
+    int64_t rows_before(int64_t tile) const {
         const int64_t rows = plan.needed_rows(stream), tiles = (rows + plan.tile_rows - 1) / plan.tile_rows;
         return tile < tiles ? rows * tile / tiles : rows;
     }

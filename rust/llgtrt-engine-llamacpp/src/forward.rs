@@ -235,21 +235,10 @@ impl LlamaCppEngine {
         self.cache.context.clear_batch();
         self.outputs.clear();
         self.padded.clear();
-        self.needed.all();
         let slots = self.widen();
-        if let Some(&width) = self.widths.get(slots.start)
-            && self.costs.shares_groups()
-            && self.widths[slots.clone()].iter().all(|&own| own == width)
-        {
-            let mut shares = self.demands.iter().zip(&self.shares).peekable();
-            self.needed.first_of_each(
-                width,
-                slots.clone().map(|slot| {
-                    while shares.next_if(|(demand, _)| demand.slot < slot).is_some() {}
-                    shares.next_if(|(demand, _)| demand.slot == slot).map_or(0, |(_, &share)| share)
-                }),
-            );
-        }
+        let widths = &self.widths[slots.clone()];
+        let is_level = self.costs.shares_groups() && widths.windows(2).all(|pair| pair[0] == pair[1]);
+        self.needed.clear(if is_level { widths.first().copied().unwrap_or(0) } else { 0 });
         let context = &mut self.cache.context;
         let used: usize = self.shares.iter().sum();
         // The number of rows of logits is part of the shape: one for every slot, needed or not.
@@ -278,6 +267,7 @@ impl LlamaCppEngine {
                 }
                 known = *share;
             }
+            self.needed.add(known);
             for place in known..self.widths[slot] {
                 let row = (every_row || place == 0) && spare_rows > 0;
                 // Any token does.

@@ -71,21 +71,19 @@ pub(crate) struct NeededTokens {
 }
 
 impl NeededTokens {
-    /// All of them, of any pass.
-    pub(crate) fn all(&mut self) {
-        self.used.clear();
-    }
-
-    /// Of a pass over some slots with `width` tokens each the first `used`, slot by slot; all if it does not fit in numbers.
-    pub(crate) fn first_of_each(&mut self, width: usize, used: impl Iterator<Item = usize>) {
+    /// Begins with another pass, of slots with `width` tokens each. 0: all tokens are needed.
+    pub(crate) fn clear(&mut self, width: usize) {
         self.width = width;
         self.used.clear();
         self.places.clear();
-        for (slot, used) in used.enumerate() {
-            let used = used.min(width);
-            self.used.push(used as i32);
-            self.places.extend((slot * width..slot * width + used).map(|place| place as i32));
-        }
+    }
+
+    /// Of the next slot the first `used` tokens are needed.
+    pub(crate) fn add(&mut self, used: usize) {
+        let start = self.used.len() * self.width;
+        let used = used.min(self.width);
+        self.used.push(used as i32);
+        self.places.extend((start..start + used).map(|place| place as i32));
     }
 
     /// Whether some are not needed.
@@ -125,6 +123,14 @@ pub(crate) fn computing<T>(
         fn asking<F: FnMut(usize) -> Masks>(_: &F) -> Ask {
             ask::<F>
         }
+        /// Threads that have been told what is needed.
+        struct Told(NonNull<sys::ggml_threadpool>);
+        impl Drop for Told {
+            fn drop(&mut self) {
+                // SAFETY: the pass has ended.
+                unsafe { set_needed(self.0.as_ptr(), std::ptr::null()) };
+            }
+        }
 
         let has_logits = logits.is_some();
         let (mut logits, mut masks, mut pointers) = (logits, Vec::new(), Vec::new());
@@ -157,10 +163,8 @@ pub(crate) fn computing<T>(
         // SAFETY: the closure and the lists outlive the pass, after which they are forgotten. Where there is no room all is
         // computed.
         unsafe { set_needed(pool.as_ptr(), &raw const needed) };
-        let done = pass();
-        // SAFETY: as above.
-        unsafe { set_needed(pool.as_ptr(), std::ptr::null()) };
-        done
+        let _told = Told(pool);
+        pass()
     }
     #[cfg(not(repack))]
     {

@@ -24,6 +24,8 @@ pub(crate) struct Costs {
     shortest_run: usize,
     /// Another shape of a pass than the one before had: other slots, or other numbers of tokens. 0: nothing.
     reshape: usize,
+    /// That an idle slot between two others takes part in all passes of an answer, in tokens of prompts.
+    pub(crate) bridge: usize,
     /// A copy of a slot, beside its cells.
     copy: usize,
     /// So many copied cells cost as much as one token.
@@ -44,6 +46,7 @@ impl Costs {
         lasting_group: 256,
         shortest_run: 1,
         reshape: 0,
+        bridge: 50,
         copy: 1,
         copied_cells: 64,
         free_tokens: 1,
@@ -61,6 +64,7 @@ impl Costs {
         lasting_group: 3200,
         shortest_run: 4,
         reshape: 64,
+        bridge: 50,
         copy: 48,
         copied_cells: usize::MAX,
         // Up to eight llama.cpp multiplies row by column.
@@ -81,7 +85,12 @@ impl Costs {
     /// Where matrix products and attention leave out tokens that are not needed. What is left of them, norms and the like, takes
     /// a tenth of the time (the demo model, AVX-512). A group costs as much as reading the weights does there.
     pub(crate) fn without_padding(self) -> Self {
-        Self { padding: 8, group: 8, prompt_group: 8, ..self }
+        Self { padding: 8, group: 8, prompt_group: 8, bridge: 4, ..self }
+    }
+
+    /// So many idle slots between two others cost as much as a group.
+    pub(crate) fn bridged(self) -> usize {
+        self.group * self.padding
     }
 
     /// What tokens that are taken back cost, in tokens.
@@ -157,7 +166,7 @@ pub(crate) struct Limits {
 
 /// Whether slots `left` and `right` (`left < right`) can share a pass.
 fn joined(left: usize, right: usize, costs: Costs) -> bool {
-    right - left <= 1 + costs.group
+    right - left <= 1 + costs.bridged()
 }
 
 /// The slots that a pass over answers goes over, where the shape of passes matters: those of the passes before, until the

@@ -5,9 +5,6 @@ use llgtrt_core::TokenId;
 use crate::cells::Cells;
 use crate::schedule::Costs;
 
-/// Prompt tokens that it costs the passes of an answer that an idle slot takes part because it lies between two others.
-const BRIDGE_COST: usize = 50;
-
 /// Prompt tokens a copy must save.
 const MIN_COPY_GAIN: usize = 8;
 
@@ -47,7 +44,7 @@ pub(crate) fn common_prefix(a: &[TokenId], b: &[TokenId]) -> usize {
 /// What it costs the passes that slots in use have so many idle ones between them; `None`: nothing is in use on that side.
 fn gap_cost(idle: Option<usize>, costs: Costs) -> usize {
     match idle {
-        Some(idle) if idle <= costs.group => idle * BRIDGE_COST,
+        Some(idle) if idle <= costs.bridged() => idle * costs.bridge,
         _ => costs.lasting_group,
     }
 }

@@ -5,7 +5,7 @@ use std::sync::{Mutex, MutexGuard, PoisonError};
 
 use llama_cpp_sys_2 as sys;
 
-use super::{Pool, kinds, numbers};
+use super::{Pool, first_of_each, kinds, numbers};
 use crate::repack::{ATTENTION_SETS, NeededTokens, attention, computing};
 
 /// Whoever holds it decides what computes attention in this process.
@@ -305,8 +305,7 @@ fn tokens_that_are_not_needed_are_zero_and_the_others_stay_the_same_bits() {
                 .map(|seed| Stream { seed, tokens, seen: 300 + 7 * seed as usize })
                 .collect();
             let all = attend(&streams, heads, cache, 512, 1);
-            let mut needed = NeededTokens::default();
-            needed.first_of_each(tokens, used.iter().copied());
+            let needed = first_of_each(tokens, &used);
             for threads in [1, 2, 4] {
                 let found = attend_needed(&streams, heads, cache, 512, threads, &needed);
                 for ((found, right), used) in found.iter().zip(&all).zip(&used) {

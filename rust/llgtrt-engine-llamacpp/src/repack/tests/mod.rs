@@ -11,7 +11,7 @@ use std::sync::OnceLock;
 
 use llama_cpp_sys_2 as sys;
 
-use super::{SETS, buffer_type, without_amx};
+use super::{NeededTokens, SETS, buffer_type, without_amx};
 use crate::context::thread_pool;
 
 /// A buffer type of this machine and the types of weights that it takes.
@@ -131,6 +131,16 @@ impl Drop for Pool {
         // SAFETY: nothing is computed by it any more.
         unsafe { sys::ggml_threadpool_free(self.raw.as_ptr()) };
     }
+}
+
+/// Of slots with `width` tokens each the first `used` are needed.
+fn first_of_each(width: usize, used: &[usize]) -> NeededTokens {
+    let mut tokens = NeededTokens::default();
+    tokens.clear(width);
+    for &used in used {
+        tokens.add(used);
+    }
+    tokens
 }
 
 /// Numbers in -1..1 that look random and are the same every time.

@@ -5,7 +5,7 @@ use std::ptr::NonNull;
 
 use llama_cpp_sys_2 as sys;
 
-use super::{Pool, WITHOUT_TABLES, kinds, numbers};
+use super::{Pool, WITHOUT_TABLES, first_of_each, kinds, numbers};
 use crate::repack::{NeededTokens, computing};
 
 fn plain() -> sys::ggml_backend_buffer_type_t {
@@ -259,8 +259,7 @@ fn tokens_that_are_not_needed_are_left_out_and_the_others_stay_the_same_bits() {
                 let columns = width * used.len();
                 let activations = numbers(columns * k, 10);
                 let is_needed = |column: usize| column % width < used[column / width];
-                let mut tokens = NeededTokens::default();
-                tokens.first_of_each(width, used.iter().copied());
+                let tokens = first_of_each(width, &used);
                 for threads in [1, 3] {
                     let pool = Pool::new(threads);
                     let compute = |columns: usize| {
