@@ -12,7 +12,7 @@ use crate::context::DecodeError;
 use crate::draft_model::Step;
 use crate::engine::LlamaCppEngine;
 use crate::repack::NeededLogits;
-use crate::schedule::{Demand, Limits, Work, level, plan, share_group};
+use crate::schedule::{Demand, Limits, Work, level, plan, share_group, worthy_width};
 use crate::slot::Slot;
 
 /// The probability from which on a guess is worth a token that takes no time.
@@ -215,14 +215,7 @@ impl LlamaCppEngine {
                 *tokens += 1;
             }
         }
-        let of_padding = there * self.costs.of_padding(1) as f32;
-        let (mut width, mut most, mut gain) = (0, 0.0, 0.0);
-        for (place, (wins, tokens)) in places.into_iter().enumerate() {
-            gain += wins - of_padding * (slots - tokens) as f32;
-            if gain > most {
-                (width, most) = (place + 1, gain);
-            }
-        }
+        let width = worthy_width(&places, slots, there * self.costs.of_padding(1) as f32);
         for (sequence, slot) in self.sequences.running.iter_mut().zip(&self.cache.slots) {
             if let (Some(evaluated), Some(sequence)) = (generating((sequence, slot)), sequence) {
                 let known = sequence.target() - evaluated;

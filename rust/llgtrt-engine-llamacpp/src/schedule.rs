@@ -260,6 +260,19 @@ pub(crate) fn share_group(
     shares
 }
 
+/// The tokens of each of `slots` slots with which a pass wins most, 0 if it wins nothing. `places` have what the tokens at a
+/// place of their slots win, and how many slots have one there; at each of the others there is padding, which costs `padding`.
+pub(crate) fn worthy_width(places: &[(f32, usize)], slots: usize, padding: f32) -> usize {
+    let (mut width, mut most, mut sum) = (0, 0.0, 0.0);
+    for (place, &(wins, tokens)) in places.iter().enumerate() {
+        sum += wins - padding * (slots - tokens) as f32;
+        if sum > most {
+            (width, most) = (place + 1, sum);
+        }
+    }
+    width
+}
+
 /// Fills `shares` with the number of tokens for each demand, in order. `demands` is sorted by slot.
 pub(crate) fn plan(work: Work, demands: &[Demand], limits: Limits, costs: Costs, shares: &mut Vec<usize>) {
     shares.clear();
@@ -521,6 +534,16 @@ mod tests {
         assert_eq!(shared(&[1, 1, 1, 1, 1, 1, 2], Work::Answers, 64), None, "one of the slots has no room");
         let mut widths = [1, 3];
         assert!(!share_group(&mut widths, Work::Answers, Costs::CPU, 64, |_, _| true) && widths == [1, 3]);
+    }
+
+    #[test]
+    fn guesses_win_what_the_padding_of_others_costs() {
+        // One known token each of four slots; then two of them have a guess, and one has two more.
+        let places = [(0.0, 4), (0.5, 2), (0.1, 1), (0.2, 1), (0.0, 0)];
+        assert_eq!(worthy_width(&places, 4, 0.0), 4);
+        assert_eq!(worthy_width(&places, 4, 0.04), 4, "what the third loses the fourth wins");
+        assert_eq!(worthy_width(&places, 4, 0.06), 2);
+        assert_eq!(worthy_width(&places, 4, 0.3), 0);
     }
 
     #[test]

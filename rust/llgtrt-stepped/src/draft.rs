@@ -269,6 +269,8 @@ pub struct PassCost {
     /// Sums over passes, fading, of products of what they differ by from such means.
     tokens_squared: f64,
     product: f64,
+    /// Passes that these are of, fading.
+    passes: f64,
     /// Seconds of a token, once known.
     slope: Option<f64>,
 }
@@ -281,6 +283,9 @@ const FADING: f64 = 0.98;
 
 /// Passes that differ less, in tokens squared, do not tell what one costs.
 const TELLING: f64 = 2.5;
+
+/// Fewer passes say little: one of them may have been interrupted, and no others would follow where guesses seem dear.
+const SEVERAL: f64 = 8.0;
 
 /// What a token costs before anything is known, over a pass without any.
 const FIRST_RATIO: f64 = 0.25;
@@ -307,7 +312,8 @@ impl PassCost {
         // From the means with this pass; nothing where it is the first of its kind.
         self.tokens_squared = self.tokens_squared * FADING + more_tokens * (tokens - self.mean_tokens);
         self.product = self.product * FADING + more_tokens * (seconds - self.mean_seconds);
-        if self.tokens_squared > TELLING {
+        self.passes = self.passes * FADING + 1.0;
+        if self.passes > SEVERAL && self.tokens_squared > TELLING {
             self.slope = Some(self.product / self.tokens_squared);
         }
     }
