@@ -83,7 +83,7 @@ impl Costs {
     }
 
     /// Where matrix products and attention leave out tokens that are not needed. What is left of them, norms and the like, takes
-    /// a tenth of the time (the demo model, AVX-512). A group costs as much as reading the weights does there.
+    /// about an eighth of the time (the demo model, AVX-512). A group costs as much as reading the weights does there.
     pub(crate) fn without_padding(self) -> Self {
         Self { padding: 8, group: 8, prompt_group: 8, bridge: 4, ..self }
     }
