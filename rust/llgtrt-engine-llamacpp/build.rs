@@ -49,6 +49,7 @@ fn main() {
 
     compile("llgtrt_repack", "repack/buffer.cpp", &[]);
     compile("llgtrt_attention", "repack/attention.cpp", &[]);
+    compile("llgtrt_rows", "repack/rows.cpp", &[]);
     for &(file, set, flags) in sets {
         let name = format!("llgtrt_{file}_{}", set.to_lowercase());
         let table = format!("-DLLGTRT_SET={set}");

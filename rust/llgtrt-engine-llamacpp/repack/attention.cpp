@@ -154,16 +154,6 @@ void attend_all(const AttentionKernel & kernel, const Tile & tile) {
     }
 }
 
-// This thread's part of the results that nobody needs, as those of products.
-void clear_unused(const ggml_compute_params & params, const Plan & plan, const Needed & needed) {
-    int64_t turn = 0;
-    needed.for_each_unused([&](int64_t first, int64_t count) {
-        if (turn++ % params.nth == params.ith) {
-            std::memset(at<char>(plan.out, 0, first % needed.width, first / needed.width), 0, count * plan.out->nb[2]);
-        }
-    });
-}
-
 }  // namespace
 
 bool Attention::takes(const ggml_tensor * op) const {
@@ -193,14 +183,10 @@ bool Attention::work_size(int threads, const ggml_tensor * op, size_t & size) {
 }
 
 bool Attention::compute_forward(ggml_compute_params * params, ggml_tensor * op) {
-    const Needed * const needed = passes.of(params->threadpool);
-    const Plan           plan(op, kernel_.queries, params->nth, needed);
+    const Plan    plan(op, kernel_.queries, params->nth, passes.of(params->threadpool));
     const bool    splits = plan.splits(params->nth) && static_cast<int64_t>(params->wsize) >= plan.partials();
     auto * const  all    = static_cast<float *>(params->wdata);
 
-    if (plan.used != nullptr) {
-        clear_unused(*params, plan, *needed);
-    }
     if (params->ith == 0) {
         ggml_threadpool_chunk_set(params->threadpool, params->nth);
     }

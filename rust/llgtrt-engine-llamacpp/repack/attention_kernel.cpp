@@ -1,11 +1,12 @@
-// Attention with the instructions that this file is compiled for. As kernels.cpp: nothing here may be used by other files
+// Attention and norms with the instructions that this file is compiled for. As kernels.cpp: nothing here may be used by other files
 // but the table.
 
 #include "attention.h"
 #include "kernels.h"
+#include "norm.h"
 
 namespace llgtrt::repack {
 
-const AttentionKernel LLGTRT_OF(ATTENTION_) = {Isa::ROWS, Isa::QUERIES, attend<Isa>};
+const AttentionKernel LLGTRT_OF(ATTENTION_) = {Isa::ROWS, Isa::QUERIES, attend<Isa>, normalize<Isa>};
 
 }  // namespace llgtrt::repack

@@ -24,6 +24,7 @@
 #include "kernels.h"
 #include "needed.h"
 #include "repack.h"
+#include "rows_op.h"
 #include "sets.h"
 #include "traits.h"
 
@@ -210,9 +211,8 @@ class Weights : public ggml::cpu::tensor_traits {
             }
             ggml_barrier(params->threadpool);
             columns.order = reinterpret_cast<const Order *>(work);
-        } else if (needed != nullptr && needed->has_tokens_of(op->src[1])) {
+        } else if (needed != nullptr && needed->has_tokens_of(*op, 1)) {
             columns = {needed->count, nullptr, needed};
-            clear_unused(*params, op, *needed);
         }
         const Tiles tiles(work + head(op), blocks * kernel_.tile, columns.count, columns.whole(), kernel_.columns);
         quantize(*params, op->src[1], blocks, tiles, columns);
@@ -247,17 +247,6 @@ class Weights : public ggml::cpu::tensor_traits {
                 order.add(c);
             }
         }
-    }
-
-    // This thread's part of the results that nobody needs: what was in the memory before may be no numbers, and llama.cpp puts
-    // some of it into the cache.
-    static void clear_unused(const ggml_compute_params & params, ggml_tensor * op, const Needed & needed) {
-        int64_t turn = 0;
-        needed.for_each_unused([&](int64_t first, int64_t count) {
-            if (turn++ % params.nth == params.ith) {
-                std::memset(static_cast<char *>(op->data) + first * op->nb[1], 0, count * op->nb[1]);
-            }
-        });
     }
 
     // This thread's part of the columns' blocks. The threads take turns at runs of blocks, each with all columns of a tile:
@@ -350,8 +339,16 @@ class Weights : public ggml::cpu::tensor_traits {
     Kernel kernel_;
 };
 
-// What computes attention in place of ggml, if anything does.
-std::atomic<Attention *> chosen_attention = nullptr;
+// What computes attention and operations on each token in place of ggml.
+struct Others {
+    explicit Others(const AttentionKernel & kernel) : attention(kernel), rows(kernel) {}
+
+    Attention attention;
+    Rows      rows;
+};
+
+// Null: ggml computes them.
+std::atomic<Others *> chosen = nullptr;
 
 // Whether an operation whose results may depend on what else is in a batch was left to ggml.
 std::atomic<bool> left_to_ggml = false;
@@ -417,16 +414,20 @@ class BufferType : public ggml::cpu::extra_buffer_type {
     }
 
     ggml::cpu::tensor_traits * get_tensor_traits(const ggml_tensor * op) override {
-        Attention * const attention = chosen_attention;
-        if (attention != nullptr && attention->takes(op)) {
-            return attention;
+        Others * const others = chosen;
+        if (others != nullptr && others->attention.takes(op)) {
+            return &others->attention;
+        }
+        if (others != nullptr && others->rows.takes(op)) {
+            return &others->rows;
         }
         if (op->op == GGML_OP_MUL_MAT && holds(op->src[0])) {
             return static_cast<Weights *>(op->src[0]->extra);
         }
-        const bool product =
-            op->op == GGML_OP_MUL_MAT || op->op == GGML_OP_MUL_MAT_ID || op->op == GGML_OP_FLASH_ATTN_EXT;
-        if (product && !left_to_ggml.load(std::memory_order_relaxed)) {
+        // What others store in the cache they store for tokens that are not needed as well.
+        const bool matters = op->op == GGML_OP_MUL_MAT || op->op == GGML_OP_MUL_MAT_ID ||
+                             op->op == GGML_OP_FLASH_ATTN_EXT || op->op == GGML_OP_SET_ROWS;
+        if (matters && !left_to_ggml.load(std::memory_order_relaxed)) {
             left_to_ggml = true;
         }
         return nullptr;
@@ -462,24 +463,24 @@ extern "C" ggml_backend_buffer_type_t llgtrt_repack_buffer_type(int set) {
     return type;
 }
 
-// From now on attention is computed with a set of instructions, the lower the faster, in every model of the process; by
-// ggml if `set` is negative. False, and nothing changes, if the machine lacks the set, or there are no more. Not while a graph
-// is computed.
+// From now on attention and operations on each token are computed with a set of instructions, the lower the faster, in every
+// model of the process; by ggml if `set` is negative. False, and nothing changes, if the machine lacks the set, or there are no
+// more. Not while a graph is planned or computed.
 extern "C" bool llgtrt_repack_attention(int set) {
     using namespace llgtrt::repack;
     if (set < 0) {
-        chosen_attention = nullptr;
+        chosen = nullptr;
         return true;
     }
     constexpr int COUNT = std::size(ATTENTION_SETS);
     if (set >= COUNT || !ATTENTION_SETS[set].is_there()) {
         return false;
     }
-    static std::unique_ptr<Attention> all[COUNT];
+    static std::unique_ptr<Others> all[COUNT];
     if (all[set] == nullptr) {
-        all[set] = std::make_unique<Attention>(ATTENTION_SETS[set].kernel);
+        all[set] = std::make_unique<Others>(ATTENTION_SETS[set].kernel);
     }
-    chosen_attention = all[set].get();
+    chosen = all[set].get();
     return true;
 }
 

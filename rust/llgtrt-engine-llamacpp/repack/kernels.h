@@ -65,11 +65,13 @@ struct Kernels {
     const Kernel * kernels;
 };
 
-// One set of instructions' attention.
+// One set of instructions' attention, and what else it does to a layer's floats.
 struct AttentionKernel {
     int rows;     // what divides numbers of elements and cells
     int queries;  // that attend() computes at a time; it unpacks the cells once for more
     void (*attend)(const AttentionCells & cells, const AttentionRow * rows, int64_t count);
+    // Divides `count` floats by the root of the mean of their squares, to which epsilon is added.
+    void (*normalize)(const float * from, int64_t count, float epsilon, float * to);
 };
 
 // Of one processor family or the other.

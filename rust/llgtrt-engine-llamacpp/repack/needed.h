@@ -23,19 +23,10 @@ struct Needed {
     const int32_t * tokens;
     int64_t         count;
 
-    // Whether columns of activations are the tokens of the pass. Logits never are: none is asked for of a token that is
-    // not needed, so they have fewer columns.
-    bool has_tokens_of(const ggml_tensor * activations) const {
-        return streams > 0 && activations->ne[1] == streams * width && activations->ne[2] == 1 && activations->ne[3] == 1;
-    }
-
-    // Calls `take` with the first place of each run of tokens that are not needed, and how many they are.
-    template <class Take> void for_each_unused(Take take) const {
-        for (int64_t s = 0; s < streams; s++) {
-            if (used[s] < width) {
-                take(s * width + used[s], width - used[s]);
-            }
-        }
+    // Whether a tensor is of the tokens of the pass, along its dimension 1 or 2. Those of logits never are: none is asked for of
+    // a token that is not needed, so they have fewer.
+    bool has_tokens_of(const ggml_tensor & tensor, int dimension) const {
+        return streams > 0 && tensor.ne[dimension] == streams * width && tensor.ne[3] == 1 && (dimension == 2 || tensor.ne[2] == 1);
     }
 };
 

@@ -1,4 +1,4 @@
-//! Weights rearranged for batches, where llama.cpp itself has no kernel that does, and attention: `repack/`.
+//! Weights rearranged for batches, where llama.cpp itself has no kernel that does, attention, and norms: `repack/`.
 
 #![cfg_attr(repack, expect(unsafe_code, reason = "registers with ggml"))]
 
@@ -20,7 +20,7 @@ pub(crate) fn without_amx() {
 }
 
 /// Lets models that are loaded from now on hold their weights so, for the rest of the process, and computes the attention
-/// of all models.
+/// and norms of all models.
 pub(crate) fn enable() {
     #[cfg(repack)]
     {
@@ -36,8 +36,8 @@ pub(crate) fn enable() {
     }
 }
 
-/// Whether all products and all attention of the forward pass that `pass` makes are computed here: a token then has the
-/// same logits, bit for bit, alone and in any batch. False if another model of the process computes meanwhile and
+/// Whether all products and all attention of the forward pass that `pass` makes are computed here, and what it stores in the
+/// cache can be left out: a token then has the same logits, bit for bit, alone and in any batch. False if another model of the process computes meanwhile and
 /// leaves something to ggml.
 pub(crate) fn covers(pass: impl FnOnce()) -> bool {
     #[cfg(repack)]
@@ -100,7 +100,7 @@ impl NeededTokens {
 /// for each token of `vocabulary`, and stays as it is while `pass` runs.
 ///
 /// Of tokens that are not needed nothing is computed here, where `pass` is over as many tokens as `tokens` tells and llama.cpp does
-/// not divide it; their cells then hold zeros or anything else.
+/// not divide it; their cells then hold what they held before.
 pub(crate) fn computing<T>(
     pool: Option<NonNull<sys::ggml_threadpool>>,
     logits: Option<NeededLogits<'_>>,
@@ -197,7 +197,7 @@ struct Needed {
 #[cfg(repack)]
 const SETS: i32 = if cfg!(target_arch = "aarch64") { 2 } else { 4 };
 
-/// Sets of instructions that there is attention for: AVX-512 with BF16, AVX-512, AVX2; on ARM NEON.
+/// Sets of instructions that there is attention for, and norms: AVX-512 with BF16, AVX-512, AVX2; on ARM NEON.
 #[cfg(repack)]
 const ATTENTION_SETS: i32 = if cfg!(target_arch = "aarch64") { 1 } else { 3 };
 
@@ -208,7 +208,7 @@ unsafe extern "C" {
     #[link_name = "llgtrt_repack_buffer_type"]
     fn buffer_type(set: i32) -> sys::ggml_backend_buffer_type_t;
 
-    /// Chooses what computes attention: a set of instructions, or ggml if it is negative. False, and nothing changes, if
+    /// Chooses what computes attention and norms: a set of instructions, or ggml if it is negative. False, and nothing changes, if
     /// this machine lacks the set. Not beside a computation.
     #[link_name = "llgtrt_repack_attention"]
     fn attention(set: i32) -> bool;

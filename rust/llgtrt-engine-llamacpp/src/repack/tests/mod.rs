@@ -2,16 +2,17 @@
 
 mod attention;
 mod products;
+mod rows;
 
 #[cfg(target_arch = "aarch64")]
 use std::arch::is_aarch64_feature_detected;
 use std::ffi::CStr;
 use std::ptr::NonNull;
-use std::sync::OnceLock;
+use std::sync::{Mutex, MutexGuard, OnceLock, PoisonError};
 
 use llama_cpp_sys_2 as sys;
 
-use super::{NeededTokens, SETS, buffer_type, without_amx};
+use super::{ATTENTION_SETS, NeededTokens, SETS, attention, buffer_type, without_amx};
 use crate::context::thread_pool;
 
 /// A buffer type of this machine and the types of weights that it takes.
@@ -101,6 +102,26 @@ fn models_are_not_offered_ggml_s_kernels_for_amx() {
     let offered = offered();
     assert!(offered.iter().any(|name| name == "CPU_REPACK"), "{offered:?}");
     assert!(offered.iter().all(|name| name != "AMX"), "{offered:?}");
+}
+
+/// Whoever holds it decides what computes attention and operations on each token in this process.
+fn choice() -> MutexGuard<'static, ()> {
+    static CHOICE: Mutex<()> = Mutex::new(());
+    kinds();
+    CHOICE.lock().unwrap_or_else(PoisonError::into_inner)
+}
+
+const GGML: i32 = -1;
+
+/// Runs `check` with every set of instructions that this machine has for attention and operations on each token.
+fn for_each_set(check: impl Fn(i32)) {
+    let _choice = choice();
+    // SAFETY: nothing is computed beside it: see `choice`.
+    for set in (0..ATTENTION_SETS).filter(|set| unsafe { attention(*set) }) {
+        check(set);
+    }
+    // SAFETY: as above.
+    unsafe { attention(GGML) };
 }
 
 /// Threads that compute a graph.

@@ -1,0 +1,233 @@
+//! Operations on each token by itself.
+
+use std::ptr::NonNull;
+
+use llama_cpp_sys_2 as sys;
+
+use super::{GGML, Pool, choice, first_of_each, for_each_set, numbers};
+use crate::repack::{NeededTokens, attention, computing};
+
+const EPSILON: f32 = 1e-5;
+const HEAD: usize = 64;
+/// Of the cache that rows are written to.
+const CELLS: usize = 100;
+
+/// One operation of a layer; all but the last have so many elements for each token.
+#[derive(Clone, Copy, Debug, PartialEq)]
+enum Operation {
+    Norm,
+    /// As llama.cpp has it: ggml would compute both at once.
+    NormAndScale,
+    Sum,
+    Scale,
+    Gate,
+    /// Of two halves of one tensor.
+    GateOfHalves,
+    Rotation {
+        mode: i32,
+    },
+    Store,
+}
+
+const OPERATIONS: [Operation; 9] = [
+    Operation::Norm,
+    Operation::NormAndScale,
+    Operation::Sum,
+    Operation::Scale,
+    Operation::Gate,
+    Operation::GateOfHalves,
+    Operation::Rotation { mode: 0 },
+    Operation::Rotation { mode: sys::LLAMA_ROPE_TYPE_NEOX },
+    Operation::Store,
+];
+
+/// What an operation makes of tokens of `depth` elements, by `threads` threads, as bytes of each token. What nothing is written
+/// to holds ones. What a token is does not depend on how many there are.
+fn compute(
+    operation: Operation,
+    depth: usize,
+    tokens: usize,
+    threads: u32,
+    needed: &NeededTokens,
+) -> Vec<Vec<u8>> {
+    // SAFETY: ggml's C API as its own examples use it; every object lives until the end of the block, and each
+    // pointer is to as many elements as the tensor beside it has.
+    unsafe {
+        let params =
+            sys::ggml_init_params { mem_size: 1 << 26, mem_buffer: std::ptr::null_mut(), no_alloc: false };
+        let context = NonNull::new(sys::ggml_init(params)).expect("memory").as_ptr();
+        let floats = |elements: usize, rows: usize, seed| {
+            let tensor = sys::ggml_new_tensor_2d(context, sys::GGML_TYPE_F32, elements as i64, rows as i64);
+            let values = numbers(elements * rows, seed);
+            std::ptr::copy_nonoverlapping(values.as_ptr(), (*tensor).data.cast(), values.len());
+            tensor
+        };
+        // Rows that lie apart, as the parts of one product do.
+        let wide = floats(depth + 3, tokens, 1);
+        let first = sys::ggml_view_2d(context, wide, depth as i64, tokens as i64, (*wide).nb[1], 0);
+        let (second, scales) = (floats(depth, tokens, 2), floats(depth, 1, 3));
+        let row = |tensor: *mut sys::ggml_tensor| (*tensor).nb[1];
+        let (output, size) = match operation {
+            Operation::Norm => {
+                let output = sys::ggml_rms_norm(context, first, EPSILON);
+                (output, row(output))
+            }
+            Operation::NormAndScale => {
+                let norm = sys::ggml_rms_norm(context, first, EPSILON);
+                let output = sys::ggml_mul(context, norm, scales);
+                (output, row(output))
+            }
+            Operation::Sum => {
+                let output = sys::ggml_add(context, first, second);
+                (output, row(output))
+            }
+            Operation::Scale => {
+                let output = sys::ggml_mul(context, first, scales);
+                (output, row(output))
+            }
+            Operation::Gate => {
+                let output = sys::ggml_swiglu_split(context, second, floats(depth, tokens, 4));
+                (output, row(output))
+            }
+            Operation::GateOfHalves => {
+                let output = sys::ggml_swiglu(context, floats(2 * depth, tokens, 4));
+                (output, row(output))
+            }
+            Operation::Rotation { mode } => {
+                let heads = depth / HEAD;
+                let heads = sys::ggml_view_3d(
+                    context,
+                    wide,
+                    HEAD as i64,
+                    heads as i64,
+                    tokens as i64,
+                    HEAD * 4,
+                    (*wide).nb[1],
+                    0,
+                );
+                let positions = sys::ggml_new_tensor_1d(context, sys::GGML_TYPE_I32, tokens as i64);
+                for token in 0..tokens {
+                    *(*positions).data.cast::<i32>().add(token) = (token * 37 % 1000) as i32;
+                }
+                let head = HEAD as i32;
+                let output = sys::ggml_rope_ext(
+                    context,
+                    heads,
+                    positions,
+                    std::ptr::null_mut(),
+                    head,
+                    mode,
+                    4096,
+                    10000.0,
+                    1.0,
+                    0.0,
+                    1.0,
+                    32.0,
+                    1.0,
+                );
+                (output, (*output).nb[2])
+            }
+            Operation::Store => {
+                let cache = sys::ggml_new_tensor_2d(context, sys::GGML_TYPE_F16, depth as i64, CELLS as i64);
+                let places = sys::ggml_new_tensor_1d(context, sys::GGML_TYPE_I64, tokens as i64);
+                for token in 0..tokens {
+                    *(*places).data.cast::<i64>().add(token) = ((token * 7 + 3) % CELLS) as i64;
+                }
+                (sys::ggml_set_rows(context, cache, first, places), row(cache))
+            }
+        };
+        std::ptr::write_bytes((*output).data.cast::<u8>(), u8::MAX, sys::ggml_nbytes(output));
+        let graph = sys::ggml_new_graph(context);
+        sys::ggml_build_forward_expand(graph, output);
+        let pool = Pool::new(threads);
+        computing(Some(pool.raw), None, needed, 0, || pool.compute(graph));
+        let all = std::slice::from_raw_parts((*output).data.cast::<u8>(), sys::ggml_nbytes(output));
+        let result = (0..tokens)
+            .map(|token| if operation == Operation::Store { (token * 7 + 3) % CELLS } else { token })
+            .map(|place| all[place * size..][..size].to_vec())
+            .collect();
+        sys::ggml_free(context);
+        result
+    }
+}
+
+fn all() -> NeededTokens {
+    NeededTokens::default()
+}
+
+#[test]
+fn a_norm_is_that_of_the_definition_in_any_company() {
+    for_each_set(|set| {
+        for depth in [HEAD, 576, 77, 9] {
+            for (tokens, threads) in [(1, 1), (5, 2), (40, 3)] {
+                let values = numbers((depth + 3) * tokens, 1);
+                let scales = numbers(depth, 3);
+                for operation in [Operation::Norm, Operation::NormAndScale] {
+                    let found = compute(operation, depth, tokens, threads, &all());
+                    for (found, values) in found.iter().zip(values.chunks(depth + 3)) {
+                        let values = &values[..depth];
+                        let squares: f64 = values.iter().map(|value| f64::from(*value).powi(2)).sum();
+                        let root = (squares / depth as f64 + f64::from(EPSILON)).sqrt();
+                        for ((found, value), scale) in found.chunks(4).zip(values).zip(&scales) {
+                            let found = f32::from_le_bytes(found.try_into().unwrap());
+                            let scale = if operation == Operation::Norm { 1.0 } else { f64::from(*scale) };
+                            let right = f64::from(*value) / root * scale;
+                            let off = (f64::from(found) - right).abs();
+                            assert!(off < 1e-6, "{set} {operation:?} {depth}: {found}, not {right}");
+                        }
+                    }
+                    let alone = compute(operation, depth, 1, 1, &all());
+                    assert_eq!(found[0], alone[0], "{set} {operation:?} {depth}");
+                }
+            }
+        }
+    });
+}
+
+#[test]
+fn a_norm_is_not_left_to_ggml_where_a_product_follows() {
+    let (depth, width, used) = (576, 3, [1, 3, 0]);
+    let needed = first_of_each(width, &used);
+    for_each_set(|set| {
+        let norm = compute(Operation::Norm, depth, width * used.len(), 2, &needed);
+        let scaled = compute(Operation::NormAndScale, depth, width * used.len(), 2, &needed);
+        for (token, (norm, scaled)) in norm.iter().zip(&scaled).enumerate() {
+            let is_needed = token % width < used[token / width];
+            for found in [norm, scaled] {
+                assert_eq!(found.iter().any(|&byte| byte != u8::MAX), is_needed, "{set} {token}");
+            }
+        }
+    });
+}
+
+#[test]
+fn operations_on_tokens_that_are_needed_are_those_of_ggml_and_the_others_are_left_out() {
+    let depth = 9 * HEAD;
+    for operation in OPERATIONS {
+        if matches!(operation, Operation::Norm | Operation::NormAndScale) {
+            continue;
+        }
+        for (width, used) in [(1, vec![1; 40]), (4, vec![1, 0, 4]), (16, vec![3, 16]), (3, vec![2; 8])] {
+            let tokens = width * used.len();
+            let right = {
+                let _choice = choice();
+                // SAFETY: nothing is computed beside it: see `choice`.
+                unsafe { attention(GGML) };
+                compute(operation, depth, tokens, 1, &all())
+            };
+            let needed = first_of_each(width, &used);
+            for_each_set(|set| {
+                for threads in [1, 2, 5] {
+                    let found = compute(operation, depth, tokens, threads, &all());
+                    assert_eq!(found, right, "{set} {operation:?} of {tokens}, {threads} threads");
+                    let found = compute(operation, depth, tokens, threads, &needed);
+                    for (token, (found, right)) in found.iter().zip(&right).enumerate() {
+                        let untouched = vec![u8::MAX; right.len()];
+                        let right = if token % width < used[token / width] { right } else { &untouched };
+                        assert_eq!(found, right, "{set} {operation:?} {used:?} {token}, {threads} threads");
+                    }
+                }
+            });
+        }
+    }
+}
