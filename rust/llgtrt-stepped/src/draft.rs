@@ -2,8 +2,9 @@
 //!
 //! Every token is sampled from its own logits, under its own mask and by the sequence's own generator; a draft only
 //! decides whether those logits are known already. What was guessed wrong leaves the cache again. Drafts are what
-//! followed the same tokens earlier, in the prompt or in the answer: an answer that quotes its prompt, as an
-//! extraction does, is mostly guessed right. Where nothing of the kind is found, a small model may guess.
+//! followed the same tokens earlier, in the prompt or in the answer, at the place where most tokens before agree: an
+//! answer that quotes its prompt, as an extraction does, is mostly guessed right. Where nothing of the kind is found, a small
+//! model may guess.
 //!
 //! Their length follows from what was measured: how many guesses came true behind as many tokens that agree with the
 //! earlier place, or of as much confidence, and what a token more costs a pass. Plain data, owned by the engine.
@@ -17,10 +18,14 @@ pub const MAX_DRAFT: usize = 15;
 
 /// Lengths of the runs of tokens that are looked up, the more telling first. A value that is copied into quotes begins
 /// otherwise than in the text, so often one token is all that is known of its place.
-const RUNS: [usize; 3] = [4, 2, 1];
+const RUNS: [usize; 2] = [3, 1];
+
+/// The latest places behind a run that are compared, and the tokens before each of them.
+const PLACES: usize = 16;
+const COMPARED: usize = 32;
 
 /// From so many tokens on, by class, the text before the next token agrees with that of the earlier place.
-const AGREEING: [usize; 6] = [1, 2, 3, 4, 6, 9];
+const AGREEING: [usize; 8] = [1, 2, 3, 4, 6, 9, 14, 24];
 
 /// From such a probability on, by class, a small model holds its guess to be right.
 const CONFIDENT: [f32; 6] = [0.0, 0.3, 0.5, 0.7, 0.85, 0.95];
@@ -33,7 +38,8 @@ const NEXT_OF_MODEL: usize = CLASSES;
 
 /// Share of guesses that come true in each class before anything was guessed, and where it goes back to while nothing
 /// is.
-const PRIOR: [f32; CLASSES + 1] = [0.45, 0.55, 0.65, 0.7, 0.8, 0.85, 0.2, 0.4, 0.55, 0.7, 0.8, 0.9, 0.7];
+const PRIOR: [f32; CLASSES + 1] =
+    [0.45, 0.55, 0.65, 0.7, 0.8, 0.85, 0.87, 0.9, 0.2, 0.4, 0.55, 0.7, 0.8, 0.9, 0.7];
 
 /// Weight of the latest guess in the share of guesses that came true.
 const LATEST: f32 = 0.15;
@@ -48,8 +54,8 @@ const FORGETTING: f32 = 0.002;
 /// One sequence's drafts.
 #[derive(Debug, Default)]
 pub struct Drafter {
-    /// For each length of `RUNS`: the position behind a run, where it occurred last.
-    behind: [HashMap<[TokenId; 4], u32>; RUNS.len()],
+    /// For each length of `RUNS`.
+    places: [Places; RUNS.len()],
     /// Tokens that have been looked at.
     indexed: usize,
     came_true: Acceptance,
@@ -57,6 +63,35 @@ pub struct Drafter {
     classes: Vec<usize>,
     /// That all of the present draft comes true.
     probability: f32,
+}
+
+/// Where runs of one length occurred.
+#[derive(Debug, Default)]
+struct Places {
+    /// The position behind a run, where it occurred last.
+    latest: HashMap<Run, u32>,
+    /// For each position the one behind the same run before; its own where there is none.
+    before: Vec<u32>,
+}
+
+/// The tokens of a run, and others behind them that are none.
+type Run = [TokenId; RUNS[0]];
+
+impl Places {
+    /// Notes that `run` ends before position `end`. What was noted of this position and those behind it is of tokens that were
+    /// withdrawn since.
+    fn note(&mut self, run: Option<Run>, end: u32) {
+        let before = run.and_then(|run| self.latest.insert(run, end));
+        self.before.truncate(end as usize);
+        self.before.resize(end as usize, end);
+        self.before.push(before.unwrap_or(end));
+    }
+
+    /// The positions behind a run, the latest first. Some may be of tokens that were withdrawn.
+    fn behind(&self, run: Run) -> impl Iterator<Item = usize> {
+        let before = |&place: &u32| self.before.get(place as usize).copied().filter(|&before| before < place);
+        std::iter::successors(self.latest.get(&run).copied(), before).map(|place| place as usize)
+    }
 }
 
 /// Share of guesses that came true, by class.
@@ -128,15 +163,22 @@ impl Drafter {
     ) {
         self.clear(draft);
         self.index(len, &token);
-        let found = RUNS.iter().zip(&self.behind).find_map(|(&run, behind)| {
-            let start = len.checked_sub(run)?;
-            let behind = *behind.get(&key(start, run, &token))? as usize;
-            // What was withdrawn since may have been indexed: its place can be taken by other tokens.
-            (behind < len).then_some(behind)
-        });
-        let Some(behind) = found else { return };
-        let longest = AGREEING[AGREEING.len() - 1].min(behind);
-        let agreeing = (1..=longest).take_while(|&back| token(behind - back) == token(len - back)).count();
+        let agreeing = |behind: usize| {
+            let longest = COMPARED.min(behind);
+            (1..=longest).take_while(|&back| token(behind - back) == token(len - back)).count()
+        };
+        // The first of those that agree most: the latest. None agrees where tokens were withdrawn and others took their place.
+        let best = |places: &Places, run| {
+            let places = places.behind(run).take(PLACES).filter(|&behind| behind < len);
+            let places =
+                places.map(|behind| (agreeing(behind), behind)).filter(|&(agreeing, _)| agreeing > 0);
+            places.reduce(|best, other| if other.0 > best.0 { other } else { best })
+        };
+        let found = RUNS
+            .iter()
+            .zip(&self.places)
+            .find_map(|(&length, places)| best(places, run_before(len, length, &token)?));
+        let Some((agreeing, behind)) = found else { return };
         // A draft that reaches the end goes on with itself: the text repeats.
         while draft.len() < most.min(MAX_DRAFT) && self.is_worth(class(agreeing + draft.len()), worth) {
             let position = behind + draft.len();
@@ -239,22 +281,22 @@ impl Drafter {
     /// Notes the runs that end before the last token; the last run itself must find an earlier one.
     fn index(&mut self, len: usize, token: &impl Fn(usize) -> TokenId) {
         for end in self.indexed.min(len)..len {
-            for (behind, &run) in self.behind.iter_mut().zip(&RUNS) {
-                if let Some(start) = end.checked_sub(run) {
-                    behind.insert(key(start, run, token), end as u32);
-                }
+            for (places, &length) in self.places.iter_mut().zip(&RUNS) {
+                places.note(run_before(end, length, token), end as u32);
             }
         }
         self.indexed = len;
     }
 }
 
-fn key(start: usize, run: usize, token: impl Fn(usize) -> TokenId) -> [TokenId; 4] {
-    let mut key = [TokenId::MAX; 4];
-    for (offset, slot) in key[..run].iter_mut().enumerate() {
+/// The `length` tokens before position `end`, if there are so many.
+fn run_before(end: usize, length: usize, token: &impl Fn(usize) -> TokenId) -> Option<Run> {
+    let start = end.checked_sub(length)?;
+    let mut run = [TokenId::MAX; RUNS[0]];
+    for (offset, slot) in run[..length].iter_mut().enumerate() {
         *slot = token(start + offset);
     }
-    key
+    Some(run)
 }
 
 /// What forward passes cost: as much as the latest ones over as many sequences, and for each token more what it was seen to
@@ -368,6 +410,19 @@ mod tests {
         let text = [1, 2, 3, 4, 50, 9, 9, 3, 4, 60, 8, 8, 3, 4, 70, 7, 1, 2, 3, 4];
         assert_eq!(propose(&mut Drafter::default(), &text, 1, 0.1), [50]);
         assert_eq!(propose(&mut Drafter::default(), &text[4..], 1, 0.1), [70]);
+    }
+
+    #[test]
+    fn the_place_where_most_tokens_agree_decides() {
+        let text = [1, 2, 3, 4, 5, 50, 9, 9, 7, 3, 4, 5, 60, 8, 2, 3, 4, 5];
+        assert_eq!(propose(&mut Drafter::default(), &text, 1, 0.1), [50], "four agree, later only three");
+        let mut many = text.to_vec();
+        for other in 0..PLACES as TokenId {
+            many.extend([3, 4, 5, 100 + other]);
+        }
+        many.extend([2, 3, 4, 5]);
+        let guess = propose(&mut Drafter::default(), &many, 1, 0.1);
+        assert_eq!(guess, [100 + PLACES as TokenId - 1], "the latest of those that are compared");
     }
 
     #[test]
