@@ -26,6 +26,7 @@
 #include "repack.h"
 #include "rows_op.h"
 #include "sets.h"
+#include "tensors.h"
 #include "traits.h"
 
 namespace llgtrt::repack {
@@ -97,10 +98,14 @@ class Tiles {
         column_(column),
         columns_(columns),
         whole_(whole),
-        wide_((whole + widest - 1) / widest) {}
+        wide_((whole + widest - 1) / widest),
+        width_(whole / std::max<int64_t>(1, wide_)),
+        wider_(whole - width_ * wide_) {}
 
     int64_t   count() const { return wide_ + columns_ - whole_; }
-    int64_t   first(int64_t tile) const { return tile < wide_ ? whole_ * tile / wide_ : whole_ + tile - wide_; }
+    int64_t   first(int64_t tile) const {
+        return tile < wide_ ? width_ * tile + std::min(tile, wider_) : whole_ + tile - wide_;
+    }
     int64_t   width(int64_t tile) const { return first(tile + 1) - first(tile); }
     uint8_t * operator[](int64_t tile) const { return memory_ + column_ * first(tile); }
 
@@ -109,17 +114,10 @@ class Tiles {
     int64_t   column_;
     int64_t   columns_;
     int64_t   whole_;
-    int64_t   wide_;  // tiles of whole columns
+    int64_t   wide_;   // tiles of whole columns,
+    int64_t   width_;  // so many in each,
+    int64_t   wider_;  // and one more in so many of the first
 };
-
-// Column `index` of a matrix of floats with up to three outer dimensions.
-const float * column(const ggml_tensor * tensor, int64_t index) {
-    const int64_t i1 = index % tensor->ne[1];
-    const int64_t i2 = index / tensor->ne[1] % tensor->ne[2];
-    const int64_t i3 = index / tensor->ne[1] / tensor->ne[2];
-    const size_t  at = i1 * tensor->nb[1] + i2 * tensor->nb[2] + i3 * tensor->nb[3];
-    return reinterpret_cast<const float *>(static_cast<const char *>(tensor->data) + at);
-}
 
 // Asks for numbers that another thread may have written.
 void prefetch(const float * from, int64_t count) {
@@ -255,12 +253,13 @@ class Weights : public ggml::cpu::tensor_traits {
         const ggml_compute_params & params, const ggml_tensor * activations, int64_t blocks, const Tiles & tiles,
         const Columns & columns) const {
         const int64_t run  = QUANTIZED_AT_ONCE / kernel_.elements;
-        int64_t       turn = 0;
+        int           turn = 0;
         for (int64_t t = 0; t < tiles.count(); t++) {
-            const int64_t first = tiles.first(t), n = tiles.width(t);
-            const float * from[WIDEST_TILE];
+            const int64_t   first = tiles.first(t), n = tiles.width(t);
+            uint8_t * const to    = tiles[t];
+            const float *   from[WIDEST_TILE];
             for (int64_t c = 0; c < n; c++) {
-                from[c] = column(activations, columns.at(first + c));
+                from[c] = row(activations, columns.at(first + c));
             }
             for (int64_t b = 0; b < blocks; b += run, turn++) {
                 if (turn % params.nth != params.ith) {
@@ -272,7 +271,7 @@ class Weights : public ggml::cpu::tensor_traits {
                     if (c + 1 < n) {
                         prefetch(part(c + 1), count * kernel_.elements);
                     }
-                    kernel_.quantize(part(c), count, tiles[t] + b * kernel_.tile * n, c, n);
+                    kernel_.quantize(part(c), count, to + b * kernel_.tile * n, c, n);
                 }
             }
         }

@@ -6,6 +6,7 @@
 #include "binary-ops.h"
 #include "needed.h"
 #include "ops.h"
+#include "tensors.h"
 
 #include <cstring>
 
@@ -67,14 +68,6 @@ void compute(const ggml_compute_params & params, const ggml_tensor & op, int64_t
     }
 }
 
-const float * row(const ggml_tensor * tensor, int64_t index) {
-    const int64_t i1 = index % tensor->ne[1];
-    const int64_t i2 = index / tensor->ne[1] % tensor->ne[2];
-    const int64_t i3 = index / tensor->ne[1] / tensor->ne[2];
-    return reinterpret_cast<const float *>(
-        static_cast<const char *>(tensor->data) + i1 * tensor->nb[1] + i2 * tensor->nb[2] + i3 * tensor->nb[3]);
-}
-
 bool is_plain(const ggml_tensor * tensor) {
     return tensor->type == GGML_TYPE_F32 && tensor->nb[0] == sizeof(float);
 }
@@ -134,7 +127,7 @@ bool Rows::compute_forward(ggml_compute_params * params, ggml_tensor * op) {
         float epsilon;
         std::memcpy(&epsilon, op->op_params, sizeof epsilon);
         for (int64_t i = first; i < first + count; i++) {
-            kernel_.normalize(row(op->src[0], i), op->ne[0], epsilon, const_cast<float *>(row(op, i)));
+            kernel_.normalize(row(op->src[0], i), op->ne[0], epsilon, row(op, i));
         }
     };
     const auto share = [&](int64_t count, int thread) { return count * thread / params->nth; };
