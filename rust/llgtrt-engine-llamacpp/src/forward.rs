@@ -28,10 +28,9 @@ impl LlamaCppEngine {
     /// # Errors
     /// The context is of no further use.
     pub(crate) fn forward(&mut self) -> Result<Option<(Pass, Instant)>> {
-        let others_generate = self.collect_demands();
-        let (capacity, outputs) = (self.cache.context.capacity(), self.cache.context.max_outputs());
-        let tokens = if others_generate { self.prefill_pace.tokens().min(capacity) } else { capacity };
-        plan(self.work, &self.demands, Limits { tokens, outputs }, self.costs, &mut self.shares);
+        let tokens = self.collect_demands();
+        let limits = Limits { tokens, outputs: self.cache.context.max_outputs() };
+        plan(self.work, &self.demands, limits, self.costs, &mut self.shares);
         self.fill_batch();
         if self.cache.context.batch_len() == 0 {
             return Ok(None);
@@ -56,6 +55,12 @@ impl LlamaCppEngine {
         let tokens = needed as f64 + self.costs.of_padding(padding);
         match self.work {
             Work::Prompts => self.prefill_pace.observe_prompts(tokens as usize, elapsed),
+            Work::Mixed => {
+                let shares = self.demands.iter().zip(&self.shares);
+                let prompts =
+                    shares.filter(|(demand, _)| demand.work == Work::Prompts).map(|(_, share)| share).sum();
+                self.prefill_pace.observe_mixed(prompts, elapsed);
+            }
             Work::Answers => {
                 self.prefill_pace.observe_step(elapsed);
                 if let Some(cost) = &mut self.pass_cost {
@@ -114,37 +119,67 @@ impl LlamaCppEngine {
         Ok(Some((pass, started)))
     }
 
-    /// What the next pass is over, and the demands of that kind. True if sequences generate that are left out.
-    fn collect_demands(&mut self) -> bool {
+    /// What the next pass is over, and the demands of that kind. Answers how many tokens it may have: of prompts beside
+    /// sequences that generate as many as the pace says.
+    fn collect_demands(&mut self) -> usize {
         self.demands.clear();
-        let (mut prompts, mut answers) = (false, false);
-        for work in self.sequences.running.iter().zip(&self.cache.slots).filter_map(work) {
-            match work {
-                Work::Prompts => prompts = true,
-                Work::Answers => answers = true,
+        // The slots of those that generate and of the oldest prompt, and how many tokens any prompt has left.
+        let mut slots: Option<Range<usize>> = None;
+        let mut take = |slot: usize| {
+            let (start, end) = slots.take().map_or((slot, slot), |slots| (slots.start, slots.end - 1));
+            slots = Some(start.min(slot)..end.max(slot) + 1);
+        };
+        let (mut answers, mut longest) = (0, 0);
+        let mut oldest: Option<(u64, usize)> = None;
+        for (index, (sequence, slot)) in self.sequences.running.iter().zip(&self.cache.slots).enumerate() {
+            match (work((sequence, slot)), sequence) {
+                (Some(Work::Prompts), Some(sequence)) => {
+                    longest = longest.max(sequence.target() - slot.tokens.len());
+                    let this = (sequence.age, index);
+                    oldest = Some(oldest.map_or(this, |oldest| oldest.min(this)));
+                }
+                (Some(_), _) => {
+                    answers += 1;
+                    take(index);
+                }
+                (None, _) => {}
             }
         }
-        self.work = match (prompts, answers, self.work) {
+        if let Some((_, slot)) = oldest {
+            take(slot);
+        }
+        let (capacity, pace) = (self.cache.context.capacity(), self.prefill_pace.tokens());
+        let width = longest.min(pace);
+        let mixes = self.may_pad && self.costs.mixes(slots.map_or(0, |slots| slots.len()), width, capacity);
+        self.work = match (oldest.is_some(), answers > 0, self.work) {
+            (true, true, _) if mixes => Work::Mixed,
             (true, false, _) | (true, true, Work::Answers) => Work::Prompts,
             _ => Work::Answers,
         };
-        if self.work == Work::Answers {
+        let tokens = match self.work {
+            Work::Prompts if answers > 0 => pace.min(capacity),
+            Work::Mixed => pace.min(capacity - answers * width),
+            _ => capacity,
+        };
+        if self.work != Work::Prompts {
             self.guess();
         }
         for (slot, sequence) in self.sequences.running.iter().enumerate() {
-            if work((sequence, &self.cache.slots[slot])) != Some(self.work) {
+            let Some(work) = work((sequence, &self.cache.slots[slot])) else { continue };
+            if self.work != Work::Mixed && self.work != work {
                 continue;
             }
             let Some(sequence) = sequence else { continue };
             let pending = sequence.target() - self.cache.slots[slot].tokens.len() + sequence.draft.len();
             self.demands.push(Demand {
                 slot,
+                work,
                 pending,
                 every_output: sequence.wants_many_outputs(pending),
                 age: sequence.age,
             });
         }
-        self.work == Work::Prompts && answers
+        tokens
     }
 
     /// Lets every sequence that generates guess, as far as that pays in a pass of this size.

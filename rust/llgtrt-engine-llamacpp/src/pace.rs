@@ -46,6 +46,13 @@ impl PrefillPace {
         self.seconds_per_token = Some(known + LATEST * (latest - known));
     }
 
+    /// Learns that a pass over `tokens` tokens of prompts and those of the sequences that generate took `elapsed`. It takes the
+    /// place of two passes, and may take as long as they would.
+    pub(crate) fn observe_mixed(&mut self, tokens: usize, elapsed: Duration) {
+        let step = Duration::from_secs_f64(self.seconds_per_step).min(elapsed / 2);
+        self.observe_prompts(tokens, elapsed.saturating_sub(step));
+    }
+
     /// Learns that a pass of the sequences that generate took `elapsed`.
     pub(crate) fn observe_step(&mut self, elapsed: Duration) {
         self.seconds_per_step += LATEST * (elapsed.as_secs_f64() - self.seconds_per_step);
@@ -108,6 +115,16 @@ mod tests {
         let mut pace = pace();
         pace.observe_prompts(FEW - 1, MS);
         assert_eq!(pace.tokens(), FIRST_TOKENS);
+    }
+
+    #[test]
+    fn a_mixed_pass_may_take_as_long_as_the_two_that_it_stands_for() {
+        let mut pace = pace();
+        pace.observe_step(100 * MS);
+        pace.observe_mixed(100, 130 * MS);
+        assert_eq!(pace.tokens(), 50, "a step of 30 ms, and 1 ms for a token");
+        pace.observe_mixed(100, 40 * MS);
+        assert!(pace.seconds_per_token.unwrap() > 0.0, "{pace:?}");
     }
 
     #[test]

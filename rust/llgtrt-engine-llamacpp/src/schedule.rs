@@ -117,8 +117,15 @@ impl Costs {
     fn group_of(self, work: Work) -> usize {
         match work {
             Work::Prompts => self.prompt_group,
-            Work::Answers => self.group,
+            Work::Answers | Work::Mixed => self.group,
         }
+    }
+
+    /// Whether answers are to go along in a pass that has `width` tokens of a prompt and so many of each of `slots` slots: what
+    /// stands in for those that the others do not have costs less than a pass of their own, and `capacity` tokens hold all.
+    pub(crate) fn mixes(self, slots: usize, width: usize, capacity: usize) -> bool {
+        let padding = width.saturating_sub(1) * slots.saturating_sub(1);
+        self.shares_groups() && padding <= self.bridged() && width * slots <= capacity
     }
 
     /// Whether passes are to keep their shape.
@@ -132,14 +139,16 @@ impl Costs {
     }
 }
 
-/// What a pass is over. Prompts and answers have passes of their own: those of answers stay short, and what each takes is
-/// known.
+/// What a pass is over. Prompts and answers have passes of their own, in turns: those of answers stay short, and what each takes
+/// is known; unless answers cost so little beside prompts that they can go along ([`Costs::mixes`]).
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Work {
     /// Tokens of prompts, and what a grammar forces behind them.
     Prompts,
     /// What sequences generate.
     Answers,
+    /// Both.
+    Mixed,
 }
 
 /// What one slot has to evaluate.
@@ -147,6 +156,8 @@ pub(crate) enum Work {
 pub(crate) struct Demand {
     /// Its number.
     pub(crate) slot: usize,
+    /// What it is part of.
+    pub(crate) work: Work,
     /// Tokens known but not evaluated, at least 1.
     pub(crate) pending: usize,
     /// Whether every token needs its logits, or only the last pending one.
@@ -158,7 +169,7 @@ pub(crate) struct Demand {
 /// Bounds of a forward pass.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct Limits {
-    /// Tokens in all; of answers at least one per slot.
+    /// Tokens in all; of answers at least one per slot. Where prompts and answers are mixed, those of prompts.
     pub(crate) tokens: usize,
     /// Rows of logits; at least one per slot.
     pub(crate) outputs: usize,
@@ -280,6 +291,7 @@ pub(crate) fn plan(work: Work, demands: &[Demand], limits: Limits, costs: Costs,
     let mut outputs = Outputs { spare: limits.outputs.saturating_sub(demands.len()) };
     match work {
         Work::Prompts => prompt_shares(demands, limits.tokens, &mut outputs, shares),
+        Work::Mixed => mixed_shares(demands, limits.tokens, &mut outputs, shares),
         Work::Answers => answer_shares(demands, limits.tokens, costs, &mut outputs, shares),
     }
 }
@@ -289,7 +301,8 @@ pub(crate) fn plan(work: Work, demands: &[Demand], limits: Limits, costs: Costs,
 fn prompt_shares(demands: &[Demand], tokens: usize, outputs: &mut Outputs, shares: &mut [usize]) {
     let mut left = tokens;
     let mut has_part = false;
-    let mut oldest_first: Vec<usize> = (0..demands.len()).collect();
+    let mut oldest_first: Vec<usize> =
+        (0..demands.len()).filter(|&i| demands[i].work == Work::Prompts).collect();
     oldest_first.sort_unstable_by_key(|&i| demands[i].age);
     for (place, &index) in oldest_first.iter().enumerate() {
         let pending = demands[index].pending;
@@ -309,6 +322,17 @@ fn prompt_shares(demands: &[Demand], tokens: usize, outputs: &mut Outputs, share
         };
         shares[index] = outputs.grant(&demands[index], 0, share);
         left -= shares[index];
+    }
+}
+
+/// Shares of prompts, and of answers that have no more tokens than the longest of them.
+fn mixed_shares(demands: &[Demand], tokens: usize, outputs: &mut Outputs, shares: &mut [usize]) {
+    prompt_shares(demands, tokens, outputs, shares);
+    let width = shares.iter().copied().max().unwrap_or(0).max(1);
+    for (demand, share) in demands.iter().zip(shares) {
+        if demand.work == Work::Answers {
+            *share = outputs.grant(demand, 0, demand.pending.min(width));
+        }
     }
 }
 
@@ -421,7 +445,7 @@ mod tests {
     const BESIDE: Limits = Limits { tokens: 16, ..ALONE };
 
     fn demand(slot: usize, pending: usize) -> Demand {
-        Demand { slot, pending, every_output: false, age: slot as u64 }
+        Demand { slot, work: Work::Prompts, pending, every_output: false, age: slot as u64 }
     }
 
     fn shares(work: Work, demands: &[Demand], limits: Limits) -> Vec<usize> {
@@ -649,6 +673,28 @@ mod tests {
     }
 
     #[test]
+    fn answers_go_along_with_prompts_where_padding_costs_less_than_a_pass() {
+        let costs = Costs::CPU.without_padding();
+        assert!(costs.mixes(8, 37, 512) && !costs.mixes(9, 37, 512), "256 tokens of padding");
+        assert!(costs.mixes(2, 200, 512) && !costs.mixes(3, 200, 512));
+        assert!(!costs.mixes(4, 40, 128), "there is no room");
+        assert!(!Costs::CPU.mixes(2, 2, 512) && !Costs::GPU.mixes(2, 2, 512));
+
+        let mixed = |demands: &[(Work, usize)], tokens| {
+            let demand = |(slot, &(work, pending))| Demand { work, ..demand(slot, pending) };
+            let demands: Vec<_> = demands.iter().enumerate().map(demand).collect();
+            shares(Work::Mixed, &demands, Limits { tokens, ..ALONE })
+        };
+        let (prompt, answer) = (Work::Prompts, Work::Answers);
+        assert_eq!(mixed(&[(answer, 1), (prompt, 100), (answer, 3), (prompt, 50)], 16), [1, 16, 3, 0]);
+        assert_eq!(
+            mixed(&[(answer, 30), (prompt, 5), (answer, 1)], 16),
+            [5, 5, 1],
+            "no more than the prompt has"
+        );
+    }
+
+    #[test]
     fn rows_of_logits_are_bounded() {
         let every = |demand| Demand { every_output: true, ..demand };
         assert_eq!(shares(Work::Prompts, &[every(demand(0, 60)), demand(1, 4)], ALONE), [31, 4]);
@@ -670,28 +716,39 @@ mod tests {
                 .into_iter()
                 .map(|slot| Demand {
                     slot,
+                    work: [Work::Prompts, Work::Answers][random(2) as usize],
                     pending: 1 + random(30) as usize,
                     every_output: random(5) == 0,
                     age: random(1000) * 12 + slot as u64,
                 })
                 .collect();
-            let work = if round % 2 == 0 { Work::Prompts } else { Work::Answers };
-            let tokens = if work == Work::Prompts { 1 + random(60) as usize } else { ALONE.tokens };
+            let work = [Work::Prompts, Work::Answers, Work::Mixed][round % 3];
+            let demands: Vec<_> = match work {
+                Work::Mixed => demands,
+                _ => demands.into_iter().map(|demand| Demand { work, ..demand }).collect(),
+            };
+            let tokens = if work == Work::Answers { ALONE.tokens } else { 1 + random(60) as usize };
             let shares = shares(work, &demands, Limits { tokens, ..BESIDE });
-            let used: usize = shares.iter().sum();
+            let counts =
+                |(demand, _): &(&Demand, &usize)| work != Work::Mixed || demand.work == Work::Prompts;
+            let used: usize = demands.iter().zip(&shares).filter(counts).map(|(_, share)| share).sum();
+            let is_none = !demands.iter().zip(&shares).any(|pair| counts(&pair));
             let rows = |(demand, &share): (&Demand, &usize)| {
                 if demand.every_output { share } else { share.min(1) }
             };
             assert!(used <= tokens);
-            assert!(used > 0 || demands.is_empty());
+            assert!(used > 0 || is_none);
             let cut = |(demand, share): &(&Demand, &usize)| {
-                **share > 0 && **share < demand.pending && !demand.every_output
+                **share > 0
+                    && **share < demand.pending
+                    && !demand.every_output
+                    && demand.work == Work::Prompts
             };
             let parts = demands.iter().zip(&shares).filter(cut).count();
-            assert!(work == Work::Answers || parts <= 1);
+            assert!(parts <= 1);
             assert!(demands.iter().zip(&shares).map(rows).sum::<usize>() <= BESIDE.outputs);
             for (demand, &share) in demands.iter().zip(&shares) {
-                assert!(share <= demand.pending && (work == Work::Prompts || share > 0));
+                assert!(share <= demand.pending && (demand.work == Work::Prompts || share > 0));
             }
         }
     }

@@ -121,7 +121,7 @@ fn more_sequences_than_slots_take_turns() {
 }
 
 #[test]
-fn a_long_prompt_is_evaluated_in_parts_between_steps_of_the_answers() {
+fn a_long_prompt_is_evaluated_in_parts_beside_the_answers() {
     // How many tokens a pass has would depend on how long passes take.
     let change = |config: &mut llgtrt_engine_llamacpp::LlamaCppConfig| {
         config.prefill_chunk_tokens = Some(32);
@@ -147,8 +147,10 @@ fn a_long_prompt_is_evaluated_in_parts_between_steps_of_the_answers() {
         let before = lengths(&answers);
         step(&mut engine, &mut answers);
         step(&mut engine, &mut answers);
-        let longer = before.map(|length| length + 1);
-        assert_eq!(lengths(&answers), longer, "a pass for the answers follows each part of the prompt");
+        // They go along with each part of the prompt where what stands in for the other tokens costs little; else they have a pass
+        // of their own after it.
+        let longer = before.map(|length| length + if has_same_bits() { 2 } else { 1 });
+        assert_eq!(lengths(&answers), longer);
     }
     assert!(answers[&1].tokens.len() > 250 / 32, "the prompt took many steps");
     finish(&mut engine, &mut answers);
