@@ -86,7 +86,9 @@ bool Rows::takes(const ggml_tensor * op) const {
         case GGML_OP_ADD:
         case GGML_OP_MUL:
         case GGML_OP_GLU:
-            return is_plain(from) && is_plain(op) && (other == nullptr || is_plain(other)) && op->ne[1] > 1 && is_matrix(op);
+            // With another operand of as many tokens, or of one row for all: others are repeated.
+            return is_plain(from) && is_plain(op) && is_matrix(op) &&
+                   (other == nullptr || (is_plain(other) && (other->ne[1] == op->ne[1] || other->ne[1] == 1)));
         case GGML_OP_ROPE:
             // With one position for each token.
             return is_plain(from) && op->ne[3] == 1 && other->ne[0] == op->ne[2];

@@ -123,44 +123,33 @@ impl LlamaCppEngine {
     /// sequences that generate as many as the pace says.
     fn collect_demands(&mut self) -> usize {
         self.demands.clear();
-        // The slots of those that generate and of the oldest prompt, and how many tokens any prompt has left.
-        let mut slots: Option<Range<usize>> = None;
-        let mut take = |slot: usize| {
-            let (start, end) = slots.take().map_or((slot, slot), |slots| (slots.start, slots.end - 1));
-            slots = Some(start.min(slot)..end.max(slot) + 1);
+        let of = |wanted: Work| {
+            let held = self.sequences.running.iter().zip(&self.cache.slots).enumerate();
+            held.filter(move |&(_, held)| work(held) == Some(wanted))
         };
-        let (mut answers, mut longest) = (0, 0);
-        let mut oldest: Option<(u64, usize)> = None;
-        for (index, (sequence, slot)) in self.sequences.running.iter().zip(&self.cache.slots).enumerate() {
-            match (work((sequence, slot)), sequence) {
-                (Some(Work::Prompts), Some(sequence)) => {
-                    longest = longest.max(sequence.target() - slot.tokens.len());
-                    let this = (sequence.age, index);
-                    oldest = Some(oldest.map_or(this, |oldest| oldest.min(this)));
-                }
-                (Some(_), _) => {
-                    answers += 1;
-                    take(index);
-                }
-                (None, _) => {}
-            }
-        }
-        if let Some((_, slot)) = oldest {
-            take(slot);
-        }
+        let answers = of(Work::Answers).count();
+        let pending = |(sequence, slot): (&Option<Box<Sequence>>, &Slot)| {
+            sequence.as_ref().map_or(0, |sequence| sequence.target() - slot.tokens.len())
+        };
+        let longest = of(Work::Prompts).map(|(_, held)| pending(held)).max();
         let (capacity, pace) = (self.cache.context.capacity(), self.prefill_pace.tokens());
-        let width = longest.min(pace);
-        let mixes = self.may_pad && self.costs.mixes(slots.map_or(0, |slots| slots.len()), width, capacity);
-        self.work = match (oldest.is_some(), answers > 0, self.work) {
+        let width = longest.map_or(0, |longest| longest.min(pace));
+        // A pass over both goes over the slots of all answers and that of the oldest prompt.
+        let oldest = of(Work::Prompts).min_by_key(|(_, (sequence, _))| sequence.as_ref().map(|s| s.age));
+        let slots = || of(Work::Answers).chain(oldest).map(|(slot, _)| slot);
+        let span = slots().min().zip(slots().max()).map_or(0, |(first, last)| last + 1 - first);
+        let mixes = self.may_pad && self.costs.mixes(span, width, capacity);
+        let next = match (longest.is_some(), answers > 0, self.work) {
             (true, true, _) if mixes => Work::Mixed,
             (true, false, _) | (true, true, Work::Answers) => Work::Prompts,
             _ => Work::Answers,
         };
-        let tokens = match self.work {
+        let tokens = match next {
             Work::Prompts if answers > 0 => pace.min(capacity),
             Work::Mixed => pace.min(capacity - answers * width),
             _ => capacity,
         };
+        self.work = next;
         if self.work != Work::Prompts {
             self.guess();
         }

@@ -156,7 +156,7 @@ pub(crate) enum Work {
 pub(crate) struct Demand {
     /// Its number.
     pub(crate) slot: usize,
-    /// What it is part of.
+    /// Whether this is of a prompt or of an answer.
     pub(crate) work: Work,
     /// Tokens known but not evaluated, at least 1.
     pub(crate) pending: usize,

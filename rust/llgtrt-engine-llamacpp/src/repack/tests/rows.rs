@@ -20,6 +20,8 @@ enum Operation {
     NormAndScale,
     Sum,
     Scale,
+    /// By two rows in turns, which is left to ggml.
+    ScaleInTurns,
     Gate,
     /// Of two halves of one tensor.
     GateOfHalves,
@@ -29,11 +31,12 @@ enum Operation {
     Store,
 }
 
-const OPERATIONS: [Operation; 9] = [
+const OPERATIONS: [Operation; 10] = [
     Operation::Norm,
     Operation::NormAndScale,
     Operation::Sum,
     Operation::Scale,
+    Operation::ScaleInTurns,
     Operation::Gate,
     Operation::GateOfHalves,
     Operation::Rotation { mode: 0 },
@@ -83,6 +86,10 @@ fn compute(
             }
             Operation::Scale => {
                 let output = sys::ggml_mul(context, first, scales);
+                (output, row(output))
+            }
+            Operation::ScaleInTurns => {
+                let output = sys::ggml_mul(context, first, floats(depth, 2, 3));
                 (output, row(output))
             }
             Operation::Gate => {
@@ -223,7 +230,9 @@ fn operations_on_tokens_that_are_needed_are_those_of_ggml_and_the_others_are_lef
                     let found = compute(operation, depth, tokens, threads, &needed);
                     for (token, (found, right)) in found.iter().zip(&right).enumerate() {
                         let untouched = vec![u8::MAX; right.len()];
-                        let right = if token % width < used[token / width] { right } else { &untouched };
+                        let is_left_out =
+                            operation != Operation::ScaleInTurns && token % width >= used[token / width];
+                        let right = if is_left_out { &untouched } else { right };
                         assert_eq!(found, right, "{set} {operation:?} {used:?} {token}, {threads} threads");
                     }
                 }
