@@ -490,8 +490,8 @@ extern "C" bool llgtrt_repack_left_to_ggml() {
 }
 
 // What is needed of the passes that these threads compute from now on; null: all. It must stay until then, and is not called
-// beside such a pass. The logits that are not needed become -infinity, where leaving them out saves time, and what belongs to
-// tokens that are not becomes zero or anything else. False, and all is computed, if there is no room for it.
+// beside such a pass. The logits that are not needed become -infinity, where leaving them out saves time, and of tokens that are
+// not nothing is stored in the cache. False, and all is computed, if there is no room for it.
 extern "C" bool llgtrt_repack_needed(const ggml_threadpool * threads, const llgtrt::repack::Needed * needed) {
     llgtrt::repack::passes.end(threads);
     return needed == nullptr || llgtrt::repack::passes.begin(threads, needed);

@@ -11,7 +11,7 @@ namespace {
 // Of `count` floats. `to` is `from`, or does not overlap it.
 //
 // ggml adds up the squares one after the other, in doubles, each waiting for the one before. Sums of a sixty-fourth of them each
-// lose as little to rounding in floats.
+// lose so little to rounding that floats do: its test asks for a millionth.
 template <class Isa> void normalize(const float * from, int64_t count, float epsilon, float * to) {
     constexpr int SUMS = 64, VECTORS = SUMS / Isa::ROWS;
     typename Isa::Floats vectors[VECTORS];

@@ -16,11 +16,12 @@ use llgtrt_stepped::{KvCache, Output, PassCost, Rows, Sequences};
 use crate::cells::SlotBlocks;
 use crate::config::Speculation;
 use crate::context::Context;
+use crate::costs::Costs;
 use crate::draft_model::DraftModel;
 use crate::model::LlamaCppModel;
 use crate::pace::PrefillPace;
 use crate::repack::NeededTokens;
-use crate::schedule::{Costs, Demand, Span, Work};
+use crate::schedule::{Demand, Span, Work};
 use crate::slot::Slot;
 use crate::turns::Turns;
 

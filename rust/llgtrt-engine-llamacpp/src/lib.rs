@@ -16,6 +16,7 @@ mod admit;
 mod cells;
 mod config;
 mod context;
+mod costs;
 mod draft_model;
 mod embed_context;
 mod embed_pack;

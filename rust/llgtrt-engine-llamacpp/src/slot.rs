@@ -3,7 +3,7 @@
 use llgtrt_core::TokenId;
 
 use crate::cells::Cells;
-use crate::schedule::Costs;
+use crate::costs::Costs;
 
 /// Prompt tokens a copy must save.
 const MIN_COPY_GAIN: usize = 8;
