@@ -16,6 +16,7 @@ from llgtrt.api.delivery import (
 )
 from llgtrt.api.patience import while_connected
 from llgtrt.api.services import services_of
+from llgtrt.config import ServerConfig
 from llgtrt.serving import Generation
 
 
@@ -43,12 +44,12 @@ def deliver(request: Request, generation: Generation | bytes, spent_s: float = 0
     if isinstance(generation, bytes):
         return Response(generation, media_type="application/json")
     form = SseGenerationResponse if generation.streaming else JsonGenerationResponse
-    return form(generation, limits_of(request, spent_s), services_of(request).metrics)
+    services = services_of(request)
+    return form(generation, limits_of(services.server, spent_s), services.metrics)
 
 
-def limits_of(request: Request, spent_s: float = 0.0) -> DeliveryLimits:
+def limits_of(server: ServerConfig, spent_s: float = 0.0) -> DeliveryLimits:
     """The times that a delivery may take, after so much of the request's."""
-    server = services_of(request).server
     timeout_s = server.request_timeout_s
     left_s = None if timeout_s is None else max(timeout_s - spent_s, 0.0)
     return DeliveryLimits(server.ping_interval_s, server.write_timeout_s, left_s)

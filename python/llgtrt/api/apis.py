@@ -15,6 +15,7 @@ from llgtrt.api.answering import answer_chat
 from llgtrt.api.body import read_request, request_body
 from llgtrt.api.patience import while_connected
 from llgtrt.api.responses import OF_BODIES, errors, generation, json_object
+from llgtrt.api.routing import new_router
 from llgtrt.api.services import services_of
 from llgtrt.serving import Generation
 from llgtrt.serving.apis import Api, GenerationRoute, ObjectRoute
@@ -24,7 +25,7 @@ _NAME = re.compile(r"{(\w+)}")
 
 def router_of(api: Api) -> APIRouter:
     """The routes of an API."""
-    router = APIRouter(tags=[api.name])
+    router = new_router(api.name)
     for route in api.routes:
         if isinstance(route, GenerationRoute):
             router.post(

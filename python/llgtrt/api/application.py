@@ -22,7 +22,6 @@ from llgtrt.api.context import RequestContextMiddleware, UnhandledErrorMiddlewar
 from llgtrt.api.docs_page import Documentation
 from llgtrt.api.error_forms import ERROR_FORMS, ErrorForm, error_schema, form_of_path
 from llgtrt.api.errors import HttpError, handle_error
-from llgtrt.api.responses import OF_EVERY_ROUTE
 from llgtrt.api.services import Services
 from llgtrt.api.triton_tensors import InferRequest
 from llgtrt.engine import LlgtrtError, __version__
@@ -63,21 +62,24 @@ def create_app(services: Services, routers: Sequence[APIRouter] = ()) -> FastAPI
         docs_url=None,
         redoc_url=None,
         openapi_url=None,
-        responses=OF_EVERY_ROUTE,
+        # Traces and metrics are our own (telemetry.py, metrics.py).
+        telemetry={"tracing": False, "metrics": False, "logs": False},
     )
     application.state.services = services
     forms = {path: api.error for api in services.apis for path in api.error_paths}
     setattr(application.state, ERROR_FORMS, forms)
-    for router in routers:
-        application.include_router(router)
-    application.include_router(openai.router)
-    for api in services.apis:
-        application.include_router(router_of(api))
-    application.include_router(grammar.router)
-    application.include_router(health.router)
-    application.include_router(triton.router)
-    application.include_router(triton_model.router)
-    application.include_router(triton_repository.router)
+    for router in (
+        *routers,
+        openai.router,
+        *map(router_of, services.apis),
+        grammar.router,
+        health.router,
+        triton.router,
+        triton_model.router,
+        triton_repository.router,
+    ):
+        # Routers that are included are asked one by one, each for what it would make of its routes.
+        application.router.routes += router.routes
     for error_type in (RequestError, LlgtrtError, HttpError, HTTPException, RequestValidationError):
         application.add_exception_handler(error_type, handle_error)
 

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import logging
 import re
+import secrets
 import time
-import uuid
 from dataclasses import dataclass
 from typing import Any, Protocol
 
@@ -166,4 +166,4 @@ def _request_id(scope: Scope) -> bytes:
     for name, value in scope["headers"]:
         if name == b"x-request-id" and _REQUEST_ID.fullmatch(value):
             return bytes(value)
-    return uuid.uuid4().hex.encode()
+    return secrets.token_hex(16).encode()

@@ -2,16 +2,16 @@
 
 from __future__ import annotations
 
-from fastapi import APIRouter
 from starlette.requests import Request
 from starlette.responses import Response
 
 from llgtrt.api.body import read_request, request_body
 from llgtrt.api.responses import OF_BODIES, json_object
+from llgtrt.api.routing import new_router
 from llgtrt.api.services import services_of
 from llgtrt.serving import ValidateRequest
 
-router = APIRouter()
+router = new_router()
 
 
 @router.post(

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from typing import Any
 
-from fastapi import APIRouter
 from starlette.requests import Request
 from starlette.responses import JSONResponse, PlainTextResponse, Response
 
@@ -12,11 +11,12 @@ from llgtrt.api.delivery import DeliveryLimits, JsonGenerationResponse
 from llgtrt.api.errors import HttpError
 from llgtrt.api.metrics import CONTENT_TYPE
 from llgtrt.api.responses import errors, json_object
+from llgtrt.api.routing import new_router
 from llgtrt.api.services import services_of
 from llgtrt.engine import __version__
 from llgtrt.serving import CompletionRequest
 
-router = APIRouter(tags=["health"])
+router = new_router("health")
 
 PROBE = CompletionRequest(prompt="Hello", max_tokens=1, temperature=0.0)
 
@@ -28,7 +28,7 @@ PROBE = CompletionRequest(prompt="Hello", max_tokens=1, temperature=0.0)
     responses=json_object("It is."),
     response_model=None,
 )
-async def live() -> Response:
+async def live(_request: Request) -> Response:
     """200 as long as the event loop turns, whatever the engine does."""
     return JSONResponse({"status": "live"})
 

@@ -2,17 +2,17 @@
 
 from __future__ import annotations
 
-from fastapi import APIRouter
 from starlette.requests import Request
 from starlette.responses import JSONResponse, Response
 
 from llgtrt.api.answering import answer_chat, deliver
 from llgtrt.api.body import read_request, request_body
 from llgtrt.api.responses import errors, generation, json_object
+from llgtrt.api.routing import new_router
 from llgtrt.api.services import services_of
 from llgtrt.serving import ChatRequest, CompletionRequest
 
-router = APIRouter()
+router = new_router()
 
 MODEL_NAME = {"name": "name", "in": "path", "required": True, "schema": {"type": "string"}}
 

@@ -2,19 +2,19 @@
 
 from __future__ import annotations
 
-from fastapi import APIRouter
 from starlette.requests import Request
 from starlette.responses import Response
 
 from llgtrt.api.answering import deliver, limits_of
 from llgtrt.api.body import read_json_body, request_body
 from llgtrt.api.responses import generation
+from llgtrt.api.routing import new_router
 from llgtrt.api.services import Services, services_of
 from llgtrt.api.triton_tensors import TensorResponse, read_tensors
 from llgtrt.serving import TritonRequest, TritonService, in_proportion
 from llgtrt.serving.protocol.triton import check_inputs, read_inputs
 
-router = APIRouter(tags=["triton"])
+router = new_router("triton")
 
 MODEL = {"name": "name", "in": "path", "required": True, "schema": {"type": "string"}}
 PATH = "/v2/models/{name:path}"
@@ -76,7 +76,7 @@ async def infer(request: Request) -> Response:
     started = await _model(services, request).start(
         *target, inputs, "infer", list(tensors.outputs), binary=binary
     )
-    return TensorResponse(started, limits_of(request), services.metrics, tensors)
+    return TensorResponse(started, limits_of(services.server), services.metrics, tensors)
 
 
 async def _inputs(request: Request, services: Services) -> TritonRequest:

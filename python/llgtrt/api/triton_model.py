@@ -4,13 +4,13 @@ from __future__ import annotations
 
 from typing import Any
 
-from fastapi import APIRouter
 from starlette.requests import Request
 from starlette.responses import JSONResponse, Response
 
 from llgtrt.api.health import check_ready
 from llgtrt.api.metrics import samples
 from llgtrt.api.responses import errors, json_object
+from llgtrt.api.routing import new_router
 from llgtrt.api.services import services_of
 from llgtrt.api.triton import MODEL, PATH, VERSION_PATH
 from llgtrt.engine import __version__
@@ -18,7 +18,7 @@ from llgtrt.serving import ModelServices
 from llgtrt.serving.protocol.triton import INPUTS, OUTPUTS
 from llgtrt.serving.triton import VERSION
 
-router = APIRouter(tags=["triton"])
+router = new_router("triton")
 
 EXTENSIONS = [
     "binary_tensor_data",
@@ -39,7 +39,7 @@ NS = 1_000_000_000
     responses={200: {"description": "It is."}},
     response_model=None,
 )
-async def live() -> Response:
+async def live(_request: Request) -> Response:
     """200 as long as the event loop turns; the body is empty."""
     return Response()
 
@@ -61,7 +61,7 @@ async def ready(request: Request) -> Response:
 @router.get(
     "/v2", summary="Describe the server (Triton)", responses=json_object("Its name."), response_model=None
 )
-async def server_metadata() -> Response:
+async def server_metadata(_request: Request) -> Response:
     """Name, version and extensions of the server."""
     return JSONResponse({"name": "llgtrt", "version": __version__, "extensions": EXTENSIONS})
 

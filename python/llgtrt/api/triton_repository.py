@@ -6,7 +6,6 @@ import contextlib
 from collections.abc import Iterator
 from typing import Any
 
-from fastapi import APIRouter
 from starlette.requests import Request
 from starlette.responses import JSONResponse, Response
 
@@ -14,13 +13,14 @@ from llgtrt.api.auth import CLIENT, Client
 from llgtrt.api.body import read_json_body
 from llgtrt.api.errors import HttpError
 from llgtrt.api.responses import OF_BODIES, errors
+from llgtrt.api.routing import new_router
 from llgtrt.api.services import KnownModel, ModelLoadError, ModelRepository, Services, services_of
 from llgtrt.api.triton import MODEL
 from llgtrt.patient_json import parse_json
 from llgtrt.serving import ModelServices, RequestError
 from llgtrt.serving.triton import VERSION
 
-router = APIRouter(tags=["triton"])
+router = new_router("triton")
 
 READY, UNAVAILABLE = "READY", "UNAVAILABLE"
 IGNORED = frozenset({"unload_dependents"})

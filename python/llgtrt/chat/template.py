@@ -117,8 +117,9 @@ class ChatTemplate:
         )
         self.variables = frozenset(jinja2.meta.find_undeclared_variables(syntax_tree))
         allowed = self.variables.union(allowed_kwargs)
-        self._own_date = _tests_for(syntax_tree, "date_string")
-        reserved = _RESERVED - {"date_string"} if self._own_date else _RESERVED
+        own_date = _tests_for(syntax_tree, "date_string")
+        reserved = _RESERVED - {"date_string"} if own_date else _RESERVED
+        self._needs_date = "date_string" in self.variables and not own_date
         self._allowed_kwargs = allowed - reserved - self._tokens.keys() - environment.globals.keys()
         self._max_prompt_chars = max_prompt_chars
         self.shows_json_schema = "json_schema" in self.variables
@@ -212,7 +213,7 @@ class ChatTemplate:
     def _run(self, messages: list[dict[str, Any]], context: Mapping[str, Any]) -> str:
         """Renders messages that are already in the form that the template wants."""
         variables = {**self._tokens, **context, "messages": messages}
-        if not self._own_date:
+        if self._needs_date:
             now = datetime.now(timezone.utc)
             variables["date_string"] = f"{now.day} {now:%B %Y}"
         pieces: list[str] = []

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
+import secrets
 import time
-import uuid
 from dataclasses import dataclass
 from typing import TypedDict
 
@@ -112,7 +112,7 @@ def check_choices(n: int, prompts: int, most: int) -> int:
 
 def new_response_id(prefix: str) -> str:
     """A unique response id such as ``chatcmpl-...``."""
-    return f"{prefix}-{uuid.uuid4().hex}"
+    return f"{prefix}-{secrets.token_hex(16)}"
 
 
 def now() -> int:

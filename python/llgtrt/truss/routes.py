@@ -14,6 +14,7 @@ from starlette.types import Message, Receive, Scope, Send
 from llgtrt.api.body import read_body
 from llgtrt.api.errors import RequestTimeoutError
 from llgtrt.api.record import note
+from llgtrt.api.routing import new_router
 from llgtrt.api.services import Services
 
 from .client import Client
@@ -79,9 +80,9 @@ class ModelService:
 
 def model_router(service: ModelService) -> APIRouter:
     """The routes, which come before the server's own."""
-    router = APIRouter(tags=["model"])
+    router = new_router("model")
 
-    async def root() -> Response:
+    async def root(_request: Request) -> Response:
         return JSONResponse(True)
 
     async def loaded(request: Request) -> Response:

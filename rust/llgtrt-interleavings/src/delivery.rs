@@ -91,6 +91,31 @@ fn contents(frames: &[u8]) -> String {
         .collect()
 }
 
+/// What readers get.
+fn drain(shared: &Shared) -> Vec<(u64, Payload, bool)> {
+    shared.drain(|state| state.collect())
+}
+
+/// The event loop with one request, whose frames go to a connection while its reader waits: the end is the reader's.
+fn write_to_connection(shared: &Shared, state: &RequestState) -> Received {
+    let mut received = Received::default();
+    while received.ends == 0
+        && let Some(taken) = state.take()
+    {
+        received.add(taken);
+    }
+    while received.ends == 0 {
+        shared.signal.wake.wait();
+        shared.drain(|state| {
+            let (payload, last, all) = state.collect_frames(Vec::new())?;
+            assert!(all || last, "the frames are few");
+            received.add((payload, last));
+            None
+        });
+    }
+    received
+}
+
 /// The event loop with one request: takes what is ready, and waits for the signal where nothing is.
 fn read(shared: &Shared, state: &RequestState) -> Received {
     let mut received = Received::default();
@@ -101,7 +126,7 @@ fn read(shared: &Shared, state: &RequestState) -> Received {
         }
         loop {
             shared.signal.wake.wait();
-            let drained = shared.drain();
+            let drained = drain(shared);
             let any = !drained.is_empty();
             for (_, payload, last) in drained {
                 received.add((payload, last));
@@ -117,34 +142,39 @@ fn read(shared: &Shared, state: &RequestState) -> Received {
 /// All output arrives, in order, once, and its reader never waits for a signal that does not come.
 pub fn all_output_arrives() {
     for format in FORMATS {
-        explore(move || {
-            let shared = shared();
-            let state = request(&shared, 1, format);
-            let writer = {
-                let (shared, state) = (Arc::clone(&shared), Arc::clone(&state));
-                thread::spawn(move || {
-                    write(&shared, &state, "a", false);
-                    write(&shared, &state, "b", true);
-                })
-            };
-            let received = read(&shared, &state);
-            assert_eq!((received.text.as_str(), received.ends), ("ab", 1), "{format:?}");
-            writer.join().expect("the output thread does not panic");
-            assert!(state.take().is_none() && shared.drain().is_empty(), "nothing comes after the end");
-            assert_eq!(shared.active(), 0);
-        });
+        arrives(format, read);
     }
+    arrives(OutputFormat::ChatSse, write_to_connection);
+}
+
+fn arrives(format: OutputFormat, read: fn(&Shared, &RequestState) -> Received) {
+    explore(move || {
+        let shared = shared();
+        let state = request(&shared, 1, format);
+        let writer = {
+            let (shared, state) = (Arc::clone(&shared), Arc::clone(&state));
+            thread::spawn(move || {
+                write(&shared, &state, "a", false);
+                write(&shared, &state, "b", true);
+            })
+        };
+        let received = read(&shared, &state);
+        assert_eq!((received.text.as_str(), received.ends), ("ab", 1), "{format:?}");
+        writer.join().expect("the output thread does not panic");
+        assert!(state.take().is_none() && drain(&shared).is_empty(), "nothing comes after the end");
+        assert_eq!(shared.active(), 0);
+    });
 }
 
 /// Output of two requests that different threads end, one of them with an error: one event loop learns of both.
 pub fn two_threads_announce_two_requests() {
-    announce_two(Shared::drain);
+    announce_two(drain);
 }
 
 /// A signal that is lowered after what it announced was collected: the mistake that the models are there to find.
 pub fn a_signal_that_is_lowered_too_late() {
     announce_two(|shared| {
-        let drained = shared.drain();
+        let drained = drain(shared);
         shared.signal.lower();
         drained
     });
@@ -197,7 +227,7 @@ pub fn a_request_ends_once() {
             assert!(received.failed || received.text == "a", "{received:?}");
             writer.join().expect("the output thread does not panic");
             admission.join().expect("the admission thread does not panic");
-            assert!(shared.drain().is_empty());
+            assert!(drain(&shared).is_empty());
             assert_eq!(shared.active(), 0);
         });
     }
@@ -220,7 +250,7 @@ pub fn a_reader_may_leave_at_any_time() {
             state.close();
             assert!(state.take().is_none() && state.is_over());
             writer.join().expect("the output thread does not panic");
-            assert!(shared.drain().is_empty() && state.is_closed());
+            assert!(drain(&shared).is_empty() && state.is_closed());
             assert_eq!(shared.active(), 0);
             drop(state);
             assert_eq!(shared.active(), 0, "it does not count down twice");

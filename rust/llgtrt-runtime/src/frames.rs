@@ -16,11 +16,11 @@ impl Frames {
         self.bytes.is_empty()
     }
 
-    /// Whole frames, not many bytes of them.
-    pub(crate) fn take(&mut self) -> Vec<u8> {
+    /// Whole frames, not many bytes of them. `empty` is memory for the next ones.
+    pub(crate) fn take(&mut self, empty: Vec<u8>) -> Vec<u8> {
         let rest = &self.bytes[self.taken..];
         if self.taken == 0 && rest.len() <= MOST_TAKEN {
-            return std::mem::take(&mut self.bytes);
+            return std::mem::replace(&mut self.bytes, empty);
         }
         let ends = |bytes: &[u8]| bytes == b"\n\n";
         let fits = rest.windows(2).take(MOST_TAKEN - 1).rposition(ends);
@@ -39,7 +39,14 @@ mod tests {
     use super::*;
 
     fn all(frames: &mut Frames) -> Vec<Vec<u8>> {
-        std::iter::from_fn(|| (!frames.is_empty()).then(|| frames.take())).collect()
+        std::iter::from_fn(|| (!frames.is_empty()).then(|| frames.take(Vec::new()))).collect()
+    }
+
+    #[test]
+    fn memory_changes_places() {
+        let mut frames = Frames { bytes: b"a\n\n".to_vec(), taken: 0 };
+        assert_eq!(frames.take(Vec::with_capacity(500)), b"a\n\n");
+        assert!(frames.is_empty() && frames.bytes.capacity() >= 500);
     }
 
     #[test]

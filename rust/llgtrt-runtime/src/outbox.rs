@@ -338,7 +338,7 @@ impl RequestState {
         if outbox.closed {
             return None;
         }
-        let taken = self.take_locked(&mut outbox);
+        let taken = self.take_locked(&mut outbox, Vec::new());
         outbox.wanted = taken.is_none();
         taken
     }
@@ -349,11 +349,23 @@ impl RequestState {
         if outbox.closed || !outbox.wanted {
             return None;
         }
-        let taken = self.take_locked(&mut outbox);
+        let taken = self.take_locked(&mut outbox, Vec::new());
         if taken.is_some() {
             outbox.wanted = false;
         }
         taken
+    }
+
+    /// What is ready for a connection that takes frames in place of a reader that waits, and whether it is the last, and
+    /// all. After frames that are not the last the reader goes on waiting. `empty` is memory for frames to come.
+    pub(crate) fn collect_frames(&self, empty: Vec<u8>) -> Option<(Payload, bool, bool)> {
+        let mut outbox = self.outbox.lock();
+        if outbox.closed || !outbox.wanted {
+            return None;
+        }
+        let (payload, last) = self.take_locked(&mut outbox, empty)?;
+        outbox.wanted = !last && matches!(payload, Payload::Sse(_));
+        Some((payload, last, outbox.encoded.is_empty()))
     }
 
     fn deliverable(&self, outbox: &Outbox) -> bool {
@@ -364,14 +376,14 @@ impl RequestState {
             && (!outbox.ahead.is_empty() || outbox.choices.iter().any(|choice| choice.dirty))
     }
 
-    fn take_locked(&self, outbox: &mut Outbox) -> Option<(Payload, bool)> {
+    fn take_locked(&self, outbox: &mut Outbox, empty: Vec<u8>) -> Option<(Payload, bool)> {
         if outbox.encoded.is_empty() && !self.deliverable(outbox) {
             return None;
         }
         let complete = outbox.open == 0 && outbox.error.is_none();
         if self.format.is_sse() {
             self.encode(outbox);
-            let frames = outbox.encoded.take();
+            let frames = outbox.encoded.take(empty);
             let complete = complete && outbox.encoded.is_empty();
             if complete {
                 self.mark_closed(outbox);

@@ -6,9 +6,9 @@
 use std::collections::HashMap;
 use std::io::{Result, Write};
 use std::os::fd::{AsRawFd, BorrowedFd, OwnedFd};
-use std::sync::Arc;
 use std::time::{Duration, Instant};
 
+use parking_lot::MutexGuard;
 use rustix::io::{Errno, fcntl_dupfd_cloexec};
 use rustix::net::{SendFlags, send};
 use rustix::process::{Resource, getrlimit};
@@ -25,28 +25,25 @@ const SHARE_OF_FILES: u64 = 8;
 /// loop.
 const MOST_WRITES: usize = 2;
 
+/// Memory of frames that a connection keeps for those to come: a few chunks of an answer.
+const MOST_KEPT: usize = 4 << 10;
+
 /// A connection at rest: nothing else waits to be written to it.
 struct Outlet {
-    state: Arc<RequestState>,
     /// A descriptor of its own: that of the event loop may be closed, and its number given to another connection.
     socket: OwnedFd,
     written: Instant,
+    /// Memory for frames. What is free goes back to the system at once, so memory for each step would be new pages.
+    empty: Vec<u8>,
 }
 
 /// The outlets of all requests, by their ids.
 #[derive(Default)]
-pub(crate) struct Outlets(Mutex<Table>);
-
-#[derive(Default)]
-struct Table {
-    outlets: HashMap<u64, Outlet>,
-    /// The chunk that is being written.
-    chunk: Vec<u8>,
-}
+pub(crate) struct Outlets(Mutex<HashMap<u64, Outlet>>);
 
 impl std::fmt::Debug for Outlets {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        f.debug_struct("Outlets").field("open", &self.0.lock().outlets.len()).finish()
+        f.debug_struct("Outlets").field("open", &self.0.lock().len()).finish()
     }
 }
 
@@ -56,74 +53,75 @@ impl Outlets {
     ///
     /// # Errors
     /// There is no second descriptor for the connection; nothing was written.
-    pub(crate) fn open(
-        &self,
-        state: &Arc<RequestState>,
-        socket: BorrowedFd<'_>,
-        frames: &[u8],
-    ) -> Result<Vec<u8>> {
+    pub(crate) fn open(&self, id: u64, socket: BorrowedFd<'_>, frames: &[u8]) -> Result<Vec<u8>> {
         let socket = fcntl_dupfd_cloexec(socket, 0)?;
         let most = getrlimit(Resource::Nofile).current.unwrap_or(u64::MAX) / SHARE_OF_FILES;
         if u64::try_from(socket.as_raw_fd()).is_ok_and(|number| number >= most) {
             return Err(Errno::MFILE.into());
         }
-        let mut table = self.0.lock();
-        let Table { outlets, chunk } = &mut *table;
-        let outlet = Outlet { state: Arc::clone(state), socket, written: Instant::now() };
-        let rest = outlet.write(frames, chunk);
+        let outlet = Outlet { socket, written: Instant::now(), empty: Vec::new() };
+        let rest = outlet.write(frames, &mut Vec::new());
         if rest.is_empty() {
-            outlets.insert(state.id(), outlet);
+            self.0.lock().insert(id, outlet);
         }
         Ok(rest)
     }
 
     /// Writes no more for a request.
     pub(crate) fn close(&self, id: u64) {
-        self.0.lock().outlets.remove(&id);
+        self.0.lock().remove(&id);
     }
 
     /// How long ago something was written for a request that has an outlet.
     pub(crate) fn since_written(&self, id: u64) -> Option<Duration> {
-        self.0.lock().outlets.get(&id).map(|outlet| outlet.written.elapsed())
+        self.0.lock().get(&id).map(|outlet| outlet.written.elapsed())
     }
 
-    /// Writes what was drained to the outlets; the rest is for the reader.
-    pub(crate) fn pass(&self, drained: Vec<(u64, Payload, bool)>) -> Vec<(u64, Payload, bool)> {
-        let mut table = self.0.lock();
-        if table.outlets.is_empty() {
-            return drained;
-        }
-        let written = Instant::now();
-        drained.into_iter().filter_map(|(id, payload, last)| table.pass(id, payload, last, written)).collect()
+    /// For one drain.
+    pub(crate) fn writer(&self) -> Writer<'_> {
+        Writer { outlets: self.0.lock(), now: Instant::now(), chunk: Vec::new() }
     }
 }
 
-impl Table {
-    fn pass(
-        &mut self,
-        id: u64,
-        payload: Payload,
-        last: bool,
-        written: Instant,
-    ) -> Option<(u64, Payload, bool)> {
-        let Self { outlets, chunk } = self;
-        let Some(outlet) = outlets.get_mut(&id) else { return Some((id, payload, last)) };
-        let mut next = Some((payload, last));
+/// Writes what a drain finds to the outlets.
+pub(crate) struct Writer<'a> {
+    outlets: MutexGuard<'a, HashMap<u64, Outlet>>,
+    now: Instant,
+    /// The chunk that is being written.
+    chunk: Vec<u8>,
+}
+
+impl Writer<'_> {
+    /// What the reader of a request gets: all of it, or what its connection did not take, or is not for it to take.
+    pub(crate) fn collect(&mut self, request: &RequestState) -> Option<(Payload, bool)> {
+        let Some(outlet) = self.outlets.get_mut(&request.id()) else { return request.collect() };
         for _ in 0..MOST_WRITES {
-            let Some((Payload::Sse(frames), false)) = &next else { break };
-            let rest = outlet.write(frames, chunk);
-            outlet.written = written;
+            let (payload, last, all) = request.collect_frames(std::mem::take(&mut outlet.empty))?;
+            let mut frames = match payload {
+                Payload::Sse(frames) if !last => frames,
+                // The end is the reader's to write, and so is what is not text.
+                payload => {
+                    self.outlets.remove(&request.id());
+                    return Some((payload, last));
+                }
+            };
+            let rest = outlet.write(&frames, &mut self.chunk);
+            outlet.written = self.now;
             if !rest.is_empty() {
-                outlets.remove(&id);
-                return Some((id, Payload::Unsent(rest), false));
+                self.outlets.remove(&request.id());
+                return Some((Payload::Unsent(rest), false));
             }
-            // Nothing ready asks the next drain for it, as a reader that waits does.
-            next = outlet.state.take();
+            if frames.capacity() <= MOST_KEPT {
+                frames.clear();
+                outlet.empty = frames;
+            }
+            if all {
+                return None;
+            }
         }
-        // The end is the reader's to write, and so is what is not text, and more than one drain writes.
-        let (payload, last) = next?;
-        outlets.remove(&id);
-        Some((id, payload, last))
+        // So is more than one drain writes.
+        self.outlets.remove(&request.id());
+        request.collect()
     }
 }
 

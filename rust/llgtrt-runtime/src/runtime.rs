@@ -283,7 +283,8 @@ impl Runtime {
     /// `(request id, payload, last)` for every request whose reader waits. What goes to a connection without its reader
     /// is written here.
     pub fn drain(&self) -> Vec<(u64, Payload, bool)> {
-        self.outlets.pass(self.shared.drain())
+        let mut writer = self.outlets.writer();
+        self.shared.drain(|request| writer.collect(request))
     }
 
     /// Prometheus text.
@@ -411,7 +412,7 @@ impl RequestHandle {
     /// # Errors
     /// There are too many open files; nothing was written.
     pub fn write_to(&self, socket: BorrowedFd<'_>, frames: &[u8]) -> std::io::Result<Vec<u8>> {
-        self.outlets.open(&self.state, socket, frames)
+        self.outlets.open(self.state.id(), socket, frames)
     }
 
     /// Leaves what comes to the reader again. To be called before anything else is written to the connection.

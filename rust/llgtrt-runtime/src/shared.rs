@@ -49,6 +49,8 @@ pub(crate) struct Shared {
     pub signal: Signal,
     pub metrics: Arc<Metrics>,
     ready: Mutex<Vec<Arc<RequestState>>>,
+    /// Empty between drains: the memory of the list of ready requests, which changes places with it.
+    drained: Mutex<Vec<Arc<RequestState>>>,
     embedded: Mutex<Vec<(u64, Payload)>>,
     lifecycle: Mutex<Lifecycle>,
     active: Arc<AtomicUsize>,
@@ -60,6 +62,7 @@ impl Shared {
             signal,
             metrics,
             ready: Mutex::default(),
+            drained: Mutex::default(),
             embedded: Mutex::default(),
             lifecycle: Mutex::default(),
             active: Arc::default(),
@@ -101,14 +104,18 @@ impl Shared {
         self.signal.raise();
     }
 
-    /// Everything that requests waited for.
-    pub(crate) fn drain(&self) -> Vec<(u64, Payload, bool)> {
+    /// Everything that requests waited for, as `collect` gives it. One thread drains at a time.
+    pub(crate) fn drain(
+        &self,
+        mut collect: impl FnMut(&Arc<RequestState>) -> Option<(Payload, bool)>,
+    ) -> Vec<(u64, Payload, bool)> {
         self.signal.lower();
-        let ready = std::mem::take(&mut *self.ready.lock());
+        let mut drained = self.drained.lock();
+        std::mem::swap(&mut *drained, &mut *self.ready.lock());
         let embedded = std::mem::take(&mut *self.embedded.lock());
-        ready
-            .into_iter()
-            .filter_map(|state| state.collect().map(|(payload, last)| (state.id(), payload, last)))
+        drained
+            .drain(..)
+            .filter_map(|state| collect(&state).map(|(payload, last)| (state.id(), payload, last)))
             .chain(embedded.into_iter().map(|(id, payload)| (id, payload, true)))
             .collect()
     }

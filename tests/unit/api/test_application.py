@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import inspect
 import logging
 import re
 from collections.abc import Iterator
@@ -20,6 +21,7 @@ from llgtrt.api.apis import router_of
 from llgtrt.api.auth import OPEN_PATHS
 from llgtrt.api.error_forms import ERROR_FORMS, form_of_path
 from llgtrt.api.errors import RequestTimeoutError, describe, error_event, error_response
+from llgtrt.api.routing import PlainRoute
 from llgtrt.engine import (
     EngineFailedError,
     GrammarError,
@@ -54,6 +56,17 @@ def assert_error(response: httpx.Response, status: int, code: str | None = None)
         assert body["error"]["code"] == code
     error: dict[str, Any] = body["error"]
     return error
+
+
+def test_endpoints_take_the_request_and_nothing_else(make_app: AppFactory) -> None:
+    routes = [route for route in make_app().routes if isinstance(route, APIRoute)]
+    assert {"/v1/chat/completions", "/v1/health/live", "/v2/models/{name:path}/infer"} <= {
+        r.path for r in routes
+    }
+    for route in routes:
+        assert isinstance(route, PlainRoute), route.path
+        assert inspect.iscoroutinefunction(route.endpoint), route.path
+        assert len(inspect.signature(route.endpoint).parameters) == 1, route.path
 
 
 async def test_p24_every_route_needs_the_key_but_the_two_probes(make_app: AppFactory) -> None:

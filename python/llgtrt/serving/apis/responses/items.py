@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-import uuid
+import secrets
 from collections.abc import Callable
 from typing import Any
 
@@ -24,7 +24,7 @@ FindItem = Callable[[str], dict[str, Any] | None]
 
 def new_id(kind: str) -> str:
     """An id as OpenAI's look, such as ``msg_...``."""
-    return f"{kind}_{uuid.uuid4().hex}"
+    return f"{kind}_{secrets.token_hex(16)}"
 
 
 class Conversation:
