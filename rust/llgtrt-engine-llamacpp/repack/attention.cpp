@@ -5,7 +5,7 @@
 
 #include "attention_op.h"
 
-#include "needed.h"
+#include "pass.h"
 
 #include <algorithm>
 #include <cmath>
@@ -183,7 +183,7 @@ bool Attention::work_size(int threads, const ggml_tensor * op, size_t & size) {
 }
 
 bool Attention::compute_forward(ggml_compute_params * params, ggml_tensor * op) {
-    const Plan    plan(op, kernel_.queries, params->nth, passes.of(params->threadpool));
+    const Plan    plan(op, kernel_.queries, params->nth, passes.needed_of(params->threadpool));
     const bool    splits = plan.splits(params->nth) && static_cast<int64_t>(params->wsize) >= plan.partials();
     auto * const  all    = static_cast<float *>(params->wdata);
 

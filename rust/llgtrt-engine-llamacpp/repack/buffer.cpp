@@ -22,7 +22,7 @@
 #include "attention_op.h"
 #include "ggml-cpu.h"
 #include "kernels.h"
-#include "needed.h"
+#include "pass.h"
 #include "repack.h"
 #include "rows_op.h"
 #include "sets.h"
@@ -188,8 +188,8 @@ class Weights : public ggml::cpu::tensor_traits {
         if (op->op != GGML_OP_MUL_MAT) {
             return false;
         }
-        const int64_t columns = ggml_nrows(op->src[1]);
-        size = head(op) + op->src[0]->ne[0] / kernel_.elements * kernel_.tile * columns + ALIGNMENT;
+        Quantized::forget_all();
+        size = head(op) + tiles_size(op, ggml_nrows(op->src[1]));
         return true;
     }
 
@@ -200,7 +200,8 @@ class Weights : public ggml::cpu::tensor_traits {
         const int64_t  blocks = op->src[0]->ne[0] / kernel_.elements;
         const int64_t  groups = op->src[0]->ne[1] / rows_;
         const int64_t  all    = ggml_nrows(op->src[1]);
-        const Needed * needed = passes.of(params->threadpool);
+        Pass * const   pass   = passes.of(params->threadpool);
+        const Needed * needed = passes.needed_of(params->threadpool);
         char * const   work   = static_cast<char *>(params->wdata);
         Columns        columns{all};
         if (are_logits(op)) {
@@ -212,12 +213,22 @@ class Weights : public ggml::cpu::tensor_traits {
         } else if (needed != nullptr && needed->has_tokens_of(*op, 1)) {
             columns = {needed->count, nullptr, needed};
         }
-        const Tiles tiles(work + head(op), blocks * kernel_.tile, columns.count, columns.whole(), kernel_.columns);
-        quantize(*params, op->src[1], blocks, tiles, columns);
+        // Columns of logits have another order each time.
+        Quantized * const quantized = are_logits(op) ? nullptr : room(*params, pass, tiles_size(op, columns.count));
+        void * const      memory    = quantized != nullptr ? quantized->memory() : work + head(op);
+        const Tiles       tiles(memory, blocks * kernel_.tile, columns.count, columns.whole(), kernel_.columns);
+        const auto        form      = reinterpret_cast<const void *>(kernel_.quantize);
+        const bool        are_there = quantized != nullptr && quantized->are(op->src[1], form, columns.count);
+        if (!are_there) {
+            quantize(*params, op->src[1], blocks, tiles, columns);
+        }
         if (params->ith == 0) {
             ggml_threadpool_chunk_set(params->threadpool, params->nth);
         }
         ggml_barrier(params->threadpool);
+        if (params->ith == 0 && quantized != nullptr && !are_there) {
+            quantized->become(op->src[1], form, columns.count);
+        }
 
         // Threads take chunks of rows as they get done: none waits long for one that was interrupted.
         const int64_t most   = std::max<int64_t>(1, ROWS_BYTES / (blocks * kernel_.packed));
@@ -230,6 +241,27 @@ class Weights : public ggml::cpu::tensor_traits {
     }
 
   private:
+    // Where activations of so many bytes are for the products that share them; null if nowhere. All threads call it.
+    static Quantized * room(const ggml_compute_params & params, Pass * pass, size_t size) {
+        if (pass == nullptr || size > Quantized::MOST_BYTES) {
+            return nullptr;
+        }
+        Quantized & quantized = pass->quantized;
+        if (quantized.size() < size) {
+            ggml_barrier(params.threadpool);  // all have come to that
+            if (params.ith == 0) {
+                quantized.resize(size);
+            }
+            ggml_barrier(params.threadpool);
+        }
+        return &quantized;
+    }
+
+    // Bytes of so many columns' tiles.
+    size_t tiles_size(const ggml_tensor * op, int64_t columns) const {
+        return op->src[0]->ne[0] / kernel_.elements * kernel_.tile * columns + ALIGNMENT;
+    }
+
     // Bytes of the work buffer before the tiles: where the order of the columns is.
     static size_t head(const ggml_tensor * op) { return are_logits(op) ? Order::bytes(ggml_nrows(op->src[1])) : 0; }
 

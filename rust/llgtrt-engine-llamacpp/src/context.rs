@@ -272,11 +272,15 @@ impl Context {
     ) -> Result<(), DecodeError> {
         // llama.cpp has the first for single tokens.
         let pool = if self.batch_len() > 1 { self.pools.last() } else { self.pools.first() };
-        repack::computing(pool.copied(), logits, tokens, self.vocab_size, || self.decode())
+        repack::computing(pool.copied(), logits, tokens, self.vocab_size, || self.evaluate())
     }
 
     /// Evaluates the batch.
     pub(crate) fn decode(&mut self) -> Result<(), DecodeError> {
+        self.decode_needed(None, &repack::NeededTokens::default())
+    }
+
+    fn evaluate(&mut self) -> Result<(), DecodeError> {
         // SAFETY: the batch is filled up to `n_tokens`, within the limits the context was made with.
         let code = unsafe { sys::llama_decode(self.raw.as_ptr(), self.batch) };
         // A GPU may still compute, and whoever measures how long a pass takes would not see it.

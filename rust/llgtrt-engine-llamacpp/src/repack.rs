@@ -108,7 +108,7 @@ pub(crate) fn computing<T>(
     vocabulary: usize,
     pass: impl FnOnce() -> T,
 ) -> T {
-    let Some(pool) = pool.filter(|_| logits.is_some() || tokens.are_some()) else { return pass() };
+    let Some(pool) = pool else { return pass() };
     #[cfg(repack)]
     {
         use std::ffi::c_void;
@@ -168,7 +168,7 @@ pub(crate) fn computing<T>(
     }
     #[cfg(not(repack))]
     {
-        let _ = (pool, vocabulary);
+        let _ = (pool, logits, tokens, vocabulary);
         pass()
     }
 }
@@ -180,7 +180,7 @@ type Masks = *const *const u32;
 #[cfg(repack)]
 type Ask = unsafe extern "C" fn(*mut std::ffi::c_void, i64) -> Masks;
 
-/// As in `repack/needed.h`.
+/// As in `repack/pass.h`.
 #[cfg(repack)]
 #[repr(C)]
 struct Needed {

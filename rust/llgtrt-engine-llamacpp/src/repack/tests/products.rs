@@ -19,6 +19,53 @@ fn block(kind: sys::ggml_type) -> usize {
     unsafe { sys::ggml_blck_size(kind) as usize }
 }
 
+fn new_context(no_alloc: bool) -> *mut sys::ggml_context {
+    let params = sys::ggml_init_params { mem_size: 1 << 24, mem_buffer: std::ptr::null_mut(), no_alloc };
+    // SAFETY: it allocates its own memory.
+    NonNull::new(unsafe { sys::ggml_init(params) }).expect("memory").as_ptr()
+}
+
+/// Weights in a buffer.
+struct Matrix {
+    context: *mut sys::ggml_context,
+    memory: sys::ggml_backend_buffer_t,
+    raw: *mut sys::ggml_tensor,
+}
+
+impl Matrix {
+    /// `rows x k` weights of `kind` in a buffer of type `buffer`.
+    fn new(
+        buffer: sys::ggml_backend_buffer_type_t,
+        kind: sys::ggml_type,
+        [rows, k]: [usize; 2],
+        weights: &[f32],
+    ) -> Self {
+        let (from, context) = (weights.as_ptr(), new_context(true));
+        // SAFETY: as in `product_named`.
+        unsafe {
+            let (rows, k) = (rows as i64, k as i64);
+            let raw = sys::ggml_new_tensor_2d(context, kind, k, rows);
+            let memory = sys::ggml_backend_alloc_ctx_tensors_from_buft(context, buffer);
+            assert!(!memory.is_null());
+            let mut quantized = vec![0u8; sys::ggml_nbytes(raw)];
+            let to = quantized.as_mut_ptr().cast();
+            sys::ggml_quantize_chunk(kind, from, to, 0, rows, k, std::ptr::null());
+            sys::ggml_backend_tensor_set(raw, quantized.as_ptr().cast(), 0, quantized.len());
+            Self { context, memory, raw }
+        }
+    }
+}
+
+impl Drop for Matrix {
+    fn drop(&mut self) {
+        // SAFETY: nothing is computed with it any more.
+        unsafe {
+            sys::ggml_backend_buffer_free(self.memory);
+            sys::ggml_free(self.context);
+        }
+    }
+}
+
 /// `rows x k` weights of `kind` in a buffer of type `buffer`, times `columns` of `k` numbers each.
 fn product(
     buffer: sys::ggml_backend_buffer_type_t,
@@ -42,30 +89,13 @@ fn product_named(
     pool: &Pool,
 ) -> Vec<f32> {
     assert_eq!((weights.len(), activations.len()), (rows * k, columns * k));
+    let held = Matrix::new(buffer, kind, [rows, k], weights);
     // SAFETY: ggml's C API as its own examples use it; every object lives until the end of the block, and each
     // pointer is to as many bytes as the call beside it says.
     unsafe {
-        let context = |no_alloc| {
-            let params =
-                sys::ggml_init_params { mem_size: 1 << 24, mem_buffer: std::ptr::null_mut(), no_alloc };
-            NonNull::new(sys::ggml_init(params)).expect("memory").as_ptr()
-        };
-        let (held, graph_context) = (context(true), context(false));
-        let matrix = sys::ggml_new_tensor_2d(held, kind, k as i64, rows as i64);
-        let memory = sys::ggml_backend_alloc_ctx_tensors_from_buft(held, buffer);
-        assert!(!memory.is_null());
-        let mut quantized = vec![0u8; sys::ggml_nbytes(matrix)];
+        let graph_context = new_context(false);
+        let matrix = held.raw;
         let (rows, k) = (rows as i64, k as i64);
-        sys::ggml_quantize_chunk(
-            kind,
-            weights.as_ptr(),
-            quantized.as_mut_ptr().cast(),
-            0,
-            rows,
-            k,
-            std::ptr::null(),
-        );
-        sys::ggml_backend_tensor_set(matrix, quantized.as_ptr().cast(), 0, quantized.len());
 
         let input = sys::ggml_new_tensor_2d(graph_context, sys::GGML_TYPE_F32, k, columns as i64);
         std::ptr::copy_nonoverlapping(activations.as_ptr(), (*input).data.cast(), activations.len());
@@ -76,10 +106,7 @@ fn product_named(
         sys::ggml_build_forward_expand(graph, output);
         pool.compute(graph);
         let result = std::slice::from_raw_parts((*output).data.cast(), rows as usize * columns).to_vec();
-
-        sys::ggml_backend_buffer_free(memory);
         sys::ggml_free(graph_context);
-        sys::ggml_free(held);
         result
     }
 }
@@ -177,6 +204,66 @@ fn a_column_does_not_depend_on_its_neighbours() {
                         let found = &together[column * rows..(column + 1) * rows];
                         assert_eq!(alone, found, "{} {types:?} {shape:?} {column}", kind.set);
                     }
+                }
+            }
+        }
+    }
+}
+
+#[test]
+fn activations_that_products_share_are_quantized_for_one_of_them() {
+    const COLUMNS: usize = 21;
+    for ours in kinds() {
+        for (&one, &other) in ours.weights.iter().zip(ours.weights.iter().cycle().skip(1)) {
+            let (rows, k) = (64, 3 * block(one).max(block(other)));
+            let weights: Vec<_> = [(one, 11), (one, 12), (other, 13)]
+                .map(|(kind, seed)| (kind, numbers(rows * k, seed)))
+                .to_vec();
+            let matrices: Vec<_> = weights
+                .iter()
+                .map(|(kind, weights)| Matrix::new(ours.buffer(), *kind, [rows, k], weights))
+                .collect();
+            // Which matrix, times which activations: by turns the same ones and others, and both forms of them; at the end
+            // those that are first in the next graph.
+            let products = [(0, 0), (1, 0), (2, 0), (2, 1), (0, 1), (0, 0), (1, 0)];
+            for threads in [1, 3] {
+                let pool = Pool::new(threads);
+                // SAFETY: as in `product_named`.
+                unsafe {
+                    let context = new_context(false);
+                    let inputs = [(); 2].map(|()| {
+                        sys::ggml_new_tensor_2d(context, sys::GGML_TYPE_F32, k as i64, COLUMNS as i64)
+                    });
+                    let graph = sys::ggml_new_graph(context);
+                    let outputs = products.map(|(matrix, input): (usize, usize)| {
+                        let output = sys::ggml_mul_mat(context, matrices[matrix].raw, inputs[input]);
+                        sys::ggml_build_forward_expand(graph, output);
+                        output
+                    });
+                    // As of a pass that llama.cpp divides: the same graph for other numbers.
+                    computing(Some(pool.raw), None, &NeededTokens::default(), rows, || {
+                        for seed in [14, 15] {
+                            let activations = [0, 1].map(|input| numbers(COLUMNS * k, seed + 10 * input));
+                            for (input, from) in inputs.iter().zip(&activations) {
+                                std::ptr::copy_nonoverlapping(
+                                    from.as_ptr(),
+                                    (**input).data.cast(),
+                                    from.len(),
+                                );
+                            }
+                            pool.compute(graph);
+                            for (output, (matrix, input)) in outputs.iter().zip(products) {
+                                let (kind, weights) = &weights[matrix];
+                                let shape = [rows, k, COLUMNS];
+                                let right =
+                                    product(ours.buffer(), *kind, shape, weights, &activations[input], 1);
+                                let found =
+                                    std::slice::from_raw_parts((**output).data.cast::<f32>(), rows * COLUMNS);
+                                assert_eq!(found, right, "{} {one:?} {other:?} {matrix} {input}", ours.set);
+                            }
+                        }
+                    });
+                    sys::ggml_free(context);
                 }
             }
         }

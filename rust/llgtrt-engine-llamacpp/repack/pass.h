@@ -1,0 +1,132 @@
+// A forward pass as the threads that compute it find it: what is needed of it, as whoever asks for it says before, and activations that
+// products share.
+#pragma once
+
+#include <atomic>
+#include <cstddef>
+#include <cstdint>
+#include <vector>
+
+#include "ggml.h"
+
+namespace llgtrt::repack {
+
+// Both parts may be missing: all is needed then.
+struct Needed {
+    // Which logits are needed where so many rows of them are computed: for each row a bit for each token, of as many words as
+    // that takes, or null for all tokens; or null for all rows. Asked on the thread that began the pass, where all before
+    // the logits is computed, so that whoever makes the masks has had that time. The words stay until the pass ends.
+    const uint32_t * const * (*masks)(void * data, int64_t rows);
+    void * data;
+    // Which tokens are needed: of each of `streams` streams the first `used[stream]` of `width`; the others are there because
+    // llama.cpp wants as many of each. No streams: all tokens.
+    int64_t         streams, width;
+    const int32_t * used;
+    // The places of the needed tokens among all of the pass, in order.
+    const int32_t * tokens;
+    int64_t         count;
+
+    // Whether a tensor is of the tokens of the pass, along its dimension 1 or 2. Those of logits never are: none is asked for of
+    // a token that is not needed, so they have fewer.
+    bool has_tokens_of(const ggml_tensor & tensor, int dimension) const {
+        return streams > 0 && tensor.ne[dimension] == streams * width && tensor.ne[3] == 1 && (dimension == 2 || tensor.ne[2] == 1);
+    }
+};
+
+// Activations as a product has quantized them: the next product of the same ones finds them here. Those of queries, keys and values
+// are the same, and those of a gate and what goes through it. Read by all threads of a pass, changed by the first one, with a
+// barrier between.
+class Quantized {
+  public:
+    static constexpr size_t MOST_BYTES = 4 << 20;
+
+    // To be called where a graph is planned: the same tensor holds something else in another graph.
+    static void forget_all() { graphs_.fetch_add(1, std::memory_order_relaxed); }
+
+    // Whether these are there, `columns` of them, as `form` makes them.
+    bool are(const ggml_tensor * activations, const void * form, int64_t columns) const {
+        return activations_ == activations && form_ == form && columns_ == columns &&
+               graph_ == graphs_.load(std::memory_order_relaxed);
+    }
+
+    void become(const ggml_tensor * activations, const void * form, int64_t columns) {
+        activations_ = activations;
+        form_        = form;
+        columns_     = columns;
+        graph_       = graphs_.load(std::memory_order_relaxed);
+    }
+
+    size_t size() const { return memory_.size(); }
+    void * memory() { return memory_.data(); }
+
+    // Forgets what is there.
+    void resize(size_t size) {
+        activations_ = nullptr;
+        memory_.resize(size);
+    }
+
+  private:
+    static inline std::atomic<uint64_t> graphs_ = 0;  // that were planned, in the process
+
+    const ggml_tensor *  activations_ = nullptr;
+    const void *         form_        = nullptr;
+    int64_t              columns_     = 0;
+    uint64_t             graph_       = 0;
+    std::vector<uint8_t> memory_;
+};
+
+// A pass that is computed, by the threads of one pool.
+struct Pass {
+    std::atomic<const ggml_threadpool *> threads = nullptr;
+    std::atomic<const Needed *>          needed  = nullptr;
+    // Its memory stays for the next pass that takes this place.
+    Quantized quantized;
+};
+
+// Passes that are computed, by their threads. More at once than there is room for have all computed.
+class Passes {
+  public:
+    // False if there is no room.
+    bool begin(const ggml_threadpool * threads, const Needed * needed) {
+        for (auto & pass : passes_) {
+            const ggml_threadpool * free = nullptr;
+            if (pass.threads.compare_exchange_strong(free, threads)) {
+                pass.needed = needed;
+                return true;
+            }
+        }
+        return false;
+    }
+
+    void end(const ggml_threadpool * threads) {
+        for (auto & pass : passes_) {
+            if (pass.threads == threads) {
+                pass.needed  = nullptr;
+                pass.threads = nullptr;
+            }
+        }
+    }
+
+    // Null if nobody has begun it. Threads of a pool are told to compute after what they are to compute was written here.
+    Pass * of(const ggml_threadpool * threads) {
+        for (auto & pass : passes_) {
+            if (pass.threads.load(std::memory_order_acquire) == threads) {
+                return &pass;
+            }
+        }
+        return nullptr;
+    }
+
+    // What is needed of a pass; null if all is.
+    const Needed * needed_of(const ggml_threadpool * threads) {
+        const Pass * const pass = of(threads);
+        return pass != nullptr ? pass->needed.load(std::memory_order_acquire) : nullptr;
+    }
+
+  private:
+    Pass passes_[16];
+};
+
+inline Passes passes;
+
+}  // namespace llgtrt::repack
