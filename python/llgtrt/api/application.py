@@ -78,7 +78,7 @@ def create_app(services: Services, routers: Sequence[APIRouter] = ()) -> FastAPI
         triton_model.router,
         triton_repository.router,
     ):
-        # Routers that are included are asked one by one, each for what it would make of its routes.
+        # Not included: then FastAPI works out for each request what the routes are there.
         application.router.routes += router.routes
     for error_type in (RequestError, LlgtrtError, HttpError, HTTPException, RequestValidationError):
         application.add_exception_handler(error_type, handle_error)
