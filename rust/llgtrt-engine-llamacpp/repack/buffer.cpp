@@ -201,7 +201,7 @@ class Weights : public ggml::cpu::tensor_traits {
         const int64_t  groups = op->src[0]->ne[1] / rows_;
         const int64_t  all    = ggml_nrows(op->src[1]);
         Pass * const   pass   = passes.of(params->threadpool);
-        const Needed * needed = passes.needed_of(params->threadpool);
+        const Needed * needed = pass != nullptr ? pass->needed.load(std::memory_order_acquire) : nullptr;
         char * const   work   = static_cast<char *>(params->wdata);
         Columns        columns{all};
         if (are_logits(op)) {
@@ -241,7 +241,7 @@ class Weights : public ggml::cpu::tensor_traits {
     }
 
   private:
-    // Where activations of so many bytes are for the products that share them; null if nowhere. All threads call it.
+    // Where activations of so many bytes are for the products that share them; null if there is no room. All threads call it.
     static Quantized * room(const ggml_compute_params & params, Pass * pass, size_t size) {
         if (pass == nullptr || size > Quantized::MOST_BYTES) {
             return nullptr;
@@ -254,7 +254,7 @@ class Weights : public ggml::cpu::tensor_traits {
             }
             ggml_barrier(params.threadpool);
         }
-        return &quantized;
+        return quantized.size() < size ? nullptr : &quantized;
     }
 
     // Bytes of so many columns' tiles.

@@ -5,6 +5,7 @@
 #include <atomic>
 #include <cstddef>
 #include <cstdint>
+#include <new>
 #include <vector>
 
 #include "ggml.h"
@@ -59,10 +60,13 @@ class Quantized {
     size_t size() const { return memory_.size(); }
     void * memory() { return memory_.data(); }
 
-    // Forgets what is there.
+    // Forgets what is there. Without memory for it the size stays: nothing may be thrown into ggml.
     void resize(size_t size) {
         activations_ = nullptr;
-        memory_.resize(size);
+        try {
+            memory_.resize(size);
+        } catch (const std::bad_alloc &) {
+        }
     }
 
   private:
@@ -78,7 +82,7 @@ class Quantized {
 // A pass that is computed, by the threads of one pool.
 struct Pass {
     std::atomic<const ggml_threadpool *> threads = nullptr;
-    std::atomic<const Needed *>          needed  = nullptr;
+    std::atomic<const Needed *>          needed  = nullptr;  // null: all
     // Its memory stays for the next pass that takes this place.
     Quantized quantized;
 };

@@ -280,6 +280,7 @@ impl Context {
         self.decode_needed(None, &repack::NeededTokens::default())
     }
 
+    /// Evaluates the batch by threads that have been told of the pass.
     fn evaluate(&mut self) -> Result<(), DecodeError> {
         // SAFETY: the batch is filled up to `n_tokens`, within the limits the context was made with.
         let code = unsafe { sys::llama_decode(self.raw.as_ptr(), self.batch) };

@@ -211,7 +211,7 @@ fn a_column_does_not_depend_on_its_neighbours() {
 }
 
 #[test]
-fn activations_that_products_share_are_quantized_for_one_of_them() {
+fn products_that_share_activations_are_those_of_each_alone() {
     const COLUMNS: usize = 21;
     for ours in kinds() {
         for (&one, &other) in ours.weights.iter().zip(ours.weights.iter().cycle().skip(1)) {
