@@ -10,6 +10,7 @@
 #include <algorithm>
 #include <cmath>
 #include <cstring>
+#include <memory>
 
 namespace llgtrt::repack {
 namespace {
@@ -20,6 +21,8 @@ constexpr int64_t CHUNK = 256;
 constexpr int64_t PARTIALS = 32 << 20;
 // Tiles that each thread gets at least, as far as there are rows: what they cost differs.
 constexpr int64_t TILES = 4;
+// Bytes of the widest vector.
+constexpr size_t ALIGNMENT = 64;
 
 // The shape of one operation, and how its rows are cut into tiles.
 struct Plan {
@@ -33,14 +36,18 @@ struct Plan {
         tiles_per_head((rows + tile_rows - 1) / tile_rows),
         tiles(tiles_per_head * k->ne[2] * k->ne[3]),
         chunks((k->ne[1] + CHUNK - 1) / CHUNK),
-        partial(PARTIAL_VALUES + v->ne[0]) {}
+        partial(PARTIAL_VALUES + v->ne[0]),
+        blocks((k->ne[1] + CELLS_OF_LOOK - 1) / CELLS_OF_LOOK) {}
 
     // Whether chunks are shared out as well, because there are fewer tiles than would keep the threads busy. Changes no
     // result.
     bool    splits(int threads) const { return tiles < TILES * threads && chunks > 1 && partials() <= PARTIALS; }
-    // What threads take turns at: whole streams if there are enough of them. The heads of a cell lie side by side, and a
-    // core that reads one of them gets its neighbours from memory as well.
-    int64_t turns(int threads) const { return k->ne[3] >= TILES * threads ? k->ne[3] : tiles; }
+    // What threads take turns at: whole streams if there are enough of them, and none may have much more to do than others.
+    // The heads of a cell lie side by side, and a core that reads one of them gets its neighbours from memory as well.
+    int64_t turns(int threads) const {
+        return k->ne[3] >= TILES * threads && tiles_per_head == 1 ? k->ne[3] : tiles;
+    }
+    int64_t looks() const { return blocks * q->ne[1] * q->ne[3]; }
     int64_t partials() const { return all_rows() * chunks * partial * static_cast<int64_t>(sizeof(float)); }
     int64_t all_rows() const { return rows * k->ne[2] * k->ne[3]; }
     // Rows of one head that are needed: the first ones.
@@ -55,6 +62,7 @@ struct Plan {
     int64_t tiles;
     int64_t chunks;
     int64_t partial;         // floats of one row's partial result
+    int64_t blocks;          // of cells that a token is looked at for
 };
 
 template <class T> T * at(const ggml_tensor * tensor, int64_t i1, int64_t i2, int64_t i3) {
@@ -82,14 +90,15 @@ struct Tile {
     // The place of a row among all rows.
     int64_t place(int64_t row) const { return (stream * plan.k->ne[2] + head) * plan.rows + begin + row; }
 
-    // One chunk; the result of row i goes to `partials + i * stride`.
-    void attend(const AttentionKernel & kernel, int64_t chunk, float * partials, int64_t stride) const {
+    // One chunk; the result of row i goes to `partials + i * stride`. `looks` are those of all tokens.
+    void attend(const AttentionKernel & kernel, uint8_t * looks, int64_t chunk, float * partials, int64_t stride) const {
         AttentionRow rows[ROWS_AT_ONCE];
         for (int64_t i = 0; i < count; i++) {
             const auto * mask = plan.mask == nullptr
                                     ? nullptr
                                     : at<const uint16_t>(plan.mask, token(i), 0, stream % plan.mask->ne[3]);
-            rows[i] = {at<const float>(plan.q, token(i), query_head(i), stream), mask, partials + i * stride};
+            uint8_t * const of_token = looks + (stream * plan.q->ne[1] + token(i)) * plan.blocks;
+            rows[i] = {at<const float>(plan.q, token(i), query_head(i), stream), mask, of_token, partials + i * stride};
         }
         AttentionCells cells;
         cells.type         = plan.k->type;
@@ -109,48 +118,29 @@ struct Tile {
     int64_t      stream, head, begin, count;
 };
 
-// Adds a partial result of `values` values to another one.
-void add(float * to, const float * other, int64_t values) {
-    const float most = std::fmax(to[PARTIAL_MOST], other[PARTIAL_MOST]);
-    if (std::isinf(most)) {
-        return;  // neither has seen a cell
-    }
-    const float mine = std::exp(to[PARTIAL_MOST] - most);
-    const float its  = std::exp(other[PARTIAL_MOST] - most);
-    to[PARTIAL_MOST] = most;
-    to[PARTIAL_SUM]  = to[PARTIAL_SUM] * mine + other[PARTIAL_SUM] * its;
-    for (int64_t i = PARTIAL_VALUES; i < PARTIAL_VALUES + values; i++) {
-        to[i] = to[i] * mine + other[i] * its;
-    }
-}
-
 // Writes what a row has come to.
-void finish(const Tile & tile, int64_t row, const float * partial) {
+void finish(const AttentionKernel & kernel, const Tile & tile, int64_t row, const float * partial) {
     const Plan & plan = tile.plan;
     // The result is heads by tokens, unlike the queries.
-    auto * const out = at<float>(plan.out, tile.query_head(row), tile.token(row), tile.stream);
-    const float  sum = partial[PARTIAL_SUM];
-    for (int64_t i = 0; i < plan.v->ne[0]; i++) {
-        out[i] = sum == 0 ? 0 : partial[PARTIAL_VALUES + i] / sum;
-    }
+    kernel.finish(partial, plan.v->ne[0], at<float>(plan.out, tile.query_head(row), tile.token(row), tile.stream));
 }
 
 // All chunks, one after the other.
-void attend_all(const AttentionKernel & kernel, const Tile & tile) {
+void attend_all(const AttentionKernel & kernel, uint8_t * looks, const Tile & tile) {
     if (tile.count == 0) {
         return;
     }
-    float sums[ROWS_AT_ONCE][PARTIAL_VALUES + WIDEST_HEAD];
-    float some[ROWS_AT_ONCE][PARTIAL_VALUES + WIDEST_HEAD];
-    tile.attend(kernel, 0, sums[0], PARTIAL_VALUES + WIDEST_HEAD);
+    alignas(ALIGNMENT) float sums[ROWS_AT_ONCE][PARTIAL_VALUES + WIDEST_HEAD];
+    alignas(ALIGNMENT) float some[ROWS_AT_ONCE][PARTIAL_VALUES + WIDEST_HEAD];
+    tile.attend(kernel, looks, 0, sums[0], PARTIAL_VALUES + WIDEST_HEAD);
     for (int64_t chunk = 1; chunk < tile.plan.chunks; chunk++) {
-        tile.attend(kernel, chunk, some[0], PARTIAL_VALUES + WIDEST_HEAD);
+        tile.attend(kernel, looks, chunk, some[0], PARTIAL_VALUES + WIDEST_HEAD);
         for (int64_t row = 0; row < tile.count; row++) {
-            add(sums[row], some[row], tile.plan.v->ne[0]);
+            kernel.merge(sums[row], some[row], tile.plan.v->ne[0]);
         }
     }
     for (int64_t row = 0; row < tile.count; row++) {
-        finish(tile, row, sums[row]);
+        finish(kernel, tile, row, sums[row]);
     }
 }
 
@@ -178,26 +168,42 @@ bool Attention::takes(const ggml_tensor * op) const {
 
 bool Attention::work_size(int threads, const ggml_tensor * op, size_t & size) {
     const Plan plan(op, kernel_.queries, threads, nullptr);
-    size = plan.splits(threads) ? plan.partials() : 0;
+    Shared::forget_all();
+    size = plan.looks() + (plan.splits(threads) ? plan.partials() + ALIGNMENT : 0);
     return true;
 }
 
 bool Attention::compute_forward(ggml_compute_params * params, ggml_tensor * op) {
-    const Plan    plan(op, kernel_.queries, params->nth, passes.needed_of(params->threadpool));
-    const bool    splits = plan.splits(params->nth) && static_cast<int64_t>(params->wsize) >= plan.partials();
-    auto * const  all    = static_cast<float *>(params->wdata);
+    Pass * const   pass   = passes.of(params->threadpool);
+    const Needed * needed = pass != nullptr ? pass->needed.load(std::memory_order_acquire) : nullptr;
+    const Plan     plan(op, kernel_.queries, params->nth, needed);
+    void *         room   = static_cast<uint8_t *>(params->wdata) + plan.looks();
+    size_t         size   = params->wsize - plan.looks();
+    const bool     splits = plan.splits(params->nth) && std::align(ALIGNMENT, plan.partials(), room, size) != nullptr;
+    auto * const   all    = static_cast<float *>(room);
 
+    Shared * const  shared    = pass != nullptr ? &pass->looks : nullptr;
+    const bool      shares    = shared != nullptr && shared->has_room(*params, plan.looks());
+    uint8_t * const looks     = static_cast<uint8_t *>(shares ? shared->memory() : params->wdata);
+    const bool      are_there = shares && shared->is(plan.mask, nullptr, plan.looks());
+    if (!are_there) {
+        const auto begin = [&](int thread) { return plan.looks() * thread / params->nth; };
+        std::memset(looks + begin(params->ith), LOOK_NONE, begin(params->ith + 1) - begin(params->ith));
+    }
     if (params->ith == 0) {
         ggml_threadpool_chunk_set(params->threadpool, params->nth);
     }
     ggml_barrier(params->threadpool);
+    if (params->ith == 0 && shares && !are_there) {
+        shared->become(plan.mask, nullptr, plan.looks());
+    }
     const auto next = [params] { return ggml_threadpool_chunk_add(params->threadpool, 1); };
 
     if (!splits) {
         const int64_t turns = plan.turns(params->nth);
         for (int64_t turn = params->ith; turn < turns; turn = next()) {
             for (int64_t i = plan.tiles * turn / turns; i < plan.tiles * (turn + 1) / turns; i++) {
-                attend_all(kernel_, Tile(plan, i));
+                attend_all(kernel_, looks, Tile(plan, i));
             }
         }
         return true;
@@ -209,7 +215,7 @@ bool Attention::compute_forward(ggml_compute_params * params, ggml_tensor * op) 
         if (tile.count == 0) {
             continue;
         }
-        tile.attend(kernel_, chunk, all + (tile.place(0) * plan.chunks + chunk) * plan.partial, plan.chunks * plan.partial);
+        tile.attend(kernel_, looks, chunk, all + (tile.place(0) * plan.chunks + chunk) * plan.partial, plan.chunks * plan.partial);
     }
     ggml_barrier(params->threadpool);
     for (int64_t i = params->ith; i < plan.tiles; i += params->nth) {
@@ -217,9 +223,9 @@ bool Attention::compute_forward(ggml_compute_params * params, ggml_tensor * op) 
         for (int64_t row = 0; row < tile.count; row++) {
             float * sum = all + tile.place(row) * plan.chunks * plan.partial;
             for (int64_t chunk = 1; chunk < plan.chunks; chunk++) {
-                add(sum, sum + chunk * plan.partial, plan.v->ne[0]);
+                kernel_.merge(sum, sum + chunk * plan.partial, plan.v->ne[0]);
             }
-            finish(tile, row, sum);
+            finish(kernel_, tile, row, sum);
         }
     }
     return true;

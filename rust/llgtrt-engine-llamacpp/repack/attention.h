@@ -10,19 +10,23 @@
 #include "factors.h"
 #include "isa.h"
 #include "kernels.h"
-#include "vec.h"
 
 namespace llgtrt::repack {
 namespace {
 
+// Scores are powers of two here, not of e: those have one factor less.
+constexpr float LOG2_E = 0x1.715476p+0F;
+
 // Cells of a block: a row's largest score is looked for, and its sums are scaled, once for each.
-constexpr int CELLS = 64;
+constexpr int CELLS = CELLS_OF_LOOK;
 
 // A row as the kernels take it: with the factors of its query.
 struct Row {
     const uint8_t *  factors;
     const uint16_t * mask;
+    uint8_t *        looks;
     float *          partial;
+    bool             sees_all;  // cells of the present block, and nothing is added to their scores
 };
 
 // What a cell's elements are in the cache: bytes of so many, and ROWS of them from `d` on.
@@ -55,8 +59,7 @@ template <class Isa, class Elements> struct CachedCells {
     void prefetch_keys(int cell, int64_t depth) const { prefetch(keys + cell * key_stride, key_stride, depth); }
     void prefetch_values(int cell, int64_t depth) const { prefetch(values + cell * value_stride, value_stride, depth); }
 
-    // The scores of the ROWS cells from `cell` on: the products of `depth` elements with N queries, before scale and
-    // mask.
+    // The scores of the ROWS cells from `cell` on: the products of `depth` elements with N queries, before the mask.
     template <int N>
     void scores(int cell, int64_t depth, const Row * rows, typename Isa::Floats (*result)[VECTORS]) const {
         typename Isa::Floats sums[N];
@@ -247,17 +250,19 @@ template <class Isa> inline typename Isa::Floats bias_of(const Row & row, int64_
 }
 
 constexpr float NOTHING = -INFINITY;
+// The score of a cell that a row does not see: below all others, and finite, as Factors::exp2 wants it.
+constexpr float UNSEEN = -1e30F;
 
-// A bit for each of the `count` cells from `cell` on that any of the rows sees.
+constexpr uint64_t cell_bits(int from, int count) { return (~uint64_t{0} >> (64 - count)) << from; }
+
+// A bit for each of the `count` cells from `cell` on that any of the rows sees. The last rows see most.
 template <class Isa>
 inline uint64_t seen_by_any(const Row * rows, int64_t row_count, int64_t cell, int count) {
     uint64_t seen = 0;
-    for (int at = 0; at < count; at += Isa::ROWS) {
-        uint64_t bits = 0;
-        for (int64_t r = 0; r < row_count; r++) {
-            bits |= Isa::above(bias_of<Isa>(rows[r], cell + at), NOTHING);
+    for (int64_t r = row_count - 1; r >= 0 && seen != cell_bits(0, count); r--) {
+        for (int at = 0; at < count; at += Isa::ROWS) {
+            seen |= static_cast<uint64_t>(Isa::above(bias_of<Isa>(rows[r], cell + at), NOTHING)) << at;
         }
-        seen |= bits << at;
     }
     return seen;
 }
@@ -275,7 +280,32 @@ template <class Isa> inline bool sees_all(const Row & row, int64_t cell, int cou
     return at == count && Isa::are_zero(some);
 }
 
-constexpr uint64_t cell_bits(int from, int count) { return (~uint64_t{0} >> (64 - count)) << from; }
+// Whether another head of the same token comes before row `r`.
+inline bool is_of_same_token(const Row * rows, int64_t r) { return r > 0 && rows[r].mask == rows[r - 1].mask; }
+
+// Finds out for a block which rows see all of it, unless that is known.
+template <class Isa> inline void look_at_block(Row * rows, int64_t row_count, int64_t cell, int count) {
+    for (int64_t r = 0; r < row_count; r++) {
+        if (is_of_same_token(rows, r)) {
+            rows[r].sees_all = rows[r - 1].sees_all;
+            continue;
+        }
+        uint8_t * const known = rows[r].looks + cell / CELLS;
+        uint8_t         look  = __atomic_load_n(known, __ATOMIC_RELAXED);
+        if (look == LOOK_NONE) {
+            look = sees_all<Isa>(rows[r], cell, count) ? LOOK_ALL : LOOK_SOME;
+            __atomic_store_n(known, look, __ATOMIC_RELAXED);
+        }
+        rows[r].sees_all = look == LOOK_ALL;
+    }
+}
+
+// A bit for each of the cells of that block that any of the rows sees.
+template <class Isa>
+inline uint64_t seen_of_block(const Row * rows, int64_t row_count, int64_t cell, int count) {
+    const bool all = std::any_of(rows, rows + row_count, [](const Row & row) { return row.sees_all; });
+    return all ? cell_bits(0, count) : seen_by_any<Isa>(rows, row_count, cell, count);
+}
 
 // Attention of N rows over a block: `count` cells from `cell` on.
 template <class Isa, int N, class Cells>
@@ -283,13 +313,7 @@ void attend_block(
     const Cells & cells, const AttentionCells & shape, int64_t cell, int count, const Row * rows,
     Progress<Isa> progress) {
     constexpr int  STEP = Cells::VECTORS * Isa::ROWS;
-    bool whole[N];
-    for (int r = 0; r < N; r++) {
-        whole[r] = sees_all<Isa>(rows[r], cell, count);
-    }
-    const uint64_t seen = std::any_of(whole, whole + N, [](bool all) { return all; })
-                              ? cell_bits(0, count)
-                              : seen_by_any<Isa>(rows, N, cell, count);
+    const uint64_t seen = seen_of_block<Isa>(rows, N, cell, count);
     if (seen == 0) {
         return;
     }
@@ -318,11 +342,9 @@ void attend_block(
     typename Isa::Floats largest[N];
     for (int r = 0; r < N; r++) {
         largest[r] = Isa::set1(NOTHING);
-        if (whole[r]) {
+        if (rows[r].sees_all) {
             for (int at = 0; at < count; at += Isa::ROWS) {
-                const auto scaled = Isa::mul(Isa::load_floats(weights[r] + at), Isa::set1(shape.scale));
-                largest[r]        = Isa::larger(largest[r], scaled);
-                Isa::store(weights[r] + at, scaled);
+                largest[r] = Isa::larger(largest[r], Isa::load_floats(weights[r] + at));
             }
             continue;
         }
@@ -332,8 +354,8 @@ void attend_block(
             }
             // Cells that the row does not see may hold anything, NaN too.
             const auto bias   = bias_of<Isa>(rows[r], cell + at);
-            const auto scaled = Isa::fma(Isa::load_floats(weights[r] + at), Isa::set1(shape.scale), bias);
-            const auto masked = Isa::where_above(bias, NOTHING, scaled, Isa::set1(NOTHING));
+            const auto biased = Isa::fma(bias, Isa::set1(LOG2_E), Isa::load_floats(weights[r] + at));
+            const auto masked = Isa::where_above(bias, NOTHING, biased, Isa::set1(UNSEEN));
             largest[r]        = Isa::larger(largest[r], masked);
             Isa::store(weights[r] + at, masked);
         }
@@ -346,29 +368,30 @@ void attend_block(
     for (int r = 0; r < N; r++) {
         float &     most = progress.most[r];
         const float now  = most > most_here[r] ? most : most_here[r];
-        if (now == NOTHING) {
+        if (now <= UNSEEN) {
             std::fill_n(weights[r], CELLS, 0.0F);
             continue;
         }
-        auto & sums = progress.sums[r];
-        if (now > most) {
-            const auto factor = ggml_v_expf(Isa::set1(most - now));
+        auto sums = progress.sums[r];
+        if (now > most && most != NOTHING) {
+            const auto factor = Factors<Isa>::exp2(Isa::set1(most - now));
             sums              = Isa::mul(sums, factor);
             float * so_far    = rows[r].partial + PARTIAL_VALUES;
             for (int64_t d = 0; d < shape.value_depth; d += Isa::ROWS) {
                 Isa::store(so_far + d, Isa::mul(Isa::load_floats(so_far + d), factor));
             }
-            most = now;
         }
+        most = now;
         for (int at = 0; at < count; at += Isa::ROWS) {
             if ((seen & cell_bits(at, Isa::ROWS)) != 0) {
-                const auto weight = ggml_v_expf(Isa::minus(Isa::load_floats(weights[r] + at), Isa::set1(now)));
+                const auto weight = Factors<Isa>::exp2(Isa::minus(Isa::load_floats(weights[r] + at), Isa::set1(now)));
                 // Factors take no more room than the scores before them. The sum is that of the weights as they are
                 // multiplied.
                 sums = Isa::plus(
                     sums, Factors<Isa>::store(reinterpret_cast<uint8_t *>(weights[r]) + at * Factors<Isa>::BYTES, weight));
             }
         }
+        progress.sums[r] = sums;
     }
 
     constexpr int AT_ONCE = 4 * N <= Isa::SUMS ? 4 : 2;  // vectors of a row
@@ -408,10 +431,11 @@ template <class Isa, class Elements, class Take> inline void for_each_block(cons
 // Rows that do not attend all at a time: each block is unpacked once for all of them.
 template <class Isa, class Elements>
 __attribute__((noinline)) void attend_many(
-    const AttentionCells & cells, const Row * rows, int64_t row_count, Progress<Isa> progress) {
+    const AttentionCells & cells, Row * rows, int64_t row_count, Progress<Isa> progress) {
     UnpackedCells<Isa> unpacked;
     for_each_block<Isa, Elements>(cells, [&](int64_t cell, int count, const auto & cached) {
-        const uint64_t seen = seen_by_any<Isa>(rows, row_count, cell, count);
+        look_at_block<Isa>(rows, row_count, cell, count);
+        const uint64_t seen = seen_of_block<Isa>(rows, row_count, cell, count);
         if (seen == 0) {
             return;
         }
@@ -432,8 +456,8 @@ void attend_cells(const AttentionCells & cells, const AttentionRow * queries, in
     typename Isa::Floats sums[ROWS_AT_ONCE];
     float                most[ROWS_AT_ONCE];
     for (int64_t r = 0; r < row_count; r++) {
-        rows[r] = {
-            Factors<Isa>::of(queries[r].query, cells.key_depth, room[r]), queries[r].mask, queries[r].partial};
+        Factors<Isa>::of(queries[r].query, cells.scale * LOG2_E, cells.key_depth, room[r]);
+        rows[r] = {room[r], queries[r].mask, queries[r].looks, queries[r].partial, false};
         sums[r] = Isa::zero();
         most[r] = NOTHING;
         std::memset(rows[r].partial + PARTIAL_VALUES, 0, cells.value_depth * sizeof(float));
@@ -443,6 +467,7 @@ void attend_cells(const AttentionCells & cells, const AttentionRow * queries, in
         attend_many<Isa, Elements>(cells, rows, row_count, progress);
     } else {
         for_each_block<Isa, Elements>(cells, [&](int64_t cell, int count, const auto & cached) {
+            look_at_block<Isa>(rows, row_count, cell, count);
             attend_rows<Isa>(cached, cells, cell, count, rows, row_count, progress);
         });
     }
@@ -457,6 +482,31 @@ template <class Isa> void attend(const AttentionCells & cells, const AttentionRo
         attend_cells<Isa, Q8Elements<Isa>>(cells, queries, row_count);
     } else {
         attend_cells<Isa, HalfElements<Isa>>(cells, queries, row_count);
+    }
+}
+
+// Adds a partial result of `values` values to another one.
+template <class Isa> void merge(float * to, const float * other, int64_t values) {
+    const float most = std::fmax(to[PARTIAL_MOST], other[PARTIAL_MOST]);
+    if (std::isinf(most)) {
+        return;  // neither has seen a cell
+    }
+    const float mine = std::exp2(to[PARTIAL_MOST] - most);
+    const float its  = std::exp2(other[PARTIAL_MOST] - most);
+    to[PARTIAL_MOST] = most;
+    to[PARTIAL_SUM]  = to[PARTIAL_SUM] * mine + other[PARTIAL_SUM] * its;
+    for (int64_t i = PARTIAL_VALUES; i < PARTIAL_VALUES + values; i += Isa::ROWS) {
+        const auto rest = Isa::mul(Isa::load_floats(other + i), Isa::set1(its));
+        Isa::store(to + i, Isa::fma(Isa::load_floats(to + i), Isa::set1(mine), rest));
+    }
+}
+
+// Writes the `values` values that a row has come to.
+template <class Isa> void finish(const float * partial, int64_t values, float * out) {
+    const float sum     = partial[PARTIAL_SUM];
+    const auto  inverse = Isa::set1(sum == 0 ? 0.0F : 1.0F / sum);
+    for (int64_t i = 0; i < values; i += Isa::ROWS) {
+        Isa::store(out + i, Isa::mul(Isa::load_floats(partial + PARTIAL_VALUES + i), inverse));
     }
 }
 

@@ -7,6 +7,6 @@
 
 namespace llgtrt::repack {
 
-const AttentionKernel LLGTRT_OF(ATTENTION_) = {Isa::ROWS, Isa::QUERIES, attend<Isa>, normalize<Isa>};
+const AttentionKernel LLGTRT_OF(ATTENTION_) = {Isa::ROWS, Isa::QUERIES, attend<Isa>, merge<Isa>, finish<Isa>, normalize<Isa>};
 
 }  // namespace llgtrt::repack

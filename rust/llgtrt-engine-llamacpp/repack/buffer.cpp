@@ -188,7 +188,7 @@ class Weights : public ggml::cpu::tensor_traits {
         if (op->op != GGML_OP_MUL_MAT) {
             return false;
         }
-        Quantized::forget_all();
+        Shared::forget_all();
         size = head(op) + tiles_size(op, ggml_nrows(op->src[1]));
         return true;
     }
@@ -214,11 +214,12 @@ class Weights : public ggml::cpu::tensor_traits {
             columns = {needed->count, nullptr, needed};
         }
         // Columns of logits have another order each time.
-        Quantized * const quantized = are_logits(op) ? nullptr : room(*params, pass, tiles_size(op, columns.count));
-        void * const      memory    = quantized != nullptr ? quantized->memory() : work + head(op);
-        const Tiles       tiles(memory, blocks * kernel_.tile, columns.count, columns.whole(), kernel_.columns);
-        const auto        form      = reinterpret_cast<const void *>(kernel_.quantize);
-        const bool        are_there = quantized != nullptr && quantized->are(op->src[1], form, columns.count);
+        Shared * const shared = pass != nullptr && !are_logits(op) ? &pass->quantized : nullptr;
+        const bool     shares = shared != nullptr && shared->has_room(*params, tiles_size(op, columns.count));
+        void * const   memory = shares ? shared->memory() : work + head(op);
+        const Tiles    tiles(memory, blocks * kernel_.tile, columns.count, columns.whole(), kernel_.columns);
+        const auto     form      = reinterpret_cast<const void *>(kernel_.quantize);
+        const bool     are_there = shares && shared->is(op->src[1], form, columns.count);
         if (!are_there) {
             quantize(*params, op->src[1], blocks, tiles, columns);
         }
@@ -226,8 +227,8 @@ class Weights : public ggml::cpu::tensor_traits {
             ggml_threadpool_chunk_set(params->threadpool, params->nth);
         }
         ggml_barrier(params->threadpool);
-        if (params->ith == 0 && quantized != nullptr && !are_there) {
-            quantized->become(op->src[1], form, columns.count);
+        if (params->ith == 0 && shares && !are_there) {
+            shared->become(op->src[1], form, columns.count);
         }
 
         // Threads take chunks of rows as they get done: none waits long for one that was interrupted.
@@ -241,22 +242,6 @@ class Weights : public ggml::cpu::tensor_traits {
     }
 
   private:
-    // Where activations of so many bytes are for the products that share them; null if there is no room. All threads call it.
-    static Quantized * room(const ggml_compute_params & params, Pass * pass, size_t size) {
-        if (pass == nullptr || size > Quantized::MOST_BYTES) {
-            return nullptr;
-        }
-        Quantized & quantized = pass->quantized;
-        if (quantized.size() < size) {
-            ggml_barrier(params.threadpool);  // all have come to that
-            if (params.ith == 0) {
-                quantized.resize(size);
-            }
-            ggml_barrier(params.threadpool);
-        }
-        return quantized.size() < size ? nullptr : &quantized;
-    }
-
     // Bytes of so many columns' tiles.
     size_t tiles_size(const ggml_tensor * op, int64_t columns) const {
         return op->src[0]->ne[0] / kernel_.elements * kernel_.tile * columns + ALIGNMENT;

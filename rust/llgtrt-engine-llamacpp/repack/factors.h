@@ -3,9 +3,26 @@
 #pragma once
 
 #include "isa.h"
+#include "vec.h"
 
 namespace llgtrt::repack {
 namespace {
+
+#if defined(__AVX512F__)
+
+// 2 to the power of numbers up to 0, from what 2 to the power of -0.5 to 0.5 is as a polynomial. Not of infinity.
+template <class Isa, int N> typename Isa::Floats power_of_two(typename Isa::Floats x, const float (&coefficients)[N]) {
+    const auto whole = _mm512_roundscale_ps(x, _MM_FROUND_TO_NEAREST_INT | _MM_FROUND_NO_EXC);
+    const auto part  = Isa::minus(x, whole);
+    auto       power = Isa::set1(coefficients[0]);
+#pragma GCC unroll 8
+    for (int i = 1; i < N; i++) {
+        power = Isa::fma(power, part, Isa::set1(coefficients[i]));
+    }
+    return _mm512_scalef_ps(power, whole);
+}
+
+#endif
 
 #if defined(__AVX512BF16__)
 
@@ -25,13 +42,17 @@ template <class Isa> struct Factors {
         _mm256_storeu_si256(static_cast<__m256i *>(to), rounded);
         return _mm512_castsi512_ps(_mm512_slli_epi32(_mm512_cvtepu16_epi32(rounded), 16));
     }
-    // A query's factors, with zeros behind them to whole vectors of pairs: they are in `room`.
-    static const uint8_t * of(const float * query, int64_t depth, uint8_t * room) {
+    // Writes the factors of a query times `scale` to `room`, with zeros behind them to whole vectors of pairs.
+    static void of(const float * query, float scale, int64_t depth, uint8_t * room) {
         constexpr int64_t WHOLE = TOGETHER * Isa::ROWS;
         for (int64_t d = 0; d < (depth + WHOLE - 1) / WHOLE * WHOLE; d += Isa::ROWS) {
-            store(room + d * BYTES, d < depth ? Isa::load_floats(query + d) : Isa::zero());
+            store(room + d * BYTES, d < depth ? Isa::mul(Isa::load_floats(query + d), Isa::set1(scale)) : Isa::zero());
         }
-        return room;
+    }
+    // 2 to the power of numbers up to 0: within 0.0075 %, a fraction of what a factor is rounded by.
+    static Floats exp2(Floats x) {
+        static constexpr float COEFFICIENTS[] = {0x1.c3f76p-5F, 0x1.f0de1ap-3F, 0x1.62f31ap-1F, 0x1.fff692p-1F};
+        return power_of_two<Isa>(x, COEFFICIENTS);
     }
     // The pairs of those numbers that follow each other.
     static Floats neighbours(Floats first, Floats last) { return (Floats)_mm512_cvtne2ps_pbh(last, first); }
@@ -59,8 +80,21 @@ template <class Isa> struct Factors {
         Isa::store(to, a);
         return a;
     }
-    static const uint8_t * of(const float * query, int64_t, uint8_t *) {
-        return reinterpret_cast<const uint8_t *>(query);
+    static void of(const float * query, float scale, int64_t depth, uint8_t * room) {
+        for (int64_t d = 0; d < depth; d += Isa::ROWS) {
+            store(room + d * BYTES, Isa::mul(Isa::load_floats(query + d), Isa::set1(scale)));
+        }
+    }
+    // 2 to the power of numbers up to 0, to the last bits of a float.
+    static Floats exp2(Floats x) {
+#    if defined(__AVX512F__)
+        static constexpr float COEFFICIENTS[] = {0x1.5c08e6p-10F, 0x1.3d0c54p-7F, 0x1.c6b6e4p-5F,
+                                                 0x1.ebf918p-3F,  0x1.62e428p-1F, 0x1.000002p+0F};
+        return power_of_two<Isa>(x, COEFFICIENTS);
+#    else
+        constexpr float LN_2 = 0x1.62e43p-1F;
+        return ggml_v_expf(Isa::mul(x, Isa::set1(LN_2)));
+#    endif
     }
 };
 

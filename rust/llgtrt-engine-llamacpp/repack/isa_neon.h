@@ -63,10 +63,9 @@ struct Isa {
         }
     }
     static Floats to_float(Ints value) { return vcvtq_f32_s32(value); }
-    // Numbers as halves have them.
-    static Floats through_half(Floats a) { return vcvt_f32_f16(vcvt_f16_f32(a)); }
+    // A number as halves have it.
+    static float through_half(float a) { return static_cast<float>(static_cast<__fp16>(a)); }
     static Floats mul(Floats a, Floats b) { return vmulq_f32(a, b); }
-    static Floats div(Floats a, Floats b) { return vdivq_f32(a, b); }
     static Floats fma(Floats a, Floats b, Floats c) { return vfmaq_f32(c, a, b); }
     static Floats minus_product(Floats a, Floats b, Floats c) { return vfmsq_f32(c, a, b); }
     static Floats halves(const void * from) {

@@ -40,10 +40,9 @@ struct Isa {
     // Number i of the N at `from`, in all places.
     template <int N> static Floats one_of(const uint8_t * from, int i) { return set1(a_float(from + 4 * i)); }
     static Floats to_float(Ints value) { return _mm512_cvtepi32_ps(value); }
-    // Numbers as halves have them.
-    static Floats through_half(Floats a) { return _mm512_cvtph_ps(_mm512_cvtps_ph(a, _MM_FROUND_TO_NEAREST_INT)); }
+    // A number as halves have it.
+    static float through_half(float a) { return _cvtsh_ss(_cvtss_sh(a, _MM_FROUND_TO_NEAREST_INT)); }
     static Floats mul(Floats a, Floats b) { return _mm512_mul_ps(a, b); }
-    static Floats div(Floats a, Floats b) { return _mm512_div_ps(a, b); }
     static Floats fma(Floats a, Floats b, Floats c) { return _mm512_fmadd_ps(a, b, c); }
     static Floats minus_product(Floats a, Floats b, Floats c) { return _mm512_fnmadd_ps(a, b, c); }
     static Floats halves(const void * from) {
@@ -207,9 +206,8 @@ struct Isa {
     static Floats load_floats(const void * from) { return _mm256_loadu_ps(static_cast<const float *>(from)); }
     template <int N> static Floats one_of(const uint8_t * from, int i) { return set1(a_float(from + 4 * i)); }
     static Floats to_float(Ints value) { return _mm256_cvtepi32_ps(value); }
-    static Floats through_half(Floats a) { return _mm256_cvtph_ps(_mm256_cvtps_ph(a, _MM_FROUND_TO_NEAREST_INT)); }
+    static float through_half(float a) { return _cvtsh_ss(_cvtss_sh(a, _MM_FROUND_TO_NEAREST_INT)); }
     static Floats mul(Floats a, Floats b) { return _mm256_mul_ps(a, b); }
-    static Floats div(Floats a, Floats b) { return _mm256_div_ps(a, b); }
     static Floats fma(Floats a, Floats b, Floats c) { return _mm256_fmadd_ps(a, b, c); }
     static Floats minus_product(Floats a, Floats b, Floats c) { return _mm256_fnmadd_ps(a, b, c); }
     static Floats halves(const void * from) {

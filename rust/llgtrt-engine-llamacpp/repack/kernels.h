@@ -28,17 +28,23 @@ struct Kernel {
         int64_t at);
 };
 
-// What attention over some cells has come to, in floats: the largest score, the sum of the exponentials of all scores
-// less that one, and as many values as a head has, each the sum of the cells' weighted by these exponentials.
+// What attention over some cells has come to, in floats: the largest score, the sum of the weights of all cells, which are 2 to the
+// power of their scores less that one, and as many values as a head has, each the weighted sum of the cells'. They begin a vector.
 constexpr int PARTIAL_MOST   = 0;
 constexpr int PARTIAL_SUM    = 1;
-constexpr int PARTIAL_VALUES = 2;
+constexpr int PARTIAL_VALUES = 16;
+
+// For so many cells from a multiple of that on: whether a token sees all of them and nothing is added to their scores. All heads look
+// for that, and masks are read from memory.
+constexpr int     CELLS_OF_LOOK = 64;
+constexpr uint8_t LOOK_NONE = 0, LOOK_ALL = 1, LOOK_SOME = 2;
 
 // One query: its floats, what is added to the score of each cell (halves, -infinity where it sees none; null: it sees
-// all), and where its partial result goes.
+// all), what is known of that by now, and where its partial result goes.
 struct AttentionRow {
     const float *    query;
     const uint16_t * mask;
+    uint8_t *        looks;
     float *          partial;
 };
 
@@ -70,6 +76,10 @@ struct AttentionKernel {
     int rows;     // what divides numbers of elements and cells
     int queries;  // that attend() computes at a time; it unpacks the cells once for more
     void (*attend)(const AttentionCells & cells, const AttentionRow * rows, int64_t count);
+    // Adds a partial result of `values` values to another one.
+    void (*merge)(float * to, const float * other, int64_t values);
+    // Writes the `values` values that a row has come to.
+    void (*finish)(const float * partial, int64_t values, float * out);
     // Divides `count` floats by the root of the mean of their squares, to which epsilon is added.
     void (*normalize)(const float * from, int64_t count, float epsilon, float * to);
 };

@@ -1,5 +1,5 @@
-// A forward pass as the threads that compute it find it: what is needed of it, as whoever asks for it says before, and activations that
-// products share.
+// A forward pass as the threads that compute it find it: what is needed of it, as whoever asks for it says before, and what its operations
+// share.
 #pragma once
 
 #include <atomic>
@@ -8,6 +8,7 @@
 #include <new>
 #include <vector>
 
+#include "ggml-cpu-impl.h"
 #include "ggml.h"
 
 namespace llgtrt::repack {
@@ -34,48 +35,61 @@ struct Needed {
     }
 };
 
-// Activations as a product has quantized them: the next product of the same ones finds them here. Those of queries, keys and values
-// are the same, and those of a gate and what goes through it. Read by all threads of a pass, changed by the first one, with a
-// barrier between.
-class Quantized {
+// What an operation has found out of a tensor: the next one that needs it finds it here. Read by all threads of a pass, changed by the
+// first one, with a barrier between.
+class Shared {
   public:
-    static constexpr size_t MOST_BYTES = 4 << 20;
-
     // To be called where a graph is planned: the same tensor holds something else in another graph.
     static void forget_all() { graphs_.fetch_add(1, std::memory_order_relaxed); }
 
-    // Whether these are there, `columns` of them, as `form` makes them.
-    bool are(const ggml_tensor * activations, const void * form, int64_t columns) const {
-        return activations_ == activations && form_ == form && columns_ == columns &&
+    // Whether it is there, of so many columns of that tensor, as `form` makes it.
+    bool is(const ggml_tensor * tensor, const void * form, int64_t columns) const {
+        return tensor_ == tensor && form_ == form && columns_ == columns &&
                graph_ == graphs_.load(std::memory_order_relaxed);
     }
 
-    void become(const ggml_tensor * activations, const void * form, int64_t columns) {
-        activations_ = activations;
-        form_        = form;
-        columns_     = columns;
-        graph_       = graphs_.load(std::memory_order_relaxed);
+    void become(const ggml_tensor * tensor, const void * form, int64_t columns) {
+        tensor_  = tensor;
+        form_    = form;
+        columns_ = columns;
+        graph_   = graphs_.load(std::memory_order_relaxed);
     }
 
-    size_t size() const { return memory_.size(); }
     void * memory() { return memory_.data(); }
 
-    // Forgets what is there. Without memory for it the size stays: nothing may be thrown into ggml.
+    // Makes room for so many bytes, which may forget what is there. False if there is none: nothing may be thrown into ggml. All
+    // threads call it.
+    bool has_room(const ggml_compute_params & params, size_t size) {
+        if (size > MOST_BYTES) {
+            return false;
+        }
+        if (memory_.size() < size) {
+            ggml_barrier(params.threadpool);  // all have come to that
+            if (params.ith == 0) {
+                resize(size);
+            }
+            ggml_barrier(params.threadpool);
+        }
+        return memory_.size() >= size;
+    }
+
+  private:
+    static constexpr size_t MOST_BYTES = 4 << 20;
+
+    static inline std::atomic<uint64_t> graphs_ = 0;  // that were planned, in the process
+
     void resize(size_t size) {
-        activations_ = nullptr;
+        tensor_ = nullptr;
         try {
             memory_.resize(size);
         } catch (const std::bad_alloc &) {
         }
     }
 
-  private:
-    static inline std::atomic<uint64_t> graphs_ = 0;  // that were planned, in the process
-
-    const ggml_tensor *  activations_ = nullptr;
-    const void *         form_        = nullptr;
-    int64_t              columns_     = 0;
-    uint64_t             graph_       = 0;
+    const ggml_tensor *  tensor_  = nullptr;
+    const void *         form_    = nullptr;
+    int64_t              columns_ = 0;
+    uint64_t             graph_   = 0;
     std::vector<uint8_t> memory_;
 };
 
@@ -83,8 +97,9 @@ class Quantized {
 struct Pass {
     std::atomic<const ggml_threadpool *> threads = nullptr;
     std::atomic<const Needed *>          needed  = nullptr;  // null: all
-    // Its memory stays for the next pass that takes this place.
-    Quantized quantized;
+    // Their memory stays for the next pass that takes this place.
+    Shared quantized;  // activations: those of queries, keys and values are the same, and those of a gate and what goes through it
+    Shared looks;      // what tokens see, the same in all layers
 };
 
 // Passes that are computed, by their threads. More at once than there is room for have all computed.

@@ -70,13 +70,13 @@ template <class Format, class Isa> void quantize_super(const float * from, uint8
 }
 
 // Quantizes N blocks into column `c` of `n`, to the numbers that ggml's Q8_0 and Q8_1 have on x86. Each step is done for all
-// blocks before the next one begins: a block alone would wait for every one of them.
+// blocks before the next one begins: a block alone would wait for every one of them. What there is one of for each block stays out
+// of vectors: put together in memory, they would be waited for until all that was stored before is there.
 template <class Format, class Isa, int N>
 void quantize_blocks(const float * from, uint8_t * tile, int64_t c, int64_t n) {
     constexpr int VECTORS = BLOCK / Isa::ROWS;
-    constexpr int ROOM    = (N + Isa::ROWS - 1) / Isa::ROWS * Isa::ROWS;
-    alignas(64) float absolute[ROOM] = {}, scale[ROOM], inverse[ROOM], of_sum[ROOM];
-    alignas(64) int32_t sum[ROOM] = {};
+    float         absolute[N], inverse[N];
+    int32_t       sum[N];
 
     const auto numbers = [&](int b, int i) { return Isa::load_floats(from + b * BLOCK + i * Isa::ROWS); };
 #pragma GCC unroll 8
@@ -88,10 +88,9 @@ void quantize_blocks(const float * from, uint8_t * tile, int64_t c, int64_t n) {
         }
         absolute[b] = Isa::largest(largest);
     }
-    for (int b = 0; b < ROOM; b += Isa::ROWS) {
-        const auto a = Isa::load_floats(absolute + b);
-        Isa::store(scale + b, Isa::div(a, Isa::set1(127.0F)));
-        Isa::store(inverse + b, Isa::where_above(a, 0, Isa::div(Isa::set1(127.0F), a), Isa::zero()));
+#pragma GCC unroll 8
+    for (int b = 0; b < N; b++) {
+        inverse[b] = absolute[b] > 0 ? 127.0F / absolute[b] : 0.0F;
     }
 #pragma GCC unroll 8
     for (int b = 0; b < N; b++) {
@@ -104,17 +103,13 @@ void quantize_blocks(const float * from, uint8_t * tile, int64_t c, int64_t n) {
         }
         sum[b] = Isa::total(total);
     }
-    for (int b = 0; b < ROOM; b += Isa::ROWS) {
-        const auto s = Isa::load_floats(scale + b);
-        Isa::store(of_sum + b, Isa::through_half(Isa::mul(s, Isa::to_float(Isa::load(sum + b)))));
-        Isa::store(scale + b, Isa::through_half(s));
-    }
 #pragma GCC unroll 8
     for (int b = 0; b < N; b++) {
-        uint8_t * const to = tile + b * Tile<Format>::size(n) + 4 * c;
-        put(to + Tile<Format>::scale(n), scale[b]);
+        const float     scale = absolute[b] / 127.0F;
+        uint8_t * const to    = tile + b * Tile<Format>::size(n) + 4 * c;
+        put(to + Tile<Format>::scale(n), Isa::through_half(scale));
         if constexpr (Format::MINIMUM) {
-            put(to + Tile<Format>::sum(n, 0), of_sum[b]);
+            put(to + Tile<Format>::sum(n, 0), Isa::through_half(scale * static_cast<float>(sum[b])));
         } else {
             put(to + Tile<Format>::sum(n, 0), -Format::OFFSET * sum[b]);
         }

@@ -151,51 +151,104 @@ fn attend_needed(
     threads: u32,
     needed: &NeededTokens,
 ) -> Vec<Vec<f32>> {
-    let tokens = streams[0].tokens;
-    // SAFETY: ggml's C API as its own examples use it; every object lives until the end of the block, and each
-    // pointer is to as many elements as the tensor beside it has.
+    // SAFETY: the context lives as long as the operation and the graph.
     unsafe {
-        let params =
-            sys::ggml_init_params { mem_size: 1 << 27, mem_buffer: std::ptr::null_mut(), no_alloc: false };
-        let context = NonNull::new(sys::ggml_init(params)).expect("memory").as_ptr();
-        let tensor = |kind, shape: [usize; 4]| {
-            let [a, b, c, d] = shape.map(|n| n as i64);
-            sys::ggml_new_tensor_4d(context, kind, a, b, c, d)
-        };
-        let q = tensor(sys::GGML_TYPE_F32, [heads.depth, tokens, heads.queries, streams.len()]);
-        let cached = [heads.depth, cells, heads.cached, streams.len()];
-        let (k, v) = (tensor(cache, cached), tensor(cache, cached));
-        let mask = tensor(sys::GGML_TYPE_F16, [cells, tokens, 1, streams.len()]);
-        for (i, stream) in streams.iter().enumerate() {
-            let queries = stream.queries(heads);
-            std::ptr::copy_nonoverlapping(
-                queries.as_ptr(),
-                (*q).data.cast::<f32>().add(i * queries.len()),
-                queries.len(),
-            );
-            let store = |bytes: Vec<u8>, to: *mut sys::ggml_tensor| {
-                let place = (*to).data.cast::<u8>().add(i * bytes.len());
-                std::ptr::copy_nonoverlapping(bytes.as_ptr(), place, bytes.len());
-            };
-            store(stored(&stream.cells(heads, cells, 0), cache), k);
-            store(stored(&stream.cells(heads, cells, 1), cache), v);
-            let halves: Vec<_> =
-                stream.mask(cells).into_iter().map(|number| sys::ggml_fp32_to_fp16(number)).collect();
-            let place = (*mask).data.cast::<sys::ggml_fp16_t>().add(i * halves.len());
-            std::ptr::copy_nonoverlapping(halves.as_ptr(), place, halves.len());
-        }
-        let output = sys::ggml_flash_attn_ext(context, q, k, v, mask, SCALE, 0.0, 0.0);
+        let context = new_context();
+        let operation = Operation::new(context, streams, heads, cache, cells, None);
+        operation.write(streams);
         let graph = sys::ggml_new_graph(context);
-        sys::ggml_build_forward_expand(graph, output);
-        let size = tokens * heads.queries * heads.depth;
-        let all = (*output).data.cast::<f32>();
-        std::slice::from_raw_parts_mut(all, size * streams.len()).fill(f32::NAN);
+        sys::ggml_build_forward_expand(graph, operation.output);
         let pool = Pool::new(threads);
         computing(Some(pool.raw), None, needed, 0, || pool.compute(graph));
-        let all = std::slice::from_raw_parts(all, size * streams.len());
-        let result = all.chunks(size).map(<[f32]>::to_vec).collect();
+        let result = operation.results();
         sys::ggml_free(context);
         result
+    }
+}
+
+fn new_context() -> *mut sys::ggml_context {
+    let params =
+        sys::ggml_init_params { mem_size: 1 << 27, mem_buffer: std::ptr::null_mut(), no_alloc: false };
+    // SAFETY: it takes any such parameters.
+    NonNull::new(unsafe { sys::ggml_init(params) }).expect("memory").as_ptr()
+}
+
+/// ggml's operation and its tensors.
+struct Operation {
+    heads: Heads,
+    cache: sys::ggml_type,
+    cells: usize,
+    streams: usize,
+    tokens: usize,
+    q: *mut sys::ggml_tensor,
+    k: *mut sys::ggml_tensor,
+    v: *mut sys::ggml_tensor,
+    mask: *mut sys::ggml_tensor,
+    output: *mut sys::ggml_tensor,
+}
+
+impl Operation {
+    /// Over streams of that shape; with the mask of another operation, perhaps.
+    ///
+    /// # Safety
+    /// The context lives as long as this.
+    unsafe fn new(
+        context: *mut sys::ggml_context,
+        streams: &[Stream],
+        heads: Heads,
+        cache: sys::ggml_type,
+        cells: usize,
+        mask: Option<*mut sys::ggml_tensor>,
+    ) -> Self {
+        let (tokens, streams) = (streams[0].tokens, streams.len());
+        // SAFETY: ggml's C API as its own examples use it.
+        unsafe {
+            let tensor = |kind, shape: [usize; 4]| {
+                let [a, b, c, d] = shape.map(|n| n as i64);
+                sys::ggml_new_tensor_4d(context, kind, a, b, c, d)
+            };
+            let q = tensor(sys::GGML_TYPE_F32, [heads.depth, tokens, heads.queries, streams]);
+            let cached = [heads.depth, cells, heads.cached, streams];
+            let (k, v) = (tensor(cache, cached), tensor(cache, cached));
+            let mask = mask.unwrap_or_else(|| tensor(sys::GGML_TYPE_F16, [cells, tokens, 1, streams]));
+            let output = sys::ggml_flash_attn_ext(context, q, k, v, mask, SCALE, 0.0, 0.0);
+            Self { heads, cache, cells, streams, tokens, q, k, v, mask, output }
+        }
+    }
+
+    /// Writes what is attended to, and NaN to the results.
+    fn write(&self, streams: &[Stream]) {
+        fn store<T: Copy>(i: usize, from: &[T], to: *mut sys::ggml_tensor) {
+            // SAFETY: each stream has as many elements in the tensor.
+            unsafe {
+                let place = (*to).data.cast::<T>().add(i * from.len());
+                std::ptr::copy_nonoverlapping(from.as_ptr(), place, from.len());
+            }
+        }
+        for (i, stream) in streams.iter().enumerate() {
+            let (queries, size) = (stream.queries(self.heads), self.size());
+            store(i, &queries, self.q);
+            store(i, &stored(&stream.cells(self.heads, self.cells, 0), self.cache), self.k);
+            store(i, &stored(&stream.cells(self.heads, self.cells, 1), self.cache), self.v);
+            // SAFETY: it takes any number.
+            let halves = stream.mask(self.cells).into_iter().map(|n| unsafe { sys::ggml_fp32_to_fp16(n) });
+            store(i, &halves.collect::<Vec<_>>(), self.mask);
+            store(i, &vec![f32::NAN; size], self.output);
+        }
+    }
+
+    /// Numbers of a stream's result.
+    fn size(&self) -> usize {
+        self.tokens * self.heads.queries * self.heads.depth
+    }
+
+    /// Per stream `[tokens][heads][depth]`.
+    fn results(&self) -> Vec<Vec<f32>> {
+        // SAFETY: the tensor has so many numbers.
+        let all = unsafe {
+            std::slice::from_raw_parts((*self.output).data.cast::<f32>(), self.size() * self.streams)
+        };
+        all.chunks(self.size()).map(<[f32]>::to_vec).collect()
     }
 }
 
@@ -276,6 +329,51 @@ fn a_token_does_not_depend_on_what_is_computed_beside_it() {
                 for (i, token) in found.chunks(size).enumerate() {
                     assert_eq!(token, alone(last + 1 + i - tokens), "{set} {i} of {tokens}");
                 }
+            }
+        }
+    });
+}
+
+#[test]
+fn layers_that_share_a_mask_see_what_each_sees_alone() {
+    with_each_set(|set, cache| {
+        let (heads, cells) = (SMALL, 512);
+        // Masks of the pass: one of two layers, and another one of a layer between them; then the same graph for other masks, with
+        // which tokens see less or more.
+        let shapes = [[(1, 300), (2, 200), (3, 300)], [(4, 50), (5, 400), (6, 50)]];
+        let streams = |layers: [(u64, usize); 3]| {
+            layers.map(|(seed, seen)| {
+                [Stream { seed, tokens: 30, seen }, Stream { seed: seed + 10, tokens: 30, seen: seen + 70 }]
+            })
+        };
+        for threads in [1, 3] {
+            // SAFETY: the context lives as long as the operations and the graph.
+            unsafe {
+                let context = new_context();
+                let [first, between, last] = streams(shapes[0]);
+                let first = Operation::new(context, &first, heads, cache, cells, None);
+                let between = Operation::new(context, &between, heads, cache, cells, None);
+                let last = Operation::new(context, &last, heads, cache, cells, Some(first.mask));
+                let layers = [first, between, last];
+                let graph = sys::ggml_new_graph(context);
+                for layer in &layers {
+                    sys::ggml_build_forward_expand(graph, layer.output);
+                }
+                let pool = Pool::new(threads);
+                computing(Some(pool.raw), None, &NeededTokens::default(), 0, || {
+                    for shape in shapes {
+                        let streams = streams(shape);
+                        for (layer, streams) in layers.iter().zip(&streams) {
+                            layer.write(streams);
+                        }
+                        pool.compute(graph);
+                        for (layer, streams) in layers.iter().zip(&streams) {
+                            let alone = attend(streams, heads, cache, cells, 1);
+                            assert_eq!(layer.results(), alone, "{set} {streams:?}, {threads} threads");
+                        }
+                    }
+                });
+                sys::ggml_free(context);
             }
         }
     });
