@@ -19,6 +19,11 @@
 #include <thread>
 #include <vector>
 
+#if defined(__linux__)
+#    include <sys/mman.h>
+#    include <unistd.h>
+#endif
+
 #include "attention_op.h"
 #include "ggml-cpu.h"
 #include "kernels.h"
@@ -392,9 +397,22 @@ class BufferType : public ggml::cpu::extra_buffer_type {
         return *static_cast<BufferType *>(static_cast<ggml::cpu::extra_buffer_type *>(type->context));
     }
 
+    // Every pass reads all weights, and they take more pages of the usual size than a core knows the places of. Where the system has
+    // no larger ones, nothing changes.
+    static void ask_for_huge_pages([[maybe_unused]] void * memory, [[maybe_unused]] size_t size) {
+#if defined(__linux__)
+        const auto page  = static_cast<size_t>(sysconf(_SC_PAGESIZE));
+        void *     first = memory;
+        if (std::align(page, page, first, size) != nullptr) {
+            madvise(first, size / page * page, MADV_HUGEPAGE);
+        }
+#endif
+    }
+
     static ggml_backend_buffer_t alloc_buffer(ggml_backend_buffer_type_t type, size_t size) {
         ggml_backend_buffer_t buffer = ggml_backend_buft_alloc_buffer(ggml_backend_cpu_buffer_type(), size);
         if (buffer != nullptr) {
+            ask_for_huge_pages(ggml_backend_buffer_get_base(buffer), size);
             buffer->buft              = type;
             buffer->iface.init_tensor = [](ggml_backend_buffer_t buffer, ggml_tensor * tensor) {
                 tensor->extra = of(buffer->buft).weights(tensor);
