@@ -79,7 +79,8 @@ class Shared {
     static inline std::atomic<uint64_t> graphs_ = 0;  // that were planned, in the process
 
     void resize(size_t size) {
-        tensor_ = nullptr;
+        tensor_  = nullptr;
+        columns_ = 0;
         try {
             memory_.resize(size);
         } catch (const std::bad_alloc &) {

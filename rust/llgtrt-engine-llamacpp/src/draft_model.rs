@@ -111,7 +111,7 @@ impl DraftModel {
         let slots = (0..config.max_batch_size).map(|_| Seen::default()).collect();
         let (wanted, guessed) = (Vec::new(), Vec::new());
         let (usual, cost) = (Acceptance::default(), PassCost::default());
-        let (credit, step) = (f64::INFINITY, Step::default());
+        let (credit, step) = (0.0, Step::default());
         Ok(Self { context, slots, tokens, usual, cost, pace, credit, step, wanted, guessed })
     }
 
