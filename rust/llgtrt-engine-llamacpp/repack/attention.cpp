@@ -175,7 +175,7 @@ bool Attention::work_size(int threads, const ggml_tensor * op, size_t & size) {
 
 bool Attention::compute_forward(ggml_compute_params * params, ggml_tensor * op) {
     Pass * const   pass   = passes.of(params->threadpool);
-    const Needed * needed = pass != nullptr ? pass->needed.load(std::memory_order_acquire) : nullptr;
+    const Needed * needed = needed_of(pass);
     const Plan     plan(op, kernel_.queries, params->nth, needed);
     void *         room   = static_cast<uint8_t *>(params->wdata) + plan.looks();
     size_t         size   = params->wsize - plan.looks();

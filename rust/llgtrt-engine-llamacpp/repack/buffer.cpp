@@ -206,7 +206,7 @@ class Weights : public ggml::cpu::tensor_traits {
         const int64_t  groups = op->src[0]->ne[1] / rows_;
         const int64_t  all    = ggml_nrows(op->src[1]);
         Pass * const   pass   = passes.of(params->threadpool);
-        const Needed * needed = pass != nullptr ? pass->needed.load(std::memory_order_acquire) : nullptr;
+        const Needed * needed = needed_of(pass);
         char * const   work   = static_cast<char *>(params->wdata);
         Columns        columns{all};
         if (are_logits(op)) {

@@ -103,6 +103,11 @@ struct Pass {
     Shared looks;      // what tokens see, the same in all layers
 };
 
+// What is needed of a pass; null if all is, or nobody has begun it.
+inline const Needed * needed_of(const Pass * pass) {
+    return pass != nullptr ? pass->needed.load(std::memory_order_acquire) : nullptr;
+}
+
 // Passes that are computed, by their threads. More at once than there is room for have all computed.
 class Passes {
   public:
@@ -135,12 +140,6 @@ class Passes {
             }
         }
         return nullptr;
-    }
-
-    // What is needed of a pass; null if all is.
-    const Needed * needed_of(const ggml_threadpool * threads) {
-        const Pass * const pass = of(threads);
-        return pass != nullptr ? pass->needed.load(std::memory_order_acquire) : nullptr;
     }
 
   private:

@@ -113,7 +113,7 @@ bool Rows::compute_forward(ggml_compute_params * params, ggml_tensor * op) {
     const bool     norm      = op->op == GGML_OP_RMS_NORM;
     const int      dimension = token_dimension(op);
     const int64_t  all       = norm ? ggml_nrows(op) : shape(op)->ne[dimension];
-    const Needed * needed    = passes.needed_of(params->threadpool);
+    const Needed * needed    = needed_of(passes.of(params->threadpool));
     if (needed != nullptr && !needed->has_tokens_of(*shape(op), dimension)) {
         needed = nullptr;
     }
