@@ -1,12 +1,14 @@
-// Attention and norms with the instructions that this file is compiled for. As kernels.cpp: nothing here may be used by other files
-// but the table.
+// Attention, norms and rotations with the instructions that this file is compiled for. As kernels.cpp: nothing here may be used by
+// other files but the table.
 
 #include "attention.h"
 #include "kernels.h"
 #include "norm.h"
+#include "rotation.h"
 
 namespace llgtrt::repack {
 
-const AttentionKernel LLGTRT_OF(ATTENTION_) = {Isa::ROWS, Isa::QUERIES, attend<Isa>, merge<Isa>, finish<Isa>, normalize<Isa>};
+const AttentionKernel LLGTRT_OF(ATTENTION_) = {
+    Isa::ROWS, Isa::QUERIES, attend<Isa>, merge<Isa>, finish<Isa>, normalize<Isa>, rotate<Isa>};
 
 }  // namespace llgtrt::repack

@@ -68,6 +68,11 @@ struct Isa {
     static Floats mul(Floats a, Floats b) { return vmulq_f32(a, b); }
     static Floats fma(Floats a, Floats b, Floats c) { return vfmaq_f32(c, a, b); }
     static Floats minus_product(Floats a, Floats b, Floats c) { return vfmsq_f32(c, a, b); }
+    // Pairs of neighbours are complex numbers.
+    static Floats complex_product(Floats a, Floats b) {
+        const Floats product = mul(vrev64q_f32(a), vtrn2q_f32(b, b));
+        return fma(a, vtrn1q_f32(b, b), vtrn1q_f32(vnegq_f32(product), vrev64q_f32(product)));
+    }
     static Floats halves(const void * from) {
         return vcvt_f32_f16(vreinterpret_f16_u8(vld1_u8(static_cast<const uint8_t *>(from))));
     }

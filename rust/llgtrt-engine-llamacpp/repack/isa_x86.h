@@ -45,6 +45,11 @@ struct Isa {
     static Floats mul(Floats a, Floats b) { return _mm512_mul_ps(a, b); }
     static Floats fma(Floats a, Floats b, Floats c) { return _mm512_fmadd_ps(a, b, c); }
     static Floats minus_product(Floats a, Floats b, Floats c) { return _mm512_fnmadd_ps(a, b, c); }
+    // Pairs of neighbours are complex numbers.
+    static Floats complex_product(Floats a, Floats b) {
+        const auto turned = mul(_mm512_permute_ps(a, 0xb1), _mm512_movehdup_ps(b));
+        return _mm512_fmaddsub_ps(a, _mm512_moveldup_ps(b), turned);
+    }
     static Floats halves(const void * from) {
         return _mm512_cvtph_ps(_mm256_loadu_si256(static_cast<const __m256i *>(from)));
     }
@@ -210,6 +215,10 @@ struct Isa {
     static Floats mul(Floats a, Floats b) { return _mm256_mul_ps(a, b); }
     static Floats fma(Floats a, Floats b, Floats c) { return _mm256_fmadd_ps(a, b, c); }
     static Floats minus_product(Floats a, Floats b, Floats c) { return _mm256_fnmadd_ps(a, b, c); }
+    static Floats complex_product(Floats a, Floats b) {
+        const auto turned = mul(_mm256_permute_ps(a, 0xb1), _mm256_movehdup_ps(b));
+        return _mm256_fmaddsub_ps(a, _mm256_moveldup_ps(b), turned);
+    }
     static Floats halves(const void * from) {
         return _mm256_cvtph_ps(_mm_loadu_si128(static_cast<const __m128i *>(from)));
     }

@@ -82,6 +82,8 @@ struct AttentionKernel {
     void (*finish)(const float * partial, int64_t values, float * out);
     // Divides `count` floats by the root of the mean of their squares, to which epsilon is added.
     void (*normalize)(const float * from, int64_t count, float epsilon, float * to);
+    // Turns the pairs of `count` floats: see rotation.h.
+    void (*rotate)(const float * from, const float * turns, int64_t count, bool halves, float * to);
 };
 
 // Of one processor family or the other.

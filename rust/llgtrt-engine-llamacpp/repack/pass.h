@@ -55,7 +55,8 @@ class Shared {
         graph_   = graphs_.load(std::memory_order_relaxed);
     }
 
-    void * memory() { return memory_.data(); }
+    // It begins a cache line.
+    void * memory() { return reinterpret_cast<void *>(GGML_PAD(reinterpret_cast<uintptr_t>(memory_.data()), CACHE_LINE)); }
 
     // Makes room for so many bytes, which may forget what is there. False if there is none: nothing may be thrown into ggml. All
     // threads call it.
@@ -63,6 +64,7 @@ class Shared {
         if (size > MOST_BYTES) {
             return false;
         }
+        size += CACHE_LINE;
         if (memory_.size() < size) {
             ggml_barrier(params.threadpool);  // all have come to that
             if (params.ith == 0) {
@@ -75,6 +77,7 @@ class Shared {
 
   private:
     static constexpr size_t MOST_BYTES = 4 << 20;
+    static constexpr size_t CACHE_LINE = 64;
 
     static inline std::atomic<uint64_t> graphs_ = 0;  // that were planned, in the process
 
@@ -101,11 +104,18 @@ struct Pass {
     // Their memory stays for the next pass that takes this place.
     Shared quantized;  // activations: those of queries, keys and values are the same, and those of a gate and what goes through it
     Shared looks;      // what tokens see, the same in all layers
+    Shared turns;      // what tokens are rotated by, likewise
 };
 
 // What is needed of a pass; null if all is, or nobody has begun it.
 inline const Needed * needed_of(const Pass * pass) {
     return pass != nullptr ? pass->needed.load(std::memory_order_acquire) : nullptr;
+}
+
+// What is needed of a pass where a tensor is of its tokens, along its dimension 1 or 2; null if all of it is.
+inline const Needed * needed_of(const Pass * pass, const ggml_tensor & tensor, int dimension) {
+    const Needed * needed = needed_of(pass);
+    return needed != nullptr && needed->has_tokens_of(tensor, dimension) ? needed : nullptr;
 }
 
 // Passes that are computed, by their threads. More at once than there is room for have all computed.

@@ -8,23 +8,12 @@
 #include "pass.h"
 #include "tensors.h"
 
+#include <algorithm>
 #include <cstring>
+#include <utility>
 
 namespace llgtrt::repack {
 namespace {
-
-// Threads have whole tokens of a rotation if there are so many for each; else parts of them, which needs the same sines.
-constexpr int64_t TOKENS = 4;
-
-// The dimension of an operation's result that is the tokens; of a rotation it is behind the heads.
-int token_dimension(const ggml_tensor * op) {
-    return op->op == GGML_OP_ROPE ? 2 : 1;
-}
-
-// The same of an operand: positions and places in the cache are a list.
-int token_dimension(const ggml_tensor * op, int operand) {
-    return operand == 1 && (op->op == GGML_OP_ROPE || op->op == GGML_OP_SET_ROWS) ? 0 : token_dimension(op);
-}
 
 // What has as many rows as there are tokens: the cache has more.
 const ggml_tensor * shape(const ggml_tensor * op) {
@@ -43,13 +32,14 @@ ggml_tensor part(const ggml_tensor & tensor, int dimension, int64_t tokens, int6
 
 // The operation for some of `tokens` tokens, by ggml and this thread alone.
 void compute(const ggml_compute_params & params, const ggml_tensor & op, int64_t tokens, int64_t first, int64_t count) {
+    const bool          stores = op.op == GGML_OP_SET_ROWS;
     ggml_compute_params alone  = params;
-    ggml_tensor         result = op.op == GGML_OP_SET_ROWS ? op : part(op, token_dimension(&op), tokens, first, count);
+    ggml_tensor         result = stores ? op : part(op, 1, tokens, first, count);
     ggml_tensor         operands[2];
     alone.ith = 0;
     alone.nth = 1;
     for (int i = 0; i < 2 && op.src[i] != nullptr; i++) {
-        operands[i]   = part(*op.src[i], token_dimension(&op, i), tokens, first, count);
+        operands[i]   = part(*op.src[i], stores && i == 1 ? 0 : 1, tokens, first, count);  // places in the cache are a list
         result.src[i] = &operands[i];
     }
     switch (op.op) {
@@ -59,12 +49,82 @@ void compute(const ggml_compute_params & params, const ggml_tensor & op, int64_t
             return ggml_compute_forward_mul(&alone, &result);
         case GGML_OP_GLU:
             return ggml_compute_forward_glu(&alone, &result);
-        case GGML_OP_SET_ROWS:
-            return ggml_compute_forward_set_rows(&alone, &result);
         default:
-            // This thread's room for a token's sines.
-            alone.wdata = static_cast<float *>(params.wdata) + (op.ne[0] + CACHE_LINE_SIZE_F32) * params.ith;
-            return ggml_compute_forward_rope(&alone, &result);
+            return ggml_compute_forward_set_rows(&alone, &result);
+    }
+}
+
+// A rotation as ggml describes it.
+struct Rotation {
+    explicit Rotation(const ggml_tensor & op) : count(op.op_params[1]), mode(op.op_params[2]), first(op.op_params[15]) {}
+
+    int32_t count;  // of the elements of a head that are turned
+    int32_t mode;   // which of them are a pair
+    int32_t first;  // of them
+
+    bool halves() const { return mode == GGML_ROPE_TYPE_NEOX; }
+};
+
+// What `tokens` are rotated by: a head for each of them, for all heads of all layers that are rotated in the same way.
+class Turns {
+  public:
+    static size_t bytes(const ggml_tensor & op) { return sizeof(Turns) + op.ne[0] * op.ne[2] * sizeof(float); }
+
+    // Whether these are those of a rotation.
+    bool are_of(const ggml_tensor & op) const { return std::memcmp(params_, op.op_params, sizeof params_) == 0; }
+
+    void become_of(const ggml_tensor & op) { std::memcpy(params_, op.op_params, sizeof params_); }
+
+    float * at(const ggml_tensor & op, int64_t token) { return reinterpret_cast<float *>(this + 1) + token * op.ne[0]; }
+
+    // Those of some tokens, by this thread: ggml, which knows all ways to choose angles, rotates a head whose pairs are (1, 0).
+    void compute(const ggml_compute_params & params, const ggml_tensor & op, int64_t first, int64_t count) {
+        const Rotation rotation(op);
+        float          ones[WIDEST_HEAD] = {};
+        for (int32_t i = 0; i < rotation.count / 2; i++) {
+            ones[rotation.halves() ? i : 2 * i] = 1;
+        }
+        ggml_compute_params alone = params;
+        alone.ith                 = 0;
+        alone.nth                 = 1;
+        // This thread's room for a token's sines.
+        alone.wdata = static_cast<float *>(params.wdata) + (op.ne[0] + CACHE_LINE_SIZE_F32) * params.ith;
+
+        ggml_tensor head = *op.src[0], positions = part(*op.src[1], 0, op.ne[2], first, count), result = op;
+        head.data = ones;
+        head.ne[1] = result.ne[1] = 1;
+        head.ne[2] = result.ne[2] = count;
+        std::fill(head.nb + 1, head.nb + GGML_MAX_DIMS, 0);  // the same for all tokens
+        std::fill(result.nb + 1, result.nb + GGML_MAX_DIMS, op.ne[0] * sizeof(float));
+        result.data   = at(op, first);
+        result.src[0] = &head;
+        result.src[1] = &positions;
+        ggml_compute_forward_rope(&alone, &result);
+    }
+
+  private:
+    int32_t params_[GGML_MAX_OP_PARAMS / sizeof(int32_t)];
+};
+
+// This thread's share of `count` things: from the first to before the second.
+std::pair<int64_t, int64_t> share(const ggml_compute_params & params, int64_t count) {
+    return {count * params.ith / params.nth, count * (params.ith + 1) / params.nth};
+}
+
+// Calls `some(first, count)` for this thread's share of the tokens that are needed, of `all` (`needed` null: of all of them), for those
+// that follow each other at once.
+template <class Some>
+void for_share(const ggml_compute_params & params, const Needed * needed, int64_t all, const Some & some) {
+    auto [begin, end] = share(params, needed == nullptr ? all : needed->count);
+    if (needed == nullptr) {
+        some(begin, end - begin);
+        return;
+    }
+    for (int64_t next; begin < end; begin = next) {
+        for (next = begin + 1; next < end && needed->tokens[next] == needed->tokens[next - 1] + 1;) {
+            next++;
+        }
+        some(needed->tokens[begin], next - begin);
     }
 }
 
@@ -89,9 +149,12 @@ bool Rows::takes(const ggml_tensor * op) const {
             // With another operand of as many tokens, or of one row for all: others are repeated.
             return is_plain(from) && is_plain(op) && is_matrix(op) &&
                    (other == nullptr || (is_plain(other) && (other->ne[1] == op->ne[1] || other->ne[1] == 1)));
-        case GGML_OP_ROPE:
+        case GGML_OP_ROPE: {
             // With one position for each token.
-            return is_plain(from) && op->ne[3] == 1 && other->ne[0] == op->ne[2];
+            const Rotation rotation(*op);
+            return is_plain(from) && is_plain(op) && op->ne[3] == 1 && op->ne[0] <= WIDEST_HEAD && other->ne[0] == op->ne[2] &&
+                   rotation.first == 0 && (rotation.halves() || rotation.mode == GGML_ROPE_TYPE_NORMAL);
+        }
         case GGML_OP_SET_ROWS:
             // Of whole tokens: where values are turned each element has a place of its own.
             return is_plain(from) && is_matrix(from) && from->ne[0] > 1 && other->ne[0] == from->ne[1];
@@ -101,6 +164,7 @@ bool Rows::takes(const ggml_tensor * op) const {
 }
 
 bool Rows::work_size(int, const ggml_tensor * op, size_t &) {
+    Shared::forget_all();
     if (op->op == GGML_OP_RMS_NORM) {
         // ggml computes a norm together with the product behind it, and asks nobody else for them, unless the norm is a result
         // that somebody wants. One thread plans a graph, before all compute it.
@@ -110,41 +174,60 @@ bool Rows::work_size(int, const ggml_tensor * op, size_t &) {
 }
 
 bool Rows::compute_forward(ggml_compute_params * params, ggml_tensor * op) {
-    const bool     norm      = op->op == GGML_OP_RMS_NORM;
-    const int      dimension = token_dimension(op);
-    const int64_t  all       = norm ? ggml_nrows(op) : shape(op)->ne[dimension];
-    const Needed * needed    = needed_of(passes.of(params->threadpool));
-    if (needed != nullptr && !needed->has_tokens_of(*shape(op), dimension)) {
-        needed = nullptr;
+    if (op->op == GGML_OP_ROPE) {
+        return rotate(*params, *op);
     }
-    if (needed == nullptr && !norm && (op->op != GGML_OP_ROPE || all < TOKENS * params->nth)) {
-        return false;
-    }
-
-    const auto some = [&](int64_t first, int64_t count) {
-        if (!norm) {
-            compute(*params, *op, all, first, count);
-            return;
-        }
+    const bool     norm   = op->op == GGML_OP_RMS_NORM;
+    const int64_t  all    = norm ? ggml_nrows(op) : shape(op)->ne[1];
+    const Needed * needed = needed_of(passes.of(params->threadpool), *shape(op), 1);
+    if (norm) {
         float epsilon;
         std::memcpy(&epsilon, op->op_params, sizeof epsilon);
-        for (int64_t i = first; i < first + count; i++) {
-            kernel_.normalize(row(op->src[0], i), op->ne[0], epsilon, row(op, i));
-        }
-    };
-    const auto share = [&](int64_t count, int thread) { return count * thread / params->nth; };
-    if (needed == nullptr) {
-        const int64_t first = share(all, params->ith);
-        some(first, share(all, params->ith + 1) - first);
+        for_share(*params, needed, all, [&](int64_t first, int64_t count) {
+            for (int64_t i = first; i < first + count; i++) {
+                kernel_.normalize(row(op->src[0], i), op->ne[0], epsilon, row(op, i));
+            }
+        });
         return true;
     }
-    // Tokens that follow each other at once.
-    const int64_t end = share(needed->count, params->ith + 1);
-    for (int64_t i = share(needed->count, params->ith), next; i < end; i = next) {
-        for (next = i + 1; next < end && needed->tokens[next] == needed->tokens[next - 1] + 1;) {
-            next++;
+    if (needed == nullptr) {
+        return false;
+    }
+    for_share(*params, needed, all, [&](int64_t first, int64_t count) { compute(*params, *op, all, first, count); });
+    return true;
+}
+
+bool Rows::rotate(ggml_compute_params & params, ggml_tensor & op) const {
+    Pass * const pass = passes.of(params.threadpool);
+    if (pass == nullptr || !pass->turns.has_room(params, Turns::bytes(op))) {
+        return false;
+    }
+    const Needed * needed    = needed_of(pass, op, 2);
+    Shared &       shared    = pass->turns;
+    auto * const   turns     = static_cast<Turns *>(shared.memory());
+    const auto *   positions = op.src[1];
+    const auto *   factors   = op.src[2];
+    if (!shared.is(positions, factors, op.ne[0]) || !turns->are_of(op)) {
+        for_share(params, needed, op.ne[2], [&](int64_t first, int64_t count) { turns->compute(params, op, first, count); });
+        ggml_barrier(params.threadpool);
+        if (params.ith == 0) {
+            turns->become_of(op);
+            shared.become(positions, factors, op.ne[0]);
         }
-        some(needed->tokens[i], next - i);
+    }
+
+    const Rotation rotation(op);
+    const int64_t  heads = op.ne[1];
+    const auto     at    = [](const ggml_tensor & tensor, int64_t token, int64_t head) {
+        return reinterpret_cast<float *>(static_cast<char *>(tensor.data) + token * tensor.nb[2] + head * tensor.nb[1]);
+    };
+    const auto [begin, end] = share(params, heads * (needed == nullptr ? op.ne[2] : needed->count));
+    for (int64_t i = begin; i < end; i++) {
+        const int64_t head = i % heads, token = needed == nullptr ? i / heads : needed->tokens[i / heads];
+        const float * from = at(*op.src[0], token, head);
+        float * const to   = at(op, token, head);
+        kernel_.rotate(from, turns->at(op, token), rotation.count, rotation.halves(), to);
+        std::copy(from + rotation.count, from + op.ne[0], to + rotation.count);
     }
     return true;
 }
