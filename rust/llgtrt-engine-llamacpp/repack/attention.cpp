@@ -70,14 +70,15 @@ template <class T> T * at(const ggml_tensor * tensor, int64_t i1, int64_t i2, in
         static_cast<char *>(tensor->data) + i1 * tensor->nb[1] + i2 * tensor->nb[2] + i3 * tensor->nb[3]);
 }
 
-// Some rows of one head of the cache in one stream; none, in the last tiles of a head, where fewer rows are needed.
+// Some rows of one head of the cache in one stream; none, in the first tiles of a head, where fewer rows are needed. The last rows come
+// first: they see most cells, and what is done last should not take long.
 struct Tile {
     Tile(const Plan & plan, int64_t index) :
         plan(plan),
         stream(index / plan.tiles_per_head / plan.k->ne[2]),
         head(index / plan.tiles_per_head % plan.k->ne[2]),
-        begin(rows_before(index % plan.tiles_per_head)),
-        count(rows_before(index % plan.tiles_per_head + 1) - begin) {}
+        begin(rows_before(plan.tiles_per_head - 1 - index % plan.tiles_per_head)),
+        count(rows_before(plan.tiles_per_head - index % plan.tiles_per_head) - begin) {}
 
     // Of this head, in tiles of about the same size.
     int64_t rows_before(int64_t tile) const {
@@ -168,7 +169,7 @@ bool Attention::takes(const ggml_tensor * op) const {
 
 bool Attention::work_size(int threads, const ggml_tensor * op, size_t & size) {
     const Plan plan(op, kernel_.queries, threads, nullptr);
-    Shared::forget_all();
+    Passes::forget();
     size = plan.looks() + (plan.splits(threads) ? plan.partials() + ALIGNMENT : 0);
     return true;
 }
@@ -187,36 +188,33 @@ bool Attention::compute_forward(ggml_compute_params * params, ggml_tensor * op) 
     uint8_t * const looks     = static_cast<uint8_t *>(shares ? shared->memory() : params->wdata);
     const bool      are_there = shares && shared->is(plan.mask, nullptr, plan.looks());
     if (!are_there) {
-        const auto begin = [&](int thread) { return plan.looks() * thread / params->nth; };
-        std::memset(looks + begin(params->ith), LOOK_NONE, begin(params->ith + 1) - begin(params->ith));
+        const auto [begin, end] = share(plan.looks(), *params);
+        std::memset(looks + begin, LOOK_NONE, end - begin);
+        ggml_barrier(params->threadpool);
+        if (params->ith == 0 && shares) {
+            shared->become(plan.mask, nullptr, plan.looks());
+        }
     }
-    if (params->ith == 0) {
-        ggml_threadpool_chunk_set(params->threadpool, params->nth);
-    }
-    ggml_barrier(params->threadpool);
-    if (params->ith == 0 && shares && !are_there) {
-        shared->become(plan.mask, nullptr, plan.looks());
-    }
-    const auto next = [params] { return ggml_threadpool_chunk_add(params->threadpool, 1); };
 
     if (!splits) {
         const int64_t turns = plan.turns(params->nth);
-        for (int64_t turn = params->ith; turn < turns; turn = next()) {
-            for (int64_t i = plan.tiles * turn / turns; i < plan.tiles * (turn + 1) / turns; i++) {
+        take_shares(pass, *params, turns, [&](int64_t turn) {
+            const auto [begin, end] = share(plan.tiles, turn, turns);
+            for (int64_t i = begin; i < end; i++) {
                 attend_all(kernel_, looks, Tile(plan, i));
             }
-        }
+        });
         return true;
     }
 
-    for (int64_t i = params->ith; i < plan.tiles * plan.chunks; i = next()) {
-        const Tile    tile(plan, i / plan.chunks);
-        const int64_t chunk = i % plan.chunks;
-        if (tile.count == 0) {
-            continue;
+    take_shares(pass, *params, plan.tiles * plan.chunks, [&](int64_t turn) {
+        const Tile    tile(plan, turn / plan.chunks);
+        const int64_t chunk = turn % plan.chunks;
+        if (tile.count > 0) {
+            float * const to = all + (tile.place(0) * plan.chunks + chunk) * plan.partial;
+            tile.attend(kernel_, looks, chunk, to, plan.chunks * plan.partial);
         }
-        tile.attend(kernel_, looks, chunk, all + (tile.place(0) * plan.chunks + chunk) * plan.partial, plan.chunks * plan.partial);
-    }
+    });
     ggml_barrier(params->threadpool);
     for (int64_t i = params->ith; i < plan.tiles; i += params->nth) {
         const Tile tile(plan, i);

@@ -42,8 +42,13 @@ constexpr const char * NAME = "CPU_LLGTRT";
 constexpr size_t ALIGNMENT = 64;  // of tensors and tiles: a cache line
 // Bytes of weights that are multiplied with one tile after the other: they stay in the second level cache.
 constexpr int64_t ROWS_BYTES = 256 << 10;
+// Parts of a product that each thread gets at least, as far as there are rows. Of many tiles there are several for each chunk of rows:
+// so many at most, each of so many tiles.
+constexpr int64_t CHUNKS = 8;
+constexpr int64_t PARTS  = 4;
+constexpr int64_t TILES  = 4;
 // Elements of a column that a thread quantizes at a time.
-constexpr int64_t QUANTIZED_AT_ONCE = 256;
+constexpr int64_t QUANTIZED_AT_ONCE = 512;
 // Threads that rearrange a tensor, each at least so many bytes.
 constexpr unsigned PACKERS      = 8;
 constexpr int64_t  PACKED_BYTES = 1 << 20;
@@ -193,7 +198,7 @@ class Weights : public ggml::cpu::tensor_traits {
         if (op->op != GGML_OP_MUL_MAT) {
             return false;
         }
-        Shared::forget_all();
+        Passes::forget();
         size = head(op) + tiles_size(op, ggml_nrows(op->src[1]));
         return true;
     }
@@ -227,22 +232,19 @@ class Weights : public ggml::cpu::tensor_traits {
         const bool     are_there = shares && shared->is(op->src[1], form, columns.count);
         if (!are_there) {
             quantize(*params, op->src[1], blocks, tiles, columns);
-        }
-        if (params->ith == 0) {
-            ggml_threadpool_chunk_set(params->threadpool, params->nth);
-        }
-        ggml_barrier(params->threadpool);
-        if (params->ith == 0 && shares && !are_there) {
-            shared->become(op->src[1], form, columns.count);
+            ggml_barrier(params->threadpool);
+            if (params->ith == 0 && shares) {
+                shared->become(op->src[1], form, columns.count);
+            }
         }
 
-        // Threads take chunks of rows as they get done: none waits long for one that was interrupted.
+        // Chunks of rows, with some of the tiles each.
         const int64_t most   = std::max<int64_t>(1, ROWS_BYTES / (blocks * kernel_.packed));
-        const int64_t chunks = std::min(groups, std::max<int64_t>(8 * params->nth, (groups + most - 1) / most));
-        for (int64_t chunk = params->ith; chunk < chunks;
-             chunk         = ggml_threadpool_chunk_add(params->threadpool, 1)) {
-            multiply(op, tiles, columns, groups * chunk / chunks, groups * (chunk + 1) / chunks);
-        }
+        const int64_t chunks = std::min(groups, std::max<int64_t>(CHUNKS * params->nth, (groups + most - 1) / most));
+        const int64_t parts  = std::clamp<int64_t>(tiles.count() / TILES, 1, PARTS);
+        take_shares(pass, *params, chunks * parts, [&](int64_t i) {
+            multiply(op, tiles, columns, share(groups, i / parts, chunks), share(tiles.count(), i % parts, parts));
+        });
         return true;
     }
 
@@ -269,26 +271,30 @@ class Weights : public ggml::cpu::tensor_traits {
         }
     }
 
-    // This thread's part of the columns' blocks. The threads take turns at runs of blocks, each with all columns of a tile:
-    // what two columns have of one block is in the same cache lines.
+    // This thread's part of the columns' blocks: the same of all columns of a tile, because what two of them have of one block is in the
+    // same cache lines. Where there are more threads than blocks they divide the tiles as well.
     void quantize(
         const ggml_compute_params & params, const ggml_tensor * activations, int64_t blocks, const Tiles & tiles,
         const Columns & columns) const {
-        const int64_t run  = QUANTIZED_AT_ONCE / kernel_.elements;
-        int           turn = 0;
-        for (int64_t t = 0; t < tiles.count(); t++) {
+        const int64_t lanes = std::min<int64_t>(params.nth, blocks), groups = params.nth / lanes;
+        if (params.ith / lanes == groups) {
+            return;  // a thread that is left over
+        }
+        const auto [begin, end] = share(blocks, params.ith % lanes, lanes);
+        const int64_t most      = QUANTIZED_AT_ONCE / kernel_.elements;
+        const int64_t runs      = (end - begin + most - 1) / most;
+        const auto    some      = share(tiles.count(), params.ith / lanes, groups);
+        for (int64_t t = some.begin; t < some.end; t++) {
             const int64_t   first = tiles.first(t), n = tiles.width(t);
             uint8_t * const to    = tiles[t];
             const float *   from[WIDEST_TILE];
             for (int64_t c = 0; c < n; c++) {
                 from[c] = row(activations, columns.at(first + c));
             }
-            for (int64_t b = 0; b < blocks; b += run, turn++) {
-                if (turn % params.nth != params.ith) {
-                    continue;
-                }
-                const int64_t count = std::min(run, blocks - b);
-                const auto    part  = [&](int64_t c) { return from[c] + b * kernel_.elements; };
+            for (int64_t i = 0; i < runs; i++) {
+                const auto [at, next] = share(end - begin, i, runs);
+                const int64_t b = begin + at, count = next - at;
+                const auto    part = [&](int64_t c) { return from[c] + b * kernel_.elements; };
                 for (int64_t c = 0; c < n; c++) {
                     if (c + 1 < n) {
                         prefetch(part(c + 1), count * kernel_.elements);
@@ -301,10 +307,11 @@ class Weights : public ggml::cpu::tensor_traits {
 
     // Groups of rows from `begin` to `end` with all columns. Those of which a column's mask has no bit are -infinity there: the
     // others' results do not depend on them.
-    void multiply(ggml_tensor * op, const Tiles & tiles, const Columns & columns, int64_t begin, int64_t end) const {
+    void multiply(ggml_tensor * op, const Tiles & tiles, const Columns & columns, Range groups, Range some_tiles) const {
+        const auto [begin, end] = groups;
         const int64_t   blocks  = op->src[0]->ne[0] / kernel_.elements;
         const uint8_t * weights = static_cast<const uint8_t *>(op->src[0]->data);
-        for (int64_t t = 0; t < tiles.count(); t++) {
+        for (int64_t t = some_tiles.begin; t < some_tiles.end; t++) {
             // A result is contiguous, whatever its shape.
             float * out[WIDEST_TILE];
             const int64_t column = tiles.first(t), n = tiles.width(t);

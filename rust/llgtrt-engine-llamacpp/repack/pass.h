@@ -10,6 +10,7 @@
 
 #include "ggml-cpu-impl.h"
 #include "ggml.h"
+#include "shares.h"
 
 namespace llgtrt::repack {
 
@@ -40,19 +41,17 @@ struct Needed {
 class Shared {
   public:
     // To be called where a graph is planned: the same tensor holds something else in another graph.
-    static void forget_all() { graphs_.fetch_add(1, std::memory_order_relaxed); }
+    void forget() { tensor_ = nullptr; }
 
     // Whether it is there, of so many columns of that tensor, as `form` makes it.
     bool is(const ggml_tensor * tensor, const void * form, int64_t columns) const {
-        return tensor_ == tensor && form_ == form && columns_ == columns &&
-               graph_ == graphs_.load(std::memory_order_relaxed);
+        return tensor_ == tensor && form_ == form && columns_ == columns;
     }
 
     void become(const ggml_tensor * tensor, const void * form, int64_t columns) {
         tensor_  = tensor;
         form_    = form;
         columns_ = columns;
-        graph_   = graphs_.load(std::memory_order_relaxed);
     }
 
     // It begins a cache line.
@@ -79,11 +78,8 @@ class Shared {
     static constexpr size_t MOST_BYTES = 4 << 20;
     static constexpr size_t CACHE_LINE = 64;
 
-    static inline std::atomic<uint64_t> graphs_ = 0;  // that were planned, in the process
-
     void resize(size_t size) {
-        tensor_  = nullptr;
-        columns_ = 0;
+        forget();
         try {
             memory_.resize(size);
         } catch (const std::bad_alloc &) {
@@ -93,7 +89,6 @@ class Shared {
     const ggml_tensor *  tensor_  = nullptr;
     const void *         form_    = nullptr;
     int64_t              columns_ = 0;
-    uint64_t             graph_   = 0;
     std::vector<uint8_t> memory_;
 };
 
@@ -101,10 +96,19 @@ class Shared {
 struct Pass {
     std::atomic<const ggml_threadpool *> threads = nullptr;
     std::atomic<const Needed *>          needed  = nullptr;  // null: all
+    Pass *                               outer   = nullptr;  // that the same thread has begun before
     // Their memory stays for the next pass that takes this place.
     Shared quantized;  // activations: those of queries, keys and values are the same, and those of a gate and what goes through it
     Shared looks;      // what tokens see, the same in all layers
     Shared turns;      // what tokens are rotated by, likewise
+    Shares shares;     // of an operation, that the threads take
+
+    void forget() {
+        quantized.forget();
+        looks.forget();
+        turns.forget();
+        shares.forget();
+    }
 };
 
 // What is needed of a pass; null if all is, or nobody has begun it.
@@ -127,6 +131,8 @@ class Passes {
             const ggml_threadpool * free = nullptr;
             if (pass.threads.compare_exchange_strong(free, threads)) {
                 pass.needed = needed;
+                pass.outer  = begun_here_;
+                begun_here_ = &pass;
                 return true;
             }
         }
@@ -136,9 +142,17 @@ class Passes {
     void end(const ggml_threadpool * threads) {
         for (auto & pass : passes_) {
             if (pass.threads == threads) {
+                begun_here_  = pass.outer;
                 pass.needed  = nullptr;
                 pass.threads = nullptr;
             }
+        }
+    }
+
+    // To be called where an operation is planned: by the thread that has begun the pass, before its threads compute it.
+    static void forget() {
+        if (begun_here_ != nullptr) {
+            begun_here_->forget();
         }
     }
 
@@ -153,9 +167,24 @@ class Passes {
     }
 
   private:
+    static inline thread_local Pass * begun_here_ = nullptr;  // by this thread, the last one
+
     Pass passes_[16];
 };
 
 inline Passes passes;
+
+// Calls `part` with the number of each of `parts` that this thread takes of an operation: in a pass that nobody has begun those of its
+// share. All threads call it, once between two barriers.
+template <class Part> void take_shares(Pass * pass, const ggml_compute_params & params, int64_t parts, const Part & part) {
+    if (pass != nullptr) {
+        pass->shares.take(params, parts, part);
+        return;
+    }
+    const auto [begin, end] = share(parts, params);
+    for (int64_t i = begin; i < end; i++) {
+        part(i);
+    }
+}
 
 }  // namespace llgtrt::repack

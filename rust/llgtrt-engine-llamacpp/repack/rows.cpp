@@ -10,7 +10,6 @@
 
 #include <algorithm>
 #include <cstring>
-#include <utility>
 
 namespace llgtrt::repack {
 namespace {
@@ -20,28 +19,37 @@ const ggml_tensor * shape(const ggml_tensor * op) {
     return op->op == GGML_OP_SET_ROWS ? op->src[0] : op;
 }
 
-// Tokens `first` to `first + count` of a tensor, along `dimension`; all of what is the same for all tokens.
-ggml_tensor part(const ggml_tensor & tensor, int dimension, int64_t tokens, int64_t first, int64_t count) {
+// What of a tensor lies within `range` along `dimension`, where it has `all` elements; all of what is the same for all of them.
+ggml_tensor part(const ggml_tensor & tensor, int dimension, int64_t all, Range range) {
     ggml_tensor result = tensor;
-    if (tensor.ne[dimension] == tokens) {
-        result.data          = static_cast<char *>(tensor.data) + first * tensor.nb[dimension];
-        result.ne[dimension] = count;
+    if (tensor.ne[dimension] == all) {
+        result.data          = static_cast<char *>(tensor.data) + range.begin * tensor.nb[dimension];
+        result.ne[dimension] = range.end - range.begin;
     }
     return result;
 }
 
-// The operation for some of `tokens` tokens, by ggml and this thread alone.
-void compute(const ggml_compute_params & params, const ggml_tensor & op, int64_t tokens, int64_t first, int64_t count) {
-    const bool          stores = op.op == GGML_OP_SET_ROWS;
-    ggml_compute_params alone  = params;
-    ggml_tensor         result = stores ? op : part(op, 1, tokens, first, count);
-    ggml_tensor         operands[2];
-    alone.ith = 0;
-    alone.nth = 1;
+// An operation on elements that threads divide by elements and not by tokens: products of what each of them has written most of itself.
+bool is_divided_by_elements(const ggml_tensor * op) {
+    return op->op == GGML_OP_GLU && op->src[1] != nullptr;
+}
+
+// The operation for some of `all` tokens and this thread's share of the elements, by ggml and this thread alone.
+void compute(const ggml_compute_params & params, const ggml_tensor & op, int64_t all, Range tokens) {
+    const bool  stores  = op.op == GGML_OP_SET_ROWS;
+    const auto  of      = [&](const ggml_tensor & tensor, int dimension) {
+        const auto some = part(tensor, dimension, all, tokens);
+        return is_divided_by_elements(&op) ? part(some, 0, op.ne[0], share_of_lines(op.ne[0], params)) : some;
+    };
+    ggml_tensor result = stores ? op : of(op, 1);
+    ggml_tensor operands[2];
     for (int i = 0; i < 2 && op.src[i] != nullptr; i++) {
-        operands[i]   = part(*op.src[i], stores && i == 1 ? 0 : 1, tokens, first, count);  // places in the cache are a list
+        operands[i]   = of(*op.src[i], stores && i == 1 ? 0 : 1);  // places in the cache are a list
         result.src[i] = &operands[i];
     }
+    ggml_compute_params alone = params;
+    alone.ith = 0;
+    alone.nth = 1;
     switch (op.op) {
         case GGML_OP_ADD:
             return ggml_compute_forward_add(&alone, &result);
@@ -78,7 +86,7 @@ class Turns {
     float * at(const ggml_tensor & op, int64_t token) { return reinterpret_cast<float *>(this + 1) + token * op.ne[0]; }
 
     // Those of some tokens, by this thread: ggml, which knows all ways to choose angles, rotates a head whose pairs are (1, 0).
-    void compute(const ggml_compute_params & params, const ggml_tensor & op, int64_t first, int64_t count) {
+    void compute(const ggml_compute_params & params, const ggml_tensor & op, Range tokens) {
         const Rotation rotation(op);
         float          ones[WIDEST_HEAD] = {};
         for (int32_t i = 0; i < rotation.count / 2; i++) {
@@ -90,13 +98,13 @@ class Turns {
         // This thread's room for a token's sines.
         alone.wdata = static_cast<float *>(params.wdata) + (op.ne[0] + CACHE_LINE_SIZE_F32) * params.ith;
 
-        ggml_tensor head = *op.src[0], positions = part(*op.src[1], 0, op.ne[2], first, count), result = op;
+        ggml_tensor head = *op.src[0], positions = part(*op.src[1], 0, op.ne[2], tokens), result = op;
         head.data = ones;
         head.ne[1] = result.ne[1] = 1;
-        head.ne[2] = result.ne[2] = count;
+        head.ne[2] = result.ne[2] = tokens.end - tokens.begin;
         std::fill(head.nb + 1, head.nb + GGML_MAX_DIMS, 0);  // the same for all tokens
         std::fill(result.nb + 1, result.nb + GGML_MAX_DIMS, op.ne[0] * sizeof(float));
-        result.data   = at(op, first);
+        result.data   = at(op, tokens.begin);
         result.src[0] = &head;
         result.src[1] = &positions;
         ggml_compute_forward_rope(&alone, &result);
@@ -106,25 +114,18 @@ class Turns {
     int32_t params_[GGML_MAX_OP_PARAMS / sizeof(int32_t)];
 };
 
-// This thread's share of `count` things: from the first to before the second.
-std::pair<int64_t, int64_t> share(const ggml_compute_params & params, int64_t count) {
-    return {count * params.ith / params.nth, count * (params.ith + 1) / params.nth};
-}
-
-// Calls `some(first, count)` for this thread's share of the tokens that are needed, of `all` (`needed` null: of all of them), for those
-// that follow each other at once.
-template <class Some>
-void for_share(const ggml_compute_params & params, const Needed * needed, int64_t all, const Some & some) {
-    auto [begin, end] = share(params, needed == nullptr ? all : needed->count);
+// Calls `some` with each range of `tokens` that are needed and follow each other: with all of them if `needed` is null, and else with
+// those at these places of its list.
+template <class Some> void for_ranges(const Needed * needed, Range places, const Some & some) {
     if (needed == nullptr) {
-        some(begin, end - begin);
+        some(places);
         return;
     }
-    for (int64_t next; begin < end; begin = next) {
-        for (next = begin + 1; next < end && needed->tokens[next] == needed->tokens[next - 1] + 1;) {
+    for (int64_t i = places.begin, next; i < places.end; i = next) {
+        for (next = i + 1; next < places.end && needed->tokens[next] == needed->tokens[next - 1] + 1;) {
             next++;
         }
-        some(needed->tokens[begin], next - begin);
+        some(Range{needed->tokens[i], needed->tokens[i] + next - i});
     }
 }
 
@@ -164,7 +165,7 @@ bool Rows::takes(const ggml_tensor * op) const {
 }
 
 bool Rows::work_size(int, const ggml_tensor * op, size_t &) {
-    Shared::forget_all();
+    Passes::forget();
     if (op->op == GGML_OP_RMS_NORM) {
         // ggml computes a norm together with the product behind it, and asks nobody else for them, unless the norm is a result
         // that somebody wants. One thread plans a graph, before all compute it.
@@ -180,20 +181,24 @@ bool Rows::compute_forward(ggml_compute_params * params, ggml_tensor * op) {
     const bool     norm   = op->op == GGML_OP_RMS_NORM;
     const int64_t  all    = norm ? ggml_nrows(op) : shape(op)->ne[1];
     const Needed * needed = needed_of(passes.of(params->threadpool), *shape(op), 1);
+    const int64_t  count  = needed == nullptr ? all : needed->count;
     if (norm) {
         float epsilon;
         std::memcpy(&epsilon, op->op_params, sizeof epsilon);
-        for_share(*params, needed, all, [&](int64_t first, int64_t count) {
-            for (int64_t i = first; i < first + count; i++) {
+        for_ranges(needed, share(count, *params), [&](Range tokens) {
+            for (int64_t i = tokens.begin; i < tokens.end; i++) {
                 kernel_.normalize(row(op->src[0], i), op->ne[0], epsilon, row(op, i));
             }
         });
         return true;
     }
-    if (needed == nullptr) {
+    const bool by_elements = is_divided_by_elements(op);
+    if (needed == nullptr && !by_elements) {
         return false;
     }
-    for_share(*params, needed, all, [&](int64_t first, int64_t count) { compute(*params, *op, all, first, count); });
+    for_ranges(needed, by_elements ? Range{0, count} : share(count, *params), [&](Range tokens) {
+        compute(*params, *op, all, tokens);
+    });
     return true;
 }
 
@@ -203,12 +208,13 @@ bool Rows::rotate(ggml_compute_params & params, ggml_tensor & op) const {
         return false;
     }
     const Needed * needed    = needed_of(pass, op, 2);
+    const int64_t  count     = needed == nullptr ? op.ne[2] : needed->count;
     Shared &       shared    = pass->turns;
     auto * const   turns     = static_cast<Turns *>(shared.memory());
     const auto *   positions = op.src[1];
     const auto *   factors   = op.src[2];
     if (!shared.is(positions, factors, op.ne[0]) || !turns->are_of(op)) {
-        for_share(params, needed, op.ne[2], [&](int64_t first, int64_t count) { turns->compute(params, op, first, count); });
+        for_ranges(needed, share(count, params), [&](Range tokens) { turns->compute(params, op, tokens); });
         ggml_barrier(params.threadpool);
         if (params.ith == 0) {
             turns->become_of(op);
@@ -221,7 +227,7 @@ bool Rows::rotate(ggml_compute_params & params, ggml_tensor & op) const {
     const auto     at    = [](const ggml_tensor & tensor, int64_t token, int64_t head) {
         return reinterpret_cast<float *>(static_cast<char *>(tensor.data) + token * tensor.nb[2] + head * tensor.nb[1]);
     };
-    const auto [begin, end] = share(params, heads * (needed == nullptr ? op.ne[2] : needed->count));
+    const auto [begin, end] = share(heads * count, params);
     for (int64_t i = begin; i < end; i++) {
         const int64_t head = i % heads, token = needed == nullptr ? i / heads : needed->tokens[i / heads];
         const float * from = at(*op.src[0], token, head);

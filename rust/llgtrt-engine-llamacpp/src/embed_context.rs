@@ -15,6 +15,7 @@ use llgtrt_core::{Error, Result, TokenId};
 
 use crate::config::LlamaCppConfig;
 use crate::context::{DecodeError, raw_model, thread_pool};
+use crate::repack::{self, NeededTokens};
 use crate::{log, model};
 
 /// The sizes of an [`EmbedContext`].
@@ -128,7 +129,8 @@ impl EmbedContext {
     /// Evaluates the batch.
     pub(crate) fn compute(&mut self) -> Result<(), DecodeError> {
         // SAFETY: the batch is filled up to `n_tokens`, within the limits the context was made with.
-        match unsafe { sys::llama_decode(self.raw.as_ptr(), self.batch) } {
+        let decode = || unsafe { sys::llama_decode(self.raw.as_ptr(), self.batch) };
+        match repack::computing(self.pool, None, &NeededTokens::default(), 0, decode) {
             0 => Ok(()),
             1 => Err(DecodeError::NoRoom),
             -1 => Err(DecodeError::Refused),

@@ -135,9 +135,11 @@ fn products_are_those_of_ggml() {
     for ours in kinds() {
         for &kind in &ours.weights {
             let unit = block(kind);
-            for (columns, threads) in [(1, 1), (2, 2), (3, 1), (5, 2), (8, 2), (9, 2), (31, 3), (64, 2)] {
-                // Of 13 blocks eight are quantized at a time, then five.
-                for [rows, blocks] in [[16, 1], [48, 3], [208, 2], [16, 13]] {
+            for (columns, threads) in
+                [(1, 1), (2, 2), (3, 1), (5, 2), (8, 2), (9, 2), (31, 3), (40, 5), (64, 2)]
+            {
+                // One thread quantizes up to 16 of 40 blocks of 32 elements at a time; some have fewer blocks than there are threads.
+                for [rows, blocks] in [[16, 1], [48, 3], [208, 2], [16, 40]] {
                     let k = blocks * unit;
                     let shape = [rows, k, columns];
                     let weights = numbers(rows * k, 1);
