@@ -29,15 +29,16 @@ ggml_tensor part(const ggml_tensor & tensor, int dimension, int64_t all, Range r
     return result;
 }
 
-// An operation on elements that threads divide by elements and not by tokens: products of what each of them has written most of itself.
+// Whether threads divide an operation by elements and not by tokens: as they did the products before it, so that each finds in its cache
+// what it wrote itself.
 bool is_divided_by_elements(const ggml_tensor * op) {
     return op->op == GGML_OP_GLU && op->src[1] != nullptr;
 }
 
 // The operation for some of `all` tokens and this thread's share of the elements, by ggml and this thread alone.
 void compute(const ggml_compute_params & params, const ggml_tensor & op, int64_t all, Range tokens) {
-    const bool  stores  = op.op == GGML_OP_SET_ROWS;
-    const auto  of      = [&](const ggml_tensor & tensor, int dimension) {
+    const bool stores = op.op == GGML_OP_SET_ROWS;
+    const auto of     = [&](const ggml_tensor & tensor, int dimension) {
         const auto some = part(tensor, dimension, all, tokens);
         return is_divided_by_elements(&op) ? part(some, 0, op.ne[0], share_of_lines(op.ne[0], params)) : some;
     };
@@ -73,7 +74,33 @@ struct Rotation {
     bool halves() const { return mode == GGML_ROPE_TYPE_NEOX; }
 };
 
-// What `tokens` are rotated by: a head for each of them, for all heads of all layers that are rotated in the same way.
+// What some tokens are rotated by, a head for each of them, by this thread: ggml, which knows all ways to choose angles, rotates a head
+// whose pairs are (1, 0).
+void find_turns(const ggml_compute_params & params, const ggml_tensor & op, Range tokens, float * to) {
+    const Rotation rotation(op);
+    float          ones[WIDEST_HEAD] = {};
+    for (int32_t i = 0; i < rotation.count / 2; i++) {
+        ones[rotation.halves() ? i : 2 * i] = 1;
+    }
+    ggml_compute_params alone = params;
+    alone.ith                 = 0;
+    alone.nth                 = 1;
+    // This thread's room for a token's sines.
+    alone.wdata = static_cast<float *>(params.wdata) + (op.ne[0] + CACHE_LINE_SIZE_F32) * params.ith;
+
+    ggml_tensor head = *op.src[0], positions = part(*op.src[1], 0, op.ne[2], tokens), result = op;
+    head.data  = ones;
+    head.ne[1] = result.ne[1] = 1;
+    head.ne[2] = result.ne[2] = tokens.end - tokens.begin;
+    std::fill(head.nb + 1, head.nb + GGML_MAX_DIMS, 0);  // the same for all tokens
+    std::fill(result.nb + 1, result.nb + GGML_MAX_DIMS, op.ne[0] * sizeof(float));
+    result.data   = to;
+    result.src[0] = &head;
+    result.src[1] = &positions;
+    ggml_compute_forward_rope(&alone, &result);
+}
+
+// What the tokens of a pass are rotated by, for all heads of all layers that are rotated in the same way.
 class Turns {
   public:
     static size_t bytes(const ggml_tensor & op) { return sizeof(Turns) + op.ne[0] * op.ne[2] * sizeof(float); }
@@ -84,31 +111,6 @@ class Turns {
     void become_of(const ggml_tensor & op) { std::memcpy(params_, op.op_params, sizeof params_); }
 
     float * at(const ggml_tensor & op, int64_t token) { return reinterpret_cast<float *>(this + 1) + token * op.ne[0]; }
-
-    // Those of some tokens, by this thread: ggml, which knows all ways to choose angles, rotates a head whose pairs are (1, 0).
-    void compute(const ggml_compute_params & params, const ggml_tensor & op, Range tokens) {
-        const Rotation rotation(op);
-        float          ones[WIDEST_HEAD] = {};
-        for (int32_t i = 0; i < rotation.count / 2; i++) {
-            ones[rotation.halves() ? i : 2 * i] = 1;
-        }
-        ggml_compute_params alone = params;
-        alone.ith                 = 0;
-        alone.nth                 = 1;
-        // This thread's room for a token's sines.
-        alone.wdata = static_cast<float *>(params.wdata) + (op.ne[0] + CACHE_LINE_SIZE_F32) * params.ith;
-
-        ggml_tensor head = *op.src[0], positions = part(*op.src[1], 0, op.ne[2], tokens), result = op;
-        head.data = ones;
-        head.ne[1] = result.ne[1] = 1;
-        head.ne[2] = result.ne[2] = tokens.end - tokens.begin;
-        std::fill(head.nb + 1, head.nb + GGML_MAX_DIMS, 0);  // the same for all tokens
-        std::fill(result.nb + 1, result.nb + GGML_MAX_DIMS, op.ne[0] * sizeof(float));
-        result.data   = at(op, tokens.begin);
-        result.src[0] = &head;
-        result.src[1] = &positions;
-        ggml_compute_forward_rope(&alone, &result);
-    }
 
   private:
     int32_t params_[GGML_MAX_OP_PARAMS / sizeof(int32_t)];
@@ -176,7 +178,8 @@ bool Rows::work_size(int, const ggml_tensor * op, size_t &) {
 
 bool Rows::compute_forward(ggml_compute_params * params, ggml_tensor * op) {
     if (op->op == GGML_OP_ROPE) {
-        return rotate(*params, *op);
+        rotate(*params, *op);
+        return true;
     }
     const bool     norm   = op->op == GGML_OP_RMS_NORM;
     const int64_t  all    = norm ? ggml_nrows(op) : shape(op)->ne[1];
@@ -202,23 +205,25 @@ bool Rows::compute_forward(ggml_compute_params * params, ggml_tensor * op) {
     return true;
 }
 
-bool Rows::rotate(ggml_compute_params & params, ggml_tensor & op) const {
-    Pass * const pass = passes.of(params.threadpool);
-    if (pass == nullptr || !pass->turns.has_room(params, Turns::bytes(op))) {
-        return false;
-    }
-    const Needed * needed    = needed_of(pass, op, 2);
-    const int64_t  count     = needed == nullptr ? op.ne[2] : needed->count;
-    Shared &       shared    = pass->turns;
-    auto * const   turns     = static_cast<Turns *>(shared.memory());
-    const auto *   positions = op.src[1];
-    const auto *   factors   = op.src[2];
-    if (!shared.is(positions, factors, op.ne[0]) || !turns->are_of(op)) {
-        for_ranges(needed, share(count, params), [&](Range tokens) { turns->compute(params, op, tokens); });
-        ggml_barrier(params.threadpool);
-        if (params.ith == 0) {
-            turns->become_of(op);
-            shared.become(positions, factors, op.ne[0]);
+void Rows::rotate(ggml_compute_params & params, ggml_tensor & op) const {
+    Pass * const   pass   = passes.of(params.threadpool);
+    const Needed * needed = needed_of(pass, op, 2);
+    const int64_t  count  = needed == nullptr ? op.ne[2] : needed->count;
+    Turns *        turns  = nullptr;
+    if (pass != nullptr && pass->turns.has_room(params, Turns::bytes(op))) {
+        Shared &     shared    = pass->turns;
+        const auto * positions = op.src[1];
+        const auto * factors   = op.src[2];
+        turns                  = static_cast<Turns *>(shared.memory());
+        if (!shared.is(positions, factors, op.ne[0]) || !turns->are_of(op)) {
+            for_ranges(needed, share(count, params), [&](Range tokens) {
+                find_turns(params, op, tokens, turns->at(op, tokens.begin));
+            });
+            ggml_barrier(params.threadpool);
+            if (params.ith == 0) {
+                turns->become_of(op);
+                shared.become(positions, factors, op.ne[0]);
+            }
         }
     }
 
@@ -227,15 +232,21 @@ bool Rows::rotate(ggml_compute_params & params, ggml_tensor & op) const {
     const auto     at    = [](const ggml_tensor & tensor, int64_t token, int64_t head) {
         return reinterpret_cast<float *>(static_cast<char *>(tensor.data) + token * tensor.nb[2] + head * tensor.nb[1]);
     };
+    // Where nothing is shared: those of one token.
+    float   found[WIDEST_HEAD];
+    int64_t found_token     = -1;
     const auto [begin, end] = share(heads * count, params);
     for (int64_t i = begin; i < end; i++) {
         const int64_t head = i % heads, token = needed == nullptr ? i / heads : needed->tokens[i / heads];
+        if (turns == nullptr && token != found_token) {
+            find_turns(params, op, {token, token + 1}, found);
+            found_token = token;
+        }
         const float * from = at(*op.src[0], token, head);
         float * const to   = at(op, token, head);
-        kernel_.rotate(from, turns->at(op, token), rotation.count, rotation.halves(), to);
+        kernel_.rotate(from, turns != nullptr ? turns->at(op, token) : found, rotation.count, rotation.halves(), to);
         std::copy(from + rotation.count, from + op.ne[0], to + rotation.count);
     }
-    return true;
 }
 
 }  // namespace llgtrt::repack

@@ -18,7 +18,7 @@ class Rows : public ggml::cpu::tensor_traits {
     bool compute_forward(ggml_compute_params * params, ggml_tensor * op) override;
 
   private:
-    bool rotate(ggml_compute_params & params, ggml_tensor & op) const;
+    void rotate(ggml_compute_params & params, ggml_tensor & op) const;
 
     const AttentionKernel & kernel_;
 };

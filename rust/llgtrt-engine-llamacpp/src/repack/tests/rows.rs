@@ -234,8 +234,14 @@ fn a_norm_is_not_left_to_ggml_where_a_product_follows() {
 }
 
 /// What layers that rotate the same heads make of them, one after the other in one graph: floats of all heads. Of tokens that are not
-/// needed it is ones.
-fn rotate_in_turns(layers: &[Angles], width: usize, used: &[usize], threads: u32) -> Vec<Vec<f32>> {
+/// needed the bits are ones. In a pass that nobody has begun layers share nothing, and all tokens are needed.
+fn rotate_in_turns(
+    layers: &[Angles],
+    width: usize,
+    used: &[usize],
+    threads: u32,
+    begins: bool,
+) -> Vec<Vec<f32>> {
     let tokens = width * used.len();
     // SAFETY: as in `compute`.
     unsafe {
@@ -260,7 +266,8 @@ fn rotate_in_turns(layers: &[Angles], width: usize, used: &[usize], threads: u32
             })
             .collect();
         let pool = Pool::new(threads);
-        computing(Some(pool.raw), None, &first_of_each(width, used), 0, || pool.compute(graph));
+        let begun = begins.then_some(pool.raw);
+        computing(begun, None, &first_of_each(width, used), 0, || pool.compute(graph));
         let result = outputs
             .iter()
             .map(|output| std::slice::from_raw_parts((**output).data.cast(), values.len()).to_vec())
@@ -288,13 +295,19 @@ fn rotations_of_one_pass_are_what_each_is_alone() {
             let _choice = choice();
             // SAFETY: nothing is computed beside it: see `choice`.
             unsafe { attention(GGML) };
-            turns.iter().map(|&angles| rotate_in_turns(&[angles], width, &used, 1).remove(0)).collect()
+            turns.iter().map(|&angles| rotate_in_turns(&[angles], width, &used, 1, true).remove(0)).collect()
         };
         for_each_set(|set| {
-            let alone: Vec<_> =
-                turns.iter().map(|&angles| rotate_in_turns(&[angles], width, &used, 1).remove(0)).collect();
+            let alone: Vec<_> = turns
+                .iter()
+                .map(|&angles| rotate_in_turns(&[angles], width, &used, 1, true).remove(0))
+                .collect();
             for threads in [1, 3] {
-                let together = rotate_in_turns(&turns, width, &used, threads);
+                let together = rotate_in_turns(&turns, width, &used, threads, true);
+                if width == 1 {
+                    let apart = rotate_in_turns(&turns, width, &used, threads, false);
+                    assert!(apart == together, "{set}, {threads} threads");
+                }
                 for (((angles, found), alone), right) in turns.iter().zip(&together).zip(&alone).zip(&right) {
                     for (i, ((found, alone), right)) in found.iter().zip(alone).zip(right).enumerate() {
                         let token = i / HEAD / 3;
