@@ -211,17 +211,16 @@ class Weights : public ggml::cpu::tensor_traits {
         const int64_t  groups = op->src[0]->ne[1] / rows_;
         const int64_t  all    = ggml_nrows(op->src[1]);
         Pass * const   pass   = passes.of(params->threadpool);
-        const Needed * needed = needed_of(pass);
         char * const   work   = static_cast<char *>(params->wdata);
         Columns        columns{all};
         if (are_logits(op)) {
             if (params->ith == 0) {
-                arrange(*new (work) Order(all), needed, all, groups);
+                arrange(*new (work) Order(all), needed_of(pass), all, groups);
             }
             ggml_barrier(params->threadpool);
             columns.order = reinterpret_cast<const Order *>(work);
-        } else if (needed != nullptr && needed->has_tokens_of(*op, 1)) {
-            columns = {needed->count, nullptr, needed};
+        } else if (const Needed * tokens = needed_of(pass, *op, 1); tokens != nullptr) {
+            columns = {tokens->count, nullptr, tokens};
         }
         // Columns of logits have another order each time.
         Shared * const shared = pass != nullptr && !are_logits(op) ? &pass->quantized : nullptr;
