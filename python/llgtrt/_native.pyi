@@ -291,9 +291,10 @@ class RequestHandle:
         ``None`` asks ``Engine.drain`` to deliver the next.
         """
     def write_to(self, socket: int, frames: bytes) -> bytes:
-        """Writes server-sent events to a connection, and from then on those that ``Engine.drain`` finds.
+        """Writes server-sent events to a connection. A thread of the core writes those to come, while the
+        reader waits: ``take`` has given ``None``.
 
-        They are chunks of an HTTP/1.1 body. ``drain`` still gives the last payload and errors.
+        They are chunks of an HTTP/1.1 body. ``Engine.drain`` still gives the last payload and errors.
 
         Args:
             socket: descriptor of a connection to which nothing else waits to be written. It need not stay
@@ -307,8 +308,12 @@ class RequestHandle:
         Raises:
             OSError: there is no further file descriptor. Nothing was written.
         """
-    def stop_writing(self) -> None:
-        """Ends what ``write_to`` began. To be called before anything else is written to the connection."""
+    def stop_writing(self) -> bytes:
+        """Ends what ``write_to`` began. To be called before anything else is written to the connection.
+
+        Returns:
+            The end of a chunk, to be written before that.
+        """
     def written_ago_s(self) -> float | None:
         """Seconds since something was last written to a connection; ``None`` where nothing would be."""
     def summary(self) -> Summary:
@@ -441,8 +446,8 @@ class Engine:
         """Becomes readable when ``drain`` has something; ``drain`` resets it."""
     def drain(self) -> list[tuple[int, Payload | Unsent | Embeddings, bool]]:
         """``(request id, payload, last)`` for every request that asked by a ``take`` that gave ``None``, and
-        for every request for vectors or scores that is done. What ``write_to`` asked for is written
-        instead."""
+        for every request for vectors or scores that is done. What a connection took that ``write_to`` named
+        is not among them."""
     def reserve(self, sequences: int) -> Permit:
         """Reserves queue space.
 

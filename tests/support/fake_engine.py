@@ -106,6 +106,8 @@ class FakeHandle:
         self.taken_by_socket = 1 << 30
         """Bytes of each chunk that a socket takes at once; below 0 there is no descriptor for it."""
         self.stops = 0
+        self.unsent = b""
+        """The end of a chunk that a socket did not take, and that was not drained."""
         self.ago_s: float | None = None
         """How long ago the core has written something itself."""
         self.asked_ago = 0
@@ -118,8 +120,10 @@ class FakeHandle:
         self.written.append((socket, frames))
         return frames[self.taken_by_socket :]
 
-    def stop_writing(self) -> None:
+    def stop_writing(self) -> bytes:
         self.stops += 1
+        unsent, self.unsent = self.unsent, b""
+        return unsent
 
     def written_ago_s(self) -> float | None:
         self.asked_ago += 1

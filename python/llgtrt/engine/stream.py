@@ -155,7 +155,7 @@ class Stream:
 
     def pipe(self, outlet: Outlet) -> None:
         """Hands later bytes straight to ``outlet`` while :meth:`next` waits: no task switch per chunk, and
-        where there is a socket no Python.
+        where there is a socket neither Python nor the event loop.
 
         What the outlet refuses, the last payload and errors still come from :meth:`next`.
         """
@@ -168,7 +168,9 @@ class Stream:
     def stop_writing(self) -> None:
         """To be called before something else is written to the connection of :meth:`pipe`."""
         if self._outlet is not None and self._handle is not None:
-            self._handle.stop_writing()
+            rest = self._handle.stop_writing()
+            if rest:
+                self._outlet.write_rest(rest)
 
     @property
     def written_ago_s(self) -> float | None:
@@ -246,6 +248,8 @@ class Stream:
         handle = self._handle
         if handle is None:
             return
+        # An error is told on the same connection.
+        self.stop_writing()
         handle.cancel()
         self._finish()
         self._ready = None

@@ -8,9 +8,10 @@ use llgtrt_text::ByteTokenizer;
 use loom::thread;
 use prometheus::Registry;
 
+use crate::connection::{self, Connection};
 use crate::explore;
 use crate::metrics::Metrics;
-use crate::outbox::{Piece, RequestState};
+use crate::outbox::{Awaited, Piece, RequestState, Written};
 use crate::request::{ChoiceFinish, GenerateRequest, OutputFormat, Payload, Prompt, Usage};
 use crate::shared::Shared;
 use crate::signal::Signal;
@@ -46,9 +47,17 @@ fn request(shared: &Shared, id: u64, output: OutputFormat) -> Arc<RequestState> 
 fn write(shared: &Shared, state: &Arc<RequestState>, text: &str, last: bool) {
     let finish = last.then_some(ChoiceFinish::Stop);
     let piece = Piece { text: text.to_owned(), tokens: 1, finish, ..Piece::default() };
-    if state.append(0, piece, Usage::default()) {
-        state.encode_ahead();
-        shared.deliver([Arc::clone(state)]);
+    match state.append(0, piece, Usage::default()) {
+        Awaited::No => {}
+        Awaited::ByReader => {
+            state.encode_ahead();
+            shared.deliver([Arc::clone(state)]);
+        }
+        Awaited::ByConnection => match state.write_frames(&mut Vec::new()) {
+            Written::All => {}
+            Written::Part => panic!("the frames are few"),
+            Written::LeftToReader => shared.deliver([Arc::clone(state)]),
+        },
     }
 }
 
@@ -91,29 +100,75 @@ fn contents(frames: &[u8]) -> String {
         .collect()
 }
 
-/// What readers get.
-fn drain(shared: &Shared) -> Vec<(u64, Payload, bool)> {
-    shared.drain(|state| state.collect())
+/// What the event loop does once while frames go to a connection.
+#[derive(Debug, Clone, Copy)]
+enum Meanwhile {
+    Nothing,
+    /// It writes there itself.
+    Ping,
+    /// It asks for what there is.
+    Take,
 }
 
-/// The event loop with one request, whose frames go to a connection while its reader waits: the end is the reader's.
-fn write_to_connection(shared: &Shared, state: &RequestState) -> Received {
-    let mut received = Received::default();
-    while received.ends == 0
-        && let Some(taken) = state.take()
-    {
-        received.add(taken);
+/// The event loop with one request, whose frames go to a connection that takes so many bytes at once. Whatever comes to
+/// the reader it writes there too.
+fn serve_connection(
+    shared: &Shared,
+    state: &RequestState,
+    takes: usize,
+    mut meanwhile: Meanwhile,
+) -> Vec<u8> {
+    let received = connection::Received::default();
+    let write_end = |rest: &[u8]| received.lock().extend_from_slice(rest);
+    let write_chunk = |frames: &[u8]| write_end(&chunk(frames));
+    loop {
+        let mut came: Vec<_> = state.take().into_iter().collect();
+        while came.is_empty() {
+            match std::mem::replace(&mut meanwhile, Meanwhile::Nothing) {
+                Meanwhile::Nothing => {}
+                Meanwhile::Ping => {
+                    write_end(&state.close_outlet());
+                    write_chunk(b": ping\n\n");
+                    break;
+                }
+                Meanwhile::Take => break,
+            }
+            shared.signal.wake.wait();
+            came.extend(shared.drain().into_iter().map(|(_, payload, last)| (payload, last)));
+        }
+        for (payload, last) in came {
+            match payload {
+                Payload::Sse(frames) if last => {
+                    write_chunk(&frames);
+                    return received.lock().clone();
+                }
+                Payload::Sse(frames) => {
+                    let rest = state.open_outlet(Connection::new(&received, takes), &frames);
+                    write_end(&rest);
+                }
+                Payload::Unsent(rest) => write_end(&rest),
+                Payload::Delta(_) | Payload::Embeddings(_) => panic!("nobody asked for that"),
+            }
+        }
     }
-    while received.ends == 0 {
-        shared.signal.wake.wait();
-        shared.drain(|state| {
-            let (payload, last, all) = state.collect_frames(Vec::new())?;
-            assert!(all || last, "the frames are few");
-            received.add((payload, last));
-            None
-        });
+}
+
+/// A chunk of an HTTP/1.1 body.
+fn chunk(frames: &[u8]) -> Vec<u8> {
+    [format!("{:x}\r\n", frames.len()).as_bytes(), frames, b"\r\n"].concat()
+}
+
+/// The frames of a body.
+fn dechunked(mut body: &[u8]) -> Vec<u8> {
+    let mut frames = Vec::new();
+    while !body.is_empty() {
+        let head = body.windows(2).position(|end| end == b"\r\n").expect("the size of a chunk");
+        let size = std::str::from_utf8(&body[..head]).expect("digits");
+        let size = usize::from_str_radix(size, 16).expect("a number");
+        frames.extend_from_slice(&body[head + 2..][..size]);
+        body = body[head + 2 + size..].strip_prefix(b"\r\n").expect("the end of a chunk");
     }
-    received
+    frames
 }
 
 /// The event loop with one request: takes what is ready, and waits for the signal where nothing is.
@@ -126,7 +181,7 @@ fn read(shared: &Shared, state: &RequestState) -> Received {
         }
         loop {
             shared.signal.wake.wait();
-            let drained = drain(shared);
+            let drained = shared.drain();
             let any = !drained.is_empty();
             for (_, payload, last) in drained {
                 received.add((payload, last));
@@ -144,7 +199,30 @@ pub fn all_output_arrives() {
     for format in FORMATS {
         arrives(format, read);
     }
-    arrives(OutputFormat::ChatSse, write_to_connection);
+}
+
+/// A connection gets whole chunks, in order, once, whoever writes them and however little it takes at once.
+pub fn a_connection_gets_whole_chunks_in_order() {
+    let whiles = [Meanwhile::Nothing, Meanwhile::Ping, Meanwhile::Take];
+    for (takes, meanwhile) in [usize::MAX, 5].into_iter().flat_map(|takes| whiles.map(|one| (takes, one))) {
+        explore(move || {
+            let shared = shared();
+            let state = request(&shared, 1, OutputFormat::ChatSse);
+            let writer = {
+                let (shared, state) = (Arc::clone(&shared), Arc::clone(&state));
+                thread::spawn(move || {
+                    write(&shared, &state, "a", false);
+                    write(&shared, &state, "b", false);
+                    write(&shared, &state, "c", true);
+                })
+            };
+            let body = serve_connection(&shared, &state, takes, meanwhile);
+            assert_eq!(contents(&dechunked(&body)), "abc");
+            writer.join().expect("the output thread does not panic");
+            assert!(state.take().is_none() && shared.drain().is_empty(), "nothing comes after the end");
+            assert_eq!(shared.active(), 0);
+        });
+    }
 }
 
 fn arrives(format: OutputFormat, read: fn(&Shared, &RequestState) -> Received) {
@@ -161,20 +239,20 @@ fn arrives(format: OutputFormat, read: fn(&Shared, &RequestState) -> Received) {
         let received = read(&shared, &state);
         assert_eq!((received.text.as_str(), received.ends), ("ab", 1), "{format:?}");
         writer.join().expect("the output thread does not panic");
-        assert!(state.take().is_none() && drain(&shared).is_empty(), "nothing comes after the end");
+        assert!(state.take().is_none() && shared.drain().is_empty(), "nothing comes after the end");
         assert_eq!(shared.active(), 0);
     });
 }
 
 /// Output of two requests that different threads end, one of them with an error: one event loop learns of both.
 pub fn two_threads_announce_two_requests() {
-    announce_two(drain);
+    announce_two(Shared::drain);
 }
 
 /// A signal that is lowered after what it announced was collected: the mistake that the models are there to find.
 pub fn a_signal_that_is_lowered_too_late() {
     announce_two(|shared| {
-        let drained = drain(shared);
+        let drained = shared.drain();
         shared.signal.lower();
         drained
     });
@@ -227,7 +305,7 @@ pub fn a_request_ends_once() {
             assert!(received.failed || received.text == "a", "{received:?}");
             writer.join().expect("the output thread does not panic");
             admission.join().expect("the admission thread does not panic");
-            assert!(drain(&shared).is_empty());
+            assert!(shared.drain().is_empty());
             assert_eq!(shared.active(), 0);
         });
     }
@@ -250,7 +328,7 @@ pub fn a_reader_may_leave_at_any_time() {
             state.close();
             assert!(state.take().is_none() && state.is_over());
             writer.join().expect("the output thread does not panic");
-            assert!(drain(&shared).is_empty() && state.is_closed());
+            assert!(shared.drain().is_empty() && state.is_closed());
             assert_eq!(shared.active(), 0);
             drop(state);
             assert_eq!(shared.active(), 0, "it does not count down twice");

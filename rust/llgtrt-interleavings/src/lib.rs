@@ -1,7 +1,7 @@
 //! Models of what threads share, for loom, which runs them under every order of their steps that the memory model allows.
 //!
-//! What is checked is the production code itself: `signal`, `outbox`, `shared` and `gate` of `llgtrt-runtime` and
-//! `pool/entry` of `llgtrt-grammar` are compiled here once more, over [`sync`] and [`wake`] in place of their own. A model
+//! What is checked is the production code itself: `signal`, `outbox`, `outlet`, `shared` and `gate` of `llgtrt-runtime` and
+//! `pool/entry` of `llgtrt-grammar` are compiled here once more, over [`sync`], [`wake`] and [`connection`] in place of their own. A model
 //! panics where an order breaks what it promises; a wake-up that is lost is a deadlock, which loom finds.
 //!
 //! What judges values beside a grammar (`verify/judge.rs` of `llgtrt-grammar`) has no model: threads share it unchanged, and
@@ -10,6 +10,7 @@
 #![allow(dead_code, reason = "of the sources that are compiled here once more, models use a part")]
 #![allow(unreachable_pub, clippy::struct_field_names, reason = "they are public in their own crate")]
 
+mod connection;
 mod slot;
 mod sync;
 mod wake;
@@ -24,6 +25,8 @@ mod logits;
 mod metrics;
 #[path = "../../llgtrt-runtime/src/outbox.rs"]
 mod outbox;
+#[path = "../../llgtrt-runtime/src/outlet.rs"]
+mod outlet;
 #[path = "../../llgtrt-runtime/src/passes.rs"]
 mod passes;
 #[path = "../../llgtrt-runtime/src/request.rs"]

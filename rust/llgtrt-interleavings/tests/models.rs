@@ -8,6 +8,11 @@ fn all_output_arrives() {
 }
 
 #[test]
+fn a_connection_gets_whole_chunks_in_order() {
+    delivery::a_connection_gets_whole_chunks_in_order();
+}
+
+#[test]
 #[should_panic(expected = "deadlock")]
 fn a_lost_wake_up_is_found() {
     delivery::a_signal_that_is_lowered_too_late();

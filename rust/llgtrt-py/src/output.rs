@@ -299,8 +299,8 @@ impl RequestHandle {
         Ok(PyBytes::new(py, &rest))
     }
 
-    fn stop_writing(&self) {
-        self.0.stop_writing();
+    fn stop_writing<'py>(&self, py: Python<'py>) -> Bound<'py, PyBytes> {
+        PyBytes::new(py, &self.0.stop_writing())
     }
 
     fn written_ago_s(&self) -> Option<f64> {

@@ -6,6 +6,7 @@
 //! Python. See `docs/architecture.md` for the trace of one request.
 
 mod admission;
+mod connection;
 mod constrained;
 mod embed;
 mod engine_loop;
@@ -16,7 +17,7 @@ mod live;
 mod logits;
 mod metrics;
 mod outbox;
-mod outlets;
+mod outlet;
 mod output;
 mod passes;
 mod receipt;

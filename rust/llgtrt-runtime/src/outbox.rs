@@ -1,13 +1,13 @@
 //! One request as seen from both sides: the output thread appends, the event loop takes.
 //!
 //! A reader that is slower than the model gets longer chunks, never more of them: output waits as
-//! merged text per choice and becomes a frame when the reader asks. The lock is held for appends and
-//! encoding only, so neither side waits noticeably for the other.
+//! merged text per choice and becomes a frame when the reader asks. The lock is held for appends,
+//! encoding and one write that does not wait, so neither side waits noticeably for the other.
 
 use std::collections::VecDeque;
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
-use std::time::Instant;
+use std::time::{Duration, Instant};
 
 use llgtrt_core::{Error, Handover, Receipt, TokenId, Tokenizer, Vocabulary};
 use llgtrt_text::{
@@ -15,8 +15,10 @@ use llgtrt_text::{
     token_logprobs,
 };
 
+use crate::connection::Connection;
 use crate::frames::Frames;
 use crate::logits::ChoiceLogits;
+use crate::outlet::Outlet;
 use crate::request::{
     ChoiceDelta, ChoiceFinish, Delta, GenerateRequest, LogprobsForm, OutputFormat, Payload, Summary, Usage,
 };
@@ -105,8 +107,32 @@ struct Outbox {
     ended: bool,
     /// The reader waits for the next drain.
     wanted: bool,
+    /// Where frames go while the reader waits.
+    outlet: Outlet,
     /// Nothing more will be delivered: the last payload was taken, or the reader left.
     closed: bool,
+}
+
+/// Who is to have what was appended.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Awaited {
+    /// Nobody for now: the reader comes for it.
+    No,
+    /// A reader waits.
+    ByReader,
+    /// A connection, and it is not in the list of those that something is to be written to.
+    ByConnection,
+}
+
+/// What became of an attempt to write to a connection.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Written {
+    /// What there was.
+    All,
+    /// A part of it: the connection is in the list once more.
+    Part,
+    /// There is something for the reader.
+    LeftToReader,
 }
 
 /// The state of one request.
@@ -183,6 +209,7 @@ impl RequestState {
                 unwritten: 0,
                 ended: false,
                 wanted: false,
+                outlet: Outlet::Closed,
                 closed: false,
             }),
         })
@@ -203,13 +230,12 @@ impl RequestState {
         outbox.closed || outbox.error.is_some() || outbox.open == 0
     }
 
-    /// Adds to the usage and appends a piece of choice `index`. Returns whether a reader waits for it. Called by one
-    /// thread.
-    pub(crate) fn append(&self, index: u32, mut piece: Piece, usage: Usage) -> bool {
+    /// Adds to the usage and appends a piece of choice `index`. Returns who waits for it. Called by one thread.
+    pub(crate) fn append(&self, index: u32, mut piece: Piece, usage: Usage) -> Awaited {
         let written = self.write_logprobs(index, &mut piece);
         let mut outbox = self.outbox.lock();
         if outbox.closed || outbox.error.is_some() {
-            return false;
+            return Awaited::No;
         }
         outbox.usage.prompt_tokens += usage.prompt_tokens;
         outbox.usage.completion_tokens += usage.completion_tokens;
@@ -217,7 +243,7 @@ impl RequestState {
         outbox.usage.forced_tokens += usage.forced_tokens;
         let choice = &mut outbox.choices[index as usize];
         if choice.finished {
-            return false;
+            return Awaited::No;
         }
         if choice.text.is_empty() {
             choice.text = piece.text;
@@ -255,7 +281,7 @@ impl RequestState {
             }
         }
         outbox.unwritten += unwritten;
-        let is_awaited = outbox.wanted && self.deliverable(&outbox);
+        let awaited = self.awaited(&mut outbox);
         if self.format != OutputFormat::Final && !outbox.wanted && outbox.unwritten > MOST_UNWRITTEN {
             if self.format.is_sse() {
                 self.encode(&mut outbox);
@@ -264,7 +290,19 @@ impl RequestState {
                 outbox.ahead.push_back(delta);
             }
         }
-        is_awaited
+        awaited
+    }
+
+    fn awaited(&self, outbox: &mut Outbox) -> Awaited {
+        if !outbox.wanted || !self.deliverable(outbox) {
+            return Awaited::No;
+        }
+        let queued = if self.is_for_connection(outbox) { outbox.outlet.queue() } else { None };
+        match queued {
+            None => Awaited::ByReader,
+            Some(true) => Awaited::ByConnection,
+            Some(false) => Awaited::No,
+        }
     }
 
     /// Of an answer that is delivered whole: the JSON of a choice's log-probabilities, when its last ones come. The
@@ -298,6 +336,7 @@ impl RequestState {
     /// The reader left: drops what is pending.
     pub(crate) fn close(&self) {
         let mut outbox = self.outbox.lock();
+        outbox.outlet = Outlet::Closed;
         outbox.encoded = Frames::default();
         outbox.ahead = VecDeque::new();
         outbox.choices = Vec::new();
@@ -332,40 +371,92 @@ impl RequestState {
         }
     }
 
-    /// What is ready, and whether it is the last; `None` registers the reader for the next drain.
+    /// What is ready, and whether it is the last; `None` registers the reader for the next drain, also where that has
+    /// the end of a chunk for it.
     pub(crate) fn take(&self) -> Option<(Payload, bool)> {
         let mut outbox = self.outbox.lock();
         if outbox.closed {
             return None;
         }
-        let taken = self.take_locked(&mut outbox, Vec::new());
+        let taken = if outbox.outlet.is_cut() { None } else { self.take_for_reader(&mut outbox) };
         outbox.wanted = taken.is_none();
         taken
     }
 
-    /// What is ready for a reader that waits.
+    /// What is ready for a reader that waits. After the end of a chunk it goes on waiting.
     pub(crate) fn collect(&self) -> Option<(Payload, bool)> {
         let mut outbox = self.outbox.lock();
         if outbox.closed || !outbox.wanted {
             return None;
         }
-        let taken = self.take_locked(&mut outbox, Vec::new());
+        if outbox.outlet.is_cut() {
+            return Some((Payload::Unsent(outbox.outlet.close()), false));
+        }
+        let taken = self.take_for_reader(&mut outbox);
+        outbox.wanted = taken.is_none();
+        taken
+    }
+
+    fn take_for_reader(&self, outbox: &mut Outbox) -> Option<(Payload, bool)> {
+        let taken = self.take_locked(outbox, Vec::new());
         if taken.is_some() {
-            outbox.wanted = false;
+            outbox.outlet = Outlet::Closed;
         }
         taken
     }
 
-    /// What is ready for a connection that takes frames in place of a reader that waits, and whether it is the last, and
-    /// all. After frames that are not the last the reader goes on waiting. `empty` is memory for frames to come.
-    pub(crate) fn collect_frames(&self, empty: Vec<u8>) -> Option<(Payload, bool, bool)> {
+    /// Writes frames to a connection, and lets [`Self::write_frames`] write those to come while the reader waits. Gives
+    /// the end of the chunk that is still to be written; then nothing else is written there.
+    pub(crate) fn open_outlet(&self, connection: Connection, frames: &[u8]) -> Vec<u8> {
+        self.outbox.lock().outlet.open(connection, frames)
+    }
+
+    /// Leaves what comes to the reader again. Gives the end of a chunk that is to be written before anything else.
+    pub(crate) fn close_outlet(&self) -> Vec<u8> {
+        self.outbox.lock().outlet.close()
+    }
+
+    /// How long ago something was written to the connection that frames go to.
+    pub(crate) fn since_written(&self) -> Option<Duration> {
+        self.outbox.lock().outlet.since_written()
+    }
+
+    /// Writes what is ready to the connection that was put into the list. `chunk` is memory. Called by the output
+    /// thread.
+    pub(crate) fn write_frames(&self, chunk: &mut Vec<u8>) -> Written {
         let mut outbox = self.outbox.lock();
-        if outbox.closed || !outbox.wanted {
-            return None;
+        let mut open = match std::mem::take(&mut outbox.outlet) {
+            Outlet::Open(open) => open,
+            other => {
+                outbox.outlet = other;
+                return Written::LeftToReader;
+            }
+        };
+        open.queued = false;
+        let mut written = Written::All;
+        if outbox.wanted
+            && self.is_for_connection(&outbox)
+            && let Some((Payload::Sse(frames), _)) =
+                self.take_locked(&mut outbox, std::mem::take(&mut open.empty))
+        {
+            let rest = open.write(&frames, chunk);
+            if !rest.is_empty() {
+                outbox.outlet = Outlet::Cut(rest);
+                return Written::LeftToReader;
+            }
+            open.keep(frames);
+            if !outbox.encoded.is_empty() {
+                open.queued = true;
+                written = Written::Part;
+            }
         }
-        let (payload, last) = self.take_locked(&mut outbox, empty)?;
-        outbox.wanted = !last && matches!(payload, Payload::Sse(_));
-        Some((payload, last, outbox.encoded.is_empty()))
+        outbox.outlet = Outlet::Open(open);
+        written
+    }
+
+    /// Whether what is ready may go to a connection: the end is the reader's to write, and what is not text.
+    fn is_for_connection(&self, outbox: &Outbox) -> bool {
+        self.format.is_sse() && outbox.open > 0 && outbox.error.is_none() && !outbox.closed
     }
 
     fn deliverable(&self, outbox: &Outbox) -> bool {

@@ -1,14 +1,15 @@
 //! The output thread: tokens in, text and frames out.
 //!
 //! Detokenizes, finds stop strings, keeps usage and latency metrics, and appends to the requests'
-//! outboxes; wakes the event loop once per event. Never takes the GIL and never waits for a reader.
+//! outboxes. Writes frames to the connections that take them, and wakes the event loop once per event for other
+//! readers. Never takes the GIL and never waits for a reader.
 
-use std::collections::HashMap;
+use std::collections::{HashMap, VecDeque};
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::Arc;
 use std::time::Instant;
 
-use crossbeam_channel::{Receiver, Sender};
+use crossbeam_channel::{Receiver, Sender, TryRecvError};
 
 use llgtrt_core::{
     Error, ErrorKind, Finish, SequenceId, SequenceOutput, StepBatch, StopCause, TokenOutput, Tokenizer,
@@ -18,9 +19,13 @@ use llgtrt_text::{TextOutput, prompt_logprob_entries};
 
 use crate::engine_loop::{Command, panic_text};
 use crate::live::{Live, NewSequence, choice_finish, forced};
-use crate::outbox::{Piece, RequestState};
+use crate::outbox::{Awaited, Piece, RequestState, Written};
 use crate::request::{ChoiceFinish, Usage};
 use crate::shared::Shared;
+
+/// Of the connections that something is to be written to, one of so many gets it before the next event: where steps come
+/// faster than they are written, frames get longer, and the engine need not wait.
+const SHARE_WRITTEN: usize = 4;
 
 /// What the output thread is told.
 pub(crate) enum Event {
@@ -50,6 +55,10 @@ pub(crate) struct OutputLoop {
     live: HashMap<SequenceId, Live>,
     /// Requests that a reader waits for, collected during an event.
     touched: Vec<Arc<RequestState>>,
+    /// Requests whose connections something is to be written to, each once.
+    unwritten: VecDeque<Arc<RequestState>>,
+    /// Memory for the chunk that is being written.
+    chunk: Vec<u8>,
     /// Why nothing can be generated any more.
     ended: Option<Error>,
 }
@@ -72,6 +81,8 @@ impl OutputLoop {
             tokenizer,
             live: HashMap::new(),
             touched: Vec::new(),
+            unwritten: VecDeque::new(),
+            chunk: Vec::new(),
             ended: None,
         }
     }
@@ -79,21 +90,49 @@ impl OutputLoop {
     /// Runs until [`Event::Shutdown`]. A panic ends the service, not the thread: every request, those to come
     /// included, is told of it.
     pub(crate) fn run(mut self) {
-        while let Ok(event) = self.events.recv() {
+        while let Some(event) = self.next_event() {
             if matches!(event, Event::Shutdown) {
                 break;
             }
-            let handled = catch_unwind(AssertUnwindSafe(|| {
-                self.handle(event);
-                self.flush();
-            }));
-            if let Err(panic) = handled {
-                let error = Error::internal(format!("the output thread failed: {}", panic_text(&*panic)));
-                self.engine_ended(Some(error));
-                let _ = self.commands.send(Command::Shutdown);
-            }
+            self.guarded(|output| {
+                output.handle(event);
+                output.flush();
+                output.write(output.unwritten.len().div_ceil(SHARE_WRITTEN));
+            });
         }
         self.engine_ended(None);
+    }
+
+    /// Waits for an event, and writes while there is none.
+    fn next_event(&mut self) -> Option<Event> {
+        while !self.unwritten.is_empty() {
+            match self.events.try_recv() {
+                Ok(event) => return Some(event),
+                Err(TryRecvError::Empty) => self.guarded(|output| output.write(1)),
+                Err(TryRecvError::Disconnected) => return None,
+            }
+        }
+        self.events.recv().ok()
+    }
+
+    /// Writes to so many of the connections.
+    fn write(&mut self, connections: usize) {
+        for _ in 0..connections {
+            let Some(request) = self.unwritten.pop_front() else { return };
+            match request.write_frames(&mut self.chunk) {
+                Written::All => {}
+                Written::Part => self.unwritten.push_back(request),
+                Written::LeftToReader => self.shared.deliver([request]),
+            }
+        }
+    }
+
+    fn guarded(&mut self, work: impl FnOnce(&mut Self)) {
+        if let Err(panic) = catch_unwind(AssertUnwindSafe(|| work(self))) {
+            let error = Error::internal(format!("the output thread failed: {}", panic_text(&*panic)));
+            self.engine_ended(Some(error));
+            let _ = self.commands.send(Command::Shutdown);
+        }
     }
 
     fn handle(&mut self, event: Event) {
@@ -247,8 +286,15 @@ impl OutputLoop {
             handover,
             receipt,
         };
-        if live.request.append(live.index, piece, usage) {
-            self.touched.push(Arc::clone(&live.request));
+        let (request, index) = (Arc::clone(&live.request), live.index);
+        self.append(request, index, piece, usage);
+    }
+
+    fn append(&mut self, request: Arc<RequestState>, index: u32, piece: Piece, usage: Usage) {
+        match request.append(index, piece, usage) {
+            Awaited::No => {}
+            Awaited::ByReader => self.touched.push(request),
+            Awaited::ByConnection => self.unwritten.push_back(request),
         }
     }
 
@@ -329,7 +375,7 @@ impl OutputLoop {
         }
     }
 
-    /// Encodes and announces what the event brought, with one wake-up.
+    /// Encodes and announces what the event brought to readers, with one wake-up.
     fn flush(&mut self) {
         if self.touched.is_empty() {
             return;

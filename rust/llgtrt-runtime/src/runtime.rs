@@ -18,12 +18,12 @@ use llgtrt_grammar::{GrammarCompiler, GrammarConfig, MaskPool, spawn_big_stack};
 use llgtrt_text::GuardedEncoder;
 
 use crate::admission::{Admission, Job};
+use crate::connection::Connection;
 use crate::embed::{EmbedHandle, EmbedRequest, EmbedService};
 use crate::engine_loop::{Command, EngineLoop};
 use crate::gate::{Gate, Permit};
 use crate::metrics::Metrics;
 use crate::outbox::RequestState;
-use crate::outlets::Outlets;
 use crate::output::{Event, OutputLoop};
 use crate::request::{GenerateRequest, Payload, Summary};
 use crate::seeds::Seeds;
@@ -57,7 +57,6 @@ pub type EngineFactory = Box<dyn FnOnce(Arc<dyn MaskSource>) -> Result<Box<dyn E
 /// The running core.
 pub struct Runtime {
     shared: Arc<Shared>,
-    outlets: Arc<Outlets>,
     gate: Arc<Gate>,
     tokenizer: Arc<dyn Tokenizer>,
     /// Ends with the admission threads, which own it.
@@ -177,7 +176,6 @@ impl Runtime {
 
         Ok(Self {
             shared,
-            outlets: Arc::default(),
             gate: Gate::new(capabilities.max_batch_size as usize + config.max_queue_size),
             tokenizer,
             compiler: weak_compiler,
@@ -230,11 +228,7 @@ impl Runtime {
         let id = self.next_request.fetch_add(1, Ordering::Relaxed);
         let state =
             RequestState::new(id, &request, Arc::clone(&self.tokenizer), self.shared.active_counter());
-        let handle = RequestHandle {
-            state: Arc::clone(&state),
-            events: self.events.clone(),
-            outlets: Arc::clone(&self.outlets),
-        };
+        let handle = RequestHandle { state: Arc::clone(&state), events: self.events.clone() };
         let running = self.running.lock();
         let jobs = &running.as_ref().ok_or_else(|| Error::internal("the runtime was shut down"))?.jobs;
         jobs.send(Job { state, request, permit, logits: None })
@@ -280,11 +274,9 @@ impl Runtime {
         self.shared.signal.fd()
     }
 
-    /// `(request id, payload, last)` for every request whose reader waits. What goes to a connection without its reader
-    /// is written here.
+    /// `(request id, payload, last)` for every request that has something for a reader that waits.
     pub fn drain(&self) -> Vec<(u64, Payload, bool)> {
-        let mut writer = self.outlets.writer();
-        self.shared.drain(|request| writer.collect(request))
+        self.shared.drain()
     }
 
     /// Prometheus text.
@@ -381,7 +373,6 @@ impl Drop for Runtime {
 pub struct RequestHandle {
     state: Arc<RequestState>,
     events: Sender<Event>,
-    outlets: Arc<Outlets>,
 }
 
 impl RequestHandle {
@@ -397,37 +388,34 @@ impl RequestHandle {
 
     /// What is ready now, and whether it is the last; `None` asks [`Runtime::drain`] for the next.
     pub fn take(&self) -> Option<(Payload, bool)> {
-        let taken = self.state.take();
-        if matches!(taken, Some((_, true))) {
-            self.stop_writing();
-        }
-        taken
+        self.state.take()
     }
 
-    /// Writes frames to a connection to which nothing else waits to be written, as a chunk of an HTTP/1.1 body, and from
-    /// then on each that [`Runtime::drain`] finds, but for the last one and errors. Gives the end of the chunk that the
-    /// connection did not take at once, which is for the caller to write; then nothing more is written, and so it is
-    /// after [`Payload::Unsent`].
+    /// Writes frames to a connection to which nothing else waits to be written, as a chunk of an HTTP/1.1 body; from then
+    /// on the output thread writes those that come while the reader waits, but for the last one and errors. Gives the
+    /// end of the chunk that the connection did not take at once, which is for the caller to write; then nothing more is
+    /// written, and so it is after [`Payload::Unsent`].
     ///
     /// # Errors
     /// There are too many open files; nothing was written.
     pub fn write_to(&self, socket: BorrowedFd<'_>, frames: &[u8]) -> std::io::Result<Vec<u8>> {
-        self.outlets.open(self.state.id(), socket, frames)
+        Ok(self.state.open_outlet(Connection::of(socket)?, frames))
     }
 
-    /// Leaves what comes to the reader again. To be called before anything else is written to the connection.
-    pub fn stop_writing(&self) {
-        self.outlets.close(self.state.id());
+    /// Leaves what comes to the reader again. To be called before anything else is written to the connection: gives the
+    /// end of a chunk that is to be written before it.
+    #[must_use]
+    pub fn stop_writing(&self) -> Vec<u8> {
+        self.state.close_outlet()
     }
 
     /// How long ago something was written to the connection; `None` where the reader writes.
     pub fn since_written(&self) -> Option<Duration> {
-        self.outlets.since_written(self.state.id())
+        self.state.since_written()
     }
 
     /// Ends the request; nothing is delivered any more. Idempotent.
     pub fn cancel(&self) {
-        self.stop_writing();
         if !self.state.is_closed() {
             self.state.close();
             // After the engine's end there is nothing left to cancel.

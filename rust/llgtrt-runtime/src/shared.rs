@@ -104,18 +104,15 @@ impl Shared {
         self.signal.raise();
     }
 
-    /// Everything that requests waited for, as `collect` gives it. One thread drains at a time.
-    pub(crate) fn drain(
-        &self,
-        mut collect: impl FnMut(&Arc<RequestState>) -> Option<(Payload, bool)>,
-    ) -> Vec<(u64, Payload, bool)> {
+    /// Everything that readers wait for. One thread drains at a time.
+    pub(crate) fn drain(&self) -> Vec<(u64, Payload, bool)> {
         self.signal.lower();
         let mut drained = self.drained.lock();
         std::mem::swap(&mut *drained, &mut *self.ready.lock());
         let embedded = std::mem::take(&mut *self.embedded.lock());
         drained
             .drain(..)
-            .filter_map(|state| collect(&state).map(|(payload, last)| (state.id(), payload, last)))
+            .filter_map(|state| state.collect().map(|(payload, last)| (state.id(), payload, last)))
             .chain(embedded.into_iter().map(|(id, payload)| (id, payload, true)))
             .collect()
     }

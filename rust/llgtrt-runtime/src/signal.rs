@@ -38,6 +38,8 @@ impl Signal {
     /// Makes it unreadable again. Call before collecting what was signalled, so that nothing is missed.
     pub(crate) fn lower(&self) {
         self.wake.clear();
-        self.raised.store(false, Ordering::Release);
+        // Exchanges have one order among each other, also for the model checker; it takes a store for one that may come
+        // before an exchange that it did not see.
+        self.raised.swap(false, Ordering::AcqRel);
     }
 }

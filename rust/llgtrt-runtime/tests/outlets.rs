@@ -1,7 +1,8 @@
-//! Frames that the drain writes to a connection: the same bytes as a reader gets, whatever the connection takes.
+//! Frames that the output thread writes to a connection: the same bytes as a reader gets, whatever the connection takes.
 
 mod support;
 
+use std::collections::HashMap;
 use std::io::{ErrorKind, Read, Write};
 use std::os::fd::AsFd;
 use std::os::unix::net::UnixStream;
@@ -73,6 +74,21 @@ impl Server<'_> {
             other => panic!("expected frames, not {other:?}"),
         }
         last
+    }
+
+    /// Handles a payload and those that are ready after it, with a client that reads all; true at the end.
+    fn handle_ready(&mut self, mut next: Option<(Payload, bool)>) -> bool {
+        while let Some((payload, last)) = next {
+            self.handle(payload, last);
+            while !self.waiting.is_empty() {
+                self.write_waiting();
+            }
+            if last {
+                return true;
+            }
+            next = self.handle.take();
+        }
+        false
     }
 
     /// Serves the request to its end, with a client that reads so many bytes at a time.
@@ -160,6 +176,47 @@ fn a_connection_gets_what_a_reader_would() {
 }
 
 #[test]
+fn steps_may_come_faster_than_they_are_written() {
+    const STREAMS: usize = 16;
+    let runtime = start(sim(r#"{"step_us": 0}"#), STREAMS);
+    let prompts: Vec<_> = (0..STREAMS).map(|index| format!("prompt {index}")).collect();
+    let expected: Vec<_> = prompts.iter().map(|prompt| read_frames(&runtime, prompt)).collect();
+    let handles: Vec<_> =
+        prompts.iter().map(|prompt| submit(&runtime, request(prompt, OutputFormat::ChatSse))).collect();
+    let (mut servers, mut readers) = (HashMap::new(), Vec::new());
+    for handle in &handles {
+        let (connection, mut client) = UnixStream::pair().expect("sockets");
+        connection.set_nonblocking(true).expect("open");
+        readers.push(std::thread::spawn(move || {
+            let mut body = Vec::new();
+            client.read_to_end(&mut body).map(|_| body)
+        }));
+        let server = Server { runtime: &runtime, handle, connection, waiting: Vec::new(), unsent: 0, own: 0 };
+        servers.insert(handle.id(), server);
+    }
+    let deadline = Instant::now() + DEADLINE;
+    let mut came: Vec<_> = handles.iter().map(|handle| (handle.id(), handle.take())).collect();
+    loop {
+        for (id, next) in came {
+            let server = servers.get_mut(&id).expect("nothing comes after the end");
+            if server.handle_ready(next) {
+                server.connection.shutdown(std::net::Shutdown::Write).expect("open");
+                servers.remove(&id);
+            }
+        }
+        if servers.is_empty() {
+            break;
+        }
+        wait_readable(&runtime, deadline);
+        came = runtime.drain().into_iter().map(|(id, payload, last)| (id, Some((payload, last)))).collect();
+    }
+    for (reader, expected) in readers.into_iter().zip(expected) {
+        let body = reader.join().expect("no panic").expect("the end of a body");
+        assert_eq!(contents(&dechunked(&body)), expected);
+    }
+}
+
+#[test]
 fn what_a_slow_client_does_not_take_comes_back_once_and_in_order() {
     let runtime = start(sim(r#"{"step_us": 100}"#), 8);
     let mut unsent = 0;
@@ -207,6 +264,7 @@ fn a_connection_that_is_gone_is_the_readers_to_find() {
     }
     // Written to nobody, it is neither lost nor the end of anything else.
     assert!(matches!(came[0], Payload::Unsent(_) | Payload::Sse(_)), "{came:?}");
-    handle.stop_writing();
+    let rest = handle.stop_writing();
+    assert!(rest.is_empty() || matches!(came[0], Payload::Sse(_)), "the end of a chunk comes once");
     assert!(handle.since_written().is_none());
 }

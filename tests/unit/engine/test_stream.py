@@ -229,6 +229,28 @@ async def test_what_the_core_could_not_write_is_written_before_what_follows(
     assert await stream.next() == b"3"
 
 
+@pytest.mark.parametrize("way", ["something else is written", "the request fails"])
+async def test_what_the_core_could_not_write_comes_before_anything_else(
+    engine: AsyncEngine, native: FakeNativeEngine, way: str
+) -> None:
+    stream, handle = submit(engine, native)
+    outlet = FakeOutlet(socket=7)
+    stream.pipe(outlet)
+    wait = asyncio.ensure_future(stream.next())
+    await settle()
+    handle.unsent = b"end"
+    if way == "the request fails":
+        stream.fail(new_error(GrammarError, "late"))
+        with pytest.raises(GrammarError):
+            await wait
+    else:
+        stream.wake()
+        assert await wait is None
+        stream.stop_writing()
+    assert outlet.written == [b"rest end"]
+    stream.cancel()
+
+
 async def test_without_descriptors_python_writes(engine: AsyncEngine, native: FakeNativeEngine) -> None:
     stream, handle = submit(engine, native)
     outlet = FakeOutlet(socket=7)
