@@ -386,3 +386,53 @@ impl OutputLoop {
         self.shared.deliver(self.touched.drain(..));
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use std::io::Read;
+    use std::os::fd::AsFd;
+    use std::os::unix::net::UnixStream;
+
+    use llgtrt_text::ByteTokenizer;
+
+    use super::*;
+    use crate::connection::Connection;
+    use crate::request::{GenerateRequest, OutputFormat, Prompt};
+
+    /// With another of its size more than a reader takes at once, and a socket takes both.
+    const LONG: usize = 140 << 10;
+
+    #[test]
+    fn what_is_much_is_written_in_parts() {
+        let request = GenerateRequest {
+            prompts: vec![Prompt::Tokens(vec![1])],
+            n: 2,
+            output: OutputFormat::ChatSse,
+            ..GenerateRequest::default()
+        };
+        let state = RequestState::new(1, &request, Arc::new(ByteTokenizer::new()), Arc::default());
+        let (ours, mut theirs) = UnixStream::pair().expect("sockets");
+        rustix::net::sockopt::set_socket_send_buffer_size(&ours, 4 * LONG).expect("memory");
+        let connection = Connection::of(ours.as_fd()).expect("a descriptor");
+        assert!(state.open_outlet(connection, b"data: begun\n\n").is_empty());
+        assert!(state.take().is_none());
+        let append = |index, letter: &str| {
+            let piece = Piece { text: letter.repeat(LONG), tokens: 1, ..Piece::default() };
+            state.append(index, piece, Usage::default())
+        };
+        assert_eq!(append(0, "a"), Awaited::ByConnection);
+        assert_eq!(append(1, "b"), Awaited::No, "it is in the list");
+        let mut chunk = Vec::new();
+        assert_eq!(state.write_frames(&mut chunk), Written::Part);
+        assert_eq!(state.write_frames(&mut chunk), Written::All);
+        assert_eq!(append(0, "c"), Awaited::ByConnection, "it is no longer in the list");
+        assert!(state.close_outlet().is_empty());
+        assert_eq!(state.write_frames(&mut chunk), Written::LeftToReader);
+        drop(ours);
+        let mut body = String::new();
+        theirs.read_to_string(&mut body).expect("the body");
+        let order: Vec<_> = ["begun", "aaa", "bbb"].map(|text| body.find(text)).into();
+        assert!(order.is_sorted() && order[0].is_some(), "{order:?}");
+        assert!(!body.contains("ccc"), "it is the reader's");
+    }
+}
