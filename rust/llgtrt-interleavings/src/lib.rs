@@ -1,8 +1,9 @@
 //! Models of what threads share, for loom, which runs them under every order of their steps that the memory model allows.
 //!
 //! What is checked is the production code itself: `signal`, `outbox`, `outlet`, `shared` and `gate` of `llgtrt-runtime` and
-//! `pool/entry` of `llgtrt-grammar` are compiled here once more, over [`sync`], [`wake`] and [`connection`] in place of their own. A model
-//! panics where an order breaks what it promises; a wake-up that is lost is a deadlock, which loom finds.
+//! `pool/entry` of `llgtrt-grammar` are compiled here once more, over [`sync`], [`wake`] and [`connection`] in place of
+//! their own. A model panics where an order breaks what it promises; a wake-up that is lost is a deadlock, which loom
+//! finds.
 //!
 //! What judges values beside a grammar (`verify/judge.rs` of `llgtrt-grammar`) has no model: threads share it unchanged, and
 //! what it may spend belongs to whoever asks.
