@@ -27,8 +27,10 @@ logger = logging.getLogger("llgtrt.server")
 EXIT_ENGINE_FAILED = 3
 POLL_S = 0.05
 """How often to look whether the running requests are done."""
-HEALTH_POLL_S = 0.25
+HEALTH_POLL_S = 0.5
 """How often to look whether the engine has failed."""
+DATE_S = 1.0
+"""How often the date that answers carry is written anew."""
 TIDY_S = 1.0
 """How often to look whether nothing runs, so that garbage can be looked for."""
 TIDY_SHARE = 0.005
@@ -54,11 +56,27 @@ class Working(Protocol):
 
 
 class _Uvicorn(uvicorn.Server):
-    """uvicorn without its own signal handlers, which would end the process by the signal, not by a code."""
+    """uvicorn without its own signal handlers, which would end the process by the signal, not by a code; and
+    without looking ten times a second whether it is to end."""
+
+    def __init__(self, config: uvicorn.Config) -> None:
+        super().__init__(config)
+        self._end = asyncio.Event()
 
     @contextlib.contextmanager
     def capture_signals(self) -> Iterator[None]:
         yield
+
+    async def main_loop(self) -> None:
+        ending = asyncio.ensure_future(self._end.wait())
+        while not ending.done():
+            await self.on_tick(0)
+            await asyncio.wait({ending}, timeout=_until_next(DATE_S))
+
+    def end(self) -> None:
+        """Lets :meth:`serve` return."""
+        self.should_exit = True
+        self._end.set()
 
     @property
     def busy(self) -> bool:
@@ -123,7 +141,7 @@ class HttpServer:
                 await self._drain(engine, failed)
             if failed.done():
                 await self._report_failure(engine, failed.result())
-            self._uvicorn.should_exit = True
+            self._uvicorn.end()
             await serving
             return EXIT_ENGINE_FAILED if failed.done() else 0
         finally:
@@ -149,7 +167,7 @@ class HttpServer:
         clock = asyncio.get_running_loop().time
         seen, pause = 0, TIDY_S
         while True:
-            await asyncio.sleep(pause)
+            await asyncio.sleep(_until_next(pause))
             requests = self._uvicorn.server_state.total_requests
             if requests != seen and not self._uvicorn.busy:
                 seen, began = requests, clock()
@@ -186,6 +204,15 @@ class HttpServer:
         return True
 
 
+def _until_next(period_s: float) -> float:
+    """Seconds until the loop's clock is at a multiple of the period, at least half of one.
+
+    What is done now and then is so done in one wake-up: each takes a quarter of a millisecond of a core that
+    slept."""
+    left = period_s - asyncio.get_running_loop().time() % period_s
+    return left if left > period_s / 2 else left + period_s
+
+
 async def _failure(engine: Working, exit_after_stall_s: float | None) -> str:
     """Returns the explanation once the engine has failed, or has been stalled for too long."""
     clock = asyncio.get_running_loop().time
@@ -205,4 +232,4 @@ async def _failure(engine: Working, exit_after_stall_s: float | None) -> str:
             and clock() - stalled_since >= exit_after_stall_s
         ):
             return f"stalled for more than {exit_after_stall_s:g} s (server.exit_after_stall_s)"
-        await asyncio.sleep(HEALTH_POLL_S)
+        await asyncio.sleep(_until_next(HEALTH_POLL_S))
