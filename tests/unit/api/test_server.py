@@ -9,6 +9,7 @@ import socket
 import weakref
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
+from email.utils import parsedate_to_datetime
 from types import SimpleNamespace
 from typing import Any
 
@@ -288,6 +289,30 @@ async def test_what_requests_leave_in_cycles_is_freed_when_nothing_runs(
             await eventually(lambda: left[0]() is None)
     finally:
         gc.enable()
+
+
+async def test_answers_carry_the_date(
+    make_app: AppFactory, native: FakeNativeEngine, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(server_module, "DATE_S", 0.01)
+    async with running(make_app(), native) as server:
+
+        async def date() -> bytes:
+            response = await server.exchange(
+                b"GET /v1/health/live HTTP/1.1\r\nhost: x\r\nconnection: close\r\n\r\n"
+            )
+            lines = [line for line in response.split(b"\r\n") if line.startswith(b"date: ")]
+            assert len(lines) == 1
+            return lines[0]
+
+        async def another(than: bytes) -> bytes:
+            while (latest := await date()) == than:
+                pass
+            return latest
+
+        first = await date()
+        latest = await asyncio.wait_for(another(first), 10)
+        assert parsedate_to_datetime(latest.decode()[6:]) > parsedate_to_datetime(first.decode()[6:])
 
 
 async def test_a_stalled_engine_ends_the_server_if_it_may(
