@@ -15,9 +15,15 @@ const BUCKETS: usize = 86 * 16 + 1;
 
 #[derive(Default)]
 pub(super) struct Buckets {
-    counts: Vec<u32>,
-    masses: Vec<f64>,
+    buckets: Vec<Bucket>,
     list: Vec<Candidate>,
+}
+
+/// What is in a bucket, in one place of the memory: it is written once per token of the row.
+#[derive(Clone, Copy, Default)]
+struct Bucket {
+    mass: f64,
+    count: u64,
 }
 
 /// What is needed to find a token's bucket.
@@ -31,7 +37,12 @@ struct Distance {
 impl Distance {
     /// Falls with the logit, in floating point too.
     fn bucket(self, logit: f32) -> u32 {
-        (((self.peak.max - logit) * self.scale * FINENESS) as u32).min(BUCKETS as u32 - 1)
+        // Adding 2^23 rounds to an integer and leaves it in the low bits; a cast of Rust's would be no vector code.
+        const ROUND: f32 = 8_388_608.0;
+        const LAST: f32 = (BUCKETS - 1) as f32;
+        let distance = (self.peak.max - logit) * self.scale * FINENESS;
+        let within = if distance < LAST { distance } else { LAST };
+        (within + ROUND).to_bits() - ROUND.to_bits()
     }
 
     fn weight(self, logit: f32) -> f32 {
@@ -56,25 +67,25 @@ impl Buckets {
         self.count(row, logits, distance);
 
         let mut kept = Cutoff::NONE;
-        let mut total: f64 = self.masses.iter().sum();
-        let all: u64 = self.counts.iter().map(|count| u64::from(*count)).sum();
+        let mut total: f64 = self.buckets.iter().map(|bucket| bucket.mass).sum();
+        let all: u64 = self.buckets.iter().map(|bucket| bucket.count).sum();
         let top_k = u64::from(params.top_k);
         if top_k > 0 && top_k < all {
-            let (bucket, before) = locate(&self.counts, |count| u64::from(*count), top_k);
+            let (bucket, before) = locate(&self.buckets, |bucket| bucket.count, top_k);
             self.gather(row, logits, distance, bucket, kept);
             let index = (top_k - before) as usize - 1;
             kept.logit = self.list.select_nth_unstable_by(index, Candidate::order).1.logit;
             self.list.retain(|c| c.logit >= kept.logit);
-            total = self.masses[..bucket].iter().sum::<f64>() + sum(&self.list);
+            total = self.buckets[..bucket].iter().map(|bucket| bucket.mass).sum::<f64>() + sum(&self.list);
         } else if params.min_p > 0.0
-            && let Some(bucket) = self.counts.iter().rposition(|count| *count > 0)
+            && let Some(bucket) = self.buckets.iter().rposition(|bucket| bucket.count > 0)
         {
             self.gather(row, logits, distance, bucket, kept);
             kept.logit = self.list.iter().map(|c| c.logit).fold(f32::INFINITY, f32::min);
         }
         if params.top_p < 1.0 {
             let target = f64::from(params.top_p) * total;
-            let (bucket, before) = locate(&self.masses, |mass| *mass, target);
+            let (bucket, before) = locate(&self.buckets, |bucket| bucket.mass, target);
             self.gather(row, logits, distance, bucket, kept);
             let count = nucleus(&mut self.list, target - before);
             if let Some(worst) = self.list[..count].iter().max_by(|a, b| a.order(b)) {
@@ -85,25 +96,21 @@ impl Buckets {
     }
 
     fn count(&mut self, row: &Row, logits: &[f32], distance: Distance) {
-        self.counts.clear();
-        self.counts.resize(BUCKETS, 0);
-        self.masses.clear();
-        self.masses.resize(BUCKETS, 0.0);
-        let (counts, masses) = (&mut self.counts[..BUCKETS], &mut self.masses[..BUCKETS]);
-        let (mut weights, mut buckets) = ([0.0; BLOCK], [0; BLOCK]);
+        self.buckets.clear();
+        self.buckets.resize(BUCKETS, Bucket::default());
+        let buckets = &mut self.buckets[..BUCKETS];
+        let (mut weights, mut places) = ([0.0; BLOCK], [0; BLOCK]);
         row.each_block(logits, |block| {
-            // Vector code first, then the additions, which cannot be.
-            for ((&logit, weight), bucket) in block.iter().zip(&mut weights).zip(&mut buckets) {
-                *weight = distance.weight(logit);
-                *bucket = distance.bucket(logit);
+            // Vector code first, then the additions, which cannot be. Buckets are many enough for every weight above 0.
+            for ((&logit, weight), place) in block.iter().zip(&mut weights).zip(&mut places) {
+                let known = distance.weight(logit);
+                *weight = if known >= distance.min_weight { known } else { 0.0 };
+                *place = distance.bucket(logit);
             }
-            for (&weight, &bucket) in weights[..block.len()].iter().zip(&buckets) {
-                // Buckets are many enough for every weight above 0.
-                if weight >= distance.min_weight {
-                    let bucket = (bucket as usize).min(BUCKETS - 1);
-                    counts[bucket] += 1;
-                    masses[bucket] += f64::from(weight);
-                }
+            for (&weight, &place) in weights[..block.len()].iter().zip(&places) {
+                let bucket = &mut buckets[(place as usize).min(BUCKETS - 1)];
+                bucket.mass += f64::from(weight);
+                bucket.count += u64::from(weight > 0.0);
             }
         });
     }
@@ -125,7 +132,7 @@ impl Buckets {
 }
 
 /// The bucket in which the running sum reaches `target`, and the sum before it.
-fn locate<T, N>(buckets: &[T], value: impl Fn(&T) -> N, target: N) -> (usize, N)
+fn locate<N>(buckets: &[Bucket], value: impl Fn(&Bucket) -> N, target: N) -> (usize, N)
 where
     N: Copy + Default + PartialOrd + std::ops::Add<Output = N>,
 {

@@ -2,10 +2,12 @@
 //! Owned by the thread's scratch memory; must not depend on the width of vector registers: sums run in
 //! [`LANES`] fixed lanes, which the compiler turns into vector code on any machine.
 //!
-//! A block is read from the caller's row unless something in it changed; then it is copied first. So an
-//! unconstrained row is not copied, nor what a mask leaves as it is, and banning one token copies one block.
+//! A block is read from the caller's row unless something in it changed; then it is copied first. So banning one token
+//! copies one block. A mask is laid over a block whenever that is looked at, in memory as small as a block.
 //! Blocks are taken in order, and each with its maximum at once: a row of a large vocabulary comes from memory, which is
 //! fast only where it is read from front to back, and once.
+
+use std::ops::Range;
 
 use crate::{Error, ErrorKind, TokenId};
 
@@ -14,6 +16,8 @@ use crate::{Error, ErrorKind, TokenId};
 pub(super) const BLOCK: usize = 256;
 /// Bits per word of a mask.
 const WORD: usize = 32;
+/// Words of a mask for a block.
+const WORDS: usize = BLOCK / WORD;
 const LANES: usize = 16;
 /// A mask that allows less than one in this many tokens is gathered instead of applied.
 const SPARSE: usize = 16;
@@ -26,6 +30,8 @@ enum Source {
     /// In the caller's row.
     #[default]
     Base,
+    /// In the caller's row, those that the mask allows.
+    Masked,
     /// In [`Row::copy`].
     Copy,
     /// Nowhere: the mask allows none of its tokens.
@@ -62,6 +68,8 @@ pub(super) struct Row {
     len: usize,
     /// Changed blocks, at their offset; or all of a gathered row.
     copy: Vec<f32>,
+    /// The mask's words, if there is one and the row is not gathered.
+    mask: Vec<u32>,
     source: Vec<Source>,
     /// Largest logit per block.
     maxima: Vec<f32>,
@@ -138,28 +146,22 @@ impl Row {
     }
 
     fn apply_mask(&mut self, logits: &[f32], mask: &[u32]) {
-        let mut copy = std::mem::take(&mut self.copy);
-        copy.resize(logits.len(), 0.0);
+        self.mask.clear();
+        self.mask.extend_from_slice(mask);
+        self.mask.resize(logits.len().div_ceil(BLOCK) * WORDS, 0);
         self.clear_blocks();
-        let blocks = logits.chunks(BLOCK).zip(copy.chunks_mut(BLOCK));
-        for (index, (from, to)) in blocks.enumerate() {
-            let first = (index * BLOCK / WORD).min(mask.len());
-            let words = &mask[first..(first + BLOCK / WORD).min(mask.len())];
+        let mask = std::mem::take(&mut self.mask);
+        let mut buffer = [0.0; BLOCK];
+        for (block, words) in logits.chunks(BLOCK).zip(mask.as_chunks().0) {
             if words.iter().all(|&word| word == 0) {
                 self.push_block(Source::Empty, (f32::NEG_INFINITY, false));
-            } else if words.len() == BLOCK / WORD && words.iter().all(|&word| word == u32::MAX) {
-                self.push_block(Source::Base, block_max(from));
+            } else if words.iter().all(|&word| word == u32::MAX) {
+                self.push_block(Source::Base, block_max(block));
             } else {
-                let words = words.iter().copied().chain(std::iter::repeat(0));
-                for ((from, to), word) in from.chunks(WORD).zip(to.chunks_mut(WORD)).zip(words) {
-                    for (bit, (&logit, to)) in from.iter().zip(to).enumerate() {
-                        *to = if word >> bit & 1 == 1 { logit } else { f32::NEG_INFINITY };
-                    }
-                }
-                self.push_block(Source::Copy, block_max(to));
+                self.push_block(Source::Masked, block_max(masked(block, words, &mut buffer)));
             }
         }
-        self.copy = copy;
+        self.mask = mask;
     }
 
     /// Overrides one logit, unless the mask excludes the token.
@@ -179,19 +181,23 @@ impl Row {
         self.changed[block] = true;
         match self.source[block] {
             Source::Empty => {}
-            Source::Copy => {
-                // A token that the mask excludes is already at minus infinity and stays there.
-                if self.copy[index] > f32::NEG_INFINITY {
-                    self.copy[index] = value;
-                }
-            }
-            Source::Base => {
-                self.copy.resize(self.len, 0.0);
-                let range = block * BLOCK..((block + 1) * BLOCK).min(self.len);
-                self.copy[range.clone()].copy_from_slice(&logits[range]);
+            Source::Copy => self.set_copied(index, value),
+            Source::Base | Source::Masked => {
+                let mut buffer = [0.0; BLOCK];
+                let mut copy = std::mem::take(&mut self.copy);
+                copy.resize(self.len, 0.0);
+                copy[self.range(block)].copy_from_slice(self.block(logits, block, &mut buffer));
+                self.copy = copy;
                 self.source[block] = Source::Copy;
-                self.copy[index] = value;
+                self.set_copied(index, value);
             }
+        }
+    }
+
+    /// A token that the mask excludes is at minus infinity and stays there.
+    fn set_copied(&mut self, index: usize, value: f32) {
+        if self.copy[index] > f32::NEG_INFINITY {
+            self.copy[index] = value;
         }
     }
 
@@ -205,10 +211,16 @@ impl Row {
         if self.gathered { self.ids[position] } else { position as TokenId }
     }
 
-    fn block<'a>(&'a self, logits: &'a [f32], block: usize) -> &'a [f32] {
-        let range = block * BLOCK..((block + 1) * BLOCK).min(self.len);
+    fn range(&self, block: usize) -> Range<usize> {
+        block * BLOCK..((block + 1) * BLOCK).min(self.len)
+    }
+
+    /// The logits of a block; `buffer` is for those that a mask is laid over.
+    fn block<'a>(&'a self, logits: &'a [f32], block: usize, buffer: &'a mut [f32; BLOCK]) -> &'a [f32] {
+        let range = self.range(block);
         match self.source[block] {
             Source::Base => &logits[range],
+            Source::Masked => masked(&logits[range], &self.mask.as_chunks().0[block], buffer),
             Source::Copy => &self.copy[range],
             Source::Empty => &[],
         }
@@ -219,9 +231,10 @@ impl Row {
         if self.masked_out {
             return Err(Error::new(ErrorKind::Grammar, "the mask allows no token"));
         }
+        let mut buffer = [0.0; BLOCK];
         for block in 0..self.changed.len() {
             if std::mem::take(&mut self.changed[block]) {
-                (self.maxima[block], self.nan[block]) = block_max(self.block(logits, block));
+                (self.maxima[block], self.nan[block]) = block_max(self.block(logits, block, &mut buffer));
             }
         }
         let nan = self.nan.contains(&true);
@@ -245,7 +258,8 @@ impl Row {
 
     /// The first position of the maximum.
     pub(super) fn argmax(&self, logits: &[f32], peak: Peak) -> usize {
-        let block = self.block(logits, peak.block);
+        let mut buffer = [0.0; BLOCK];
+        let block = self.block(logits, peak.block, &mut buffer);
         let offset = block.iter().position(|&logit| logit == peak.max).unwrap_or(0);
         peak.block * BLOCK + offset
     }
@@ -264,11 +278,12 @@ impl Row {
         mut take: impl FnMut(usize, f32) -> bool,
     ) -> bool {
         let bound = bound.max(f32::MIN);
+        let mut buffer = [0.0; BLOCK];
         for (index, &max) in self.maxima.iter().enumerate() {
             if max < bound {
                 continue;
             }
-            for (offset, &logit) in self.block(logits, index).iter().enumerate() {
+            for (offset, &logit) in self.block(logits, index, &mut buffer).iter().enumerate() {
                 if logit >= bound && !take(index * BLOCK + offset, logit) {
                     return false;
                 }
@@ -279,9 +294,10 @@ impl Row {
 
     /// Calls `take` with the logits of every block that holds a finite one.
     pub(super) fn each_block(&self, logits: &[f32], mut take: impl FnMut(&[f32])) {
+        let mut buffer = [0.0; BLOCK];
         for (index, &max) in self.maxima.iter().enumerate() {
             if max > f32::NEG_INFINITY {
-                take(self.block(logits, index));
+                take(self.block(logits, index, &mut buffer));
             }
         }
     }
@@ -291,16 +307,16 @@ impl Row {
         let mut sums = std::mem::take(&mut self.sums);
         sums.clear();
         let mut total = 0.0;
+        let mut buffer = [0.0; BLOCK];
         for (index, &max) in self.maxima.iter().enumerate() {
-            let block = || self.block(logits, index);
             // At low temperatures most blocks weigh nothing.
-            let sum = if (max - peak.max) * scale < LOWEST || max < cutoff.logit {
-                0.0
-            } else if cutoff.logit == f32::NEG_INFINITY {
-                block_sum(block(), |_, logit| weight(logit, peak.max, scale))
+            let weighs = (max - peak.max) * scale >= LOWEST && max >= cutoff.logit;
+            let block = if weighs { self.block(logits, index, &mut buffer) } else { &[] };
+            let sum = if cutoff.logit == f32::NEG_INFINITY {
+                block_sum(block, |_, logit| weight(logit, peak.max, scale))
             } else {
                 let first = (index * BLOCK) as u32;
-                block_sum(block(), |offset, logit| {
+                block_sum(block, |offset, logit| {
                     let weight = weight(logit, peak.max, scale);
                     if cutoff.keeps(first + offset, logit) { weight } else { 0.0 }
                 })
@@ -334,7 +350,8 @@ impl Row {
         // The block's sum was added in another order, so the walk may end a rounding error short of the
         // target: then it is the last token with any weight.
         let mut position = chosen * BLOCK;
-        for (offset, &logit) in self.block(logits, chosen).iter().enumerate() {
+        let mut buffer = [0.0; BLOCK];
+        for (offset, &logit) in self.block(logits, chosen, &mut buffer).iter().enumerate() {
             let here = chosen * BLOCK + offset;
             let weight = weight(logit, peak.max, scale);
             if weight > 0.0 && cutoff.keeps(here as u32, logit) {
@@ -347,6 +364,16 @@ impl Row {
         }
         position
     }
+}
+
+/// The logits that `words` allow, in `buffer`; the others are minus infinity.
+fn masked<'a>(logits: &[f32], words: &[u32; WORDS], buffer: &'a mut [f32; BLOCK]) -> &'a [f32] {
+    for ((from, to), word) in logits.chunks(WORD).zip(buffer.chunks_mut(WORD)).zip(words) {
+        for (bit, (&logit, to)) in from.iter().zip(to).enumerate() {
+            *to = if word >> bit & 1 == 1 { logit } else { f32::NEG_INFINITY };
+        }
+    }
+    &buffer[..logits.len()]
 }
 
 /// The largest value, and whether any is NaN. Wide enough to hide the latency of the comparison; the
@@ -391,24 +418,25 @@ fn block_sum(values: &[f32], weigh: impl Fn(u32, f32) -> f32) -> f32 {
 
 /// `exp((logit - max) * scale)` for a finite `max` that is the largest; 0 below `exp(-86)`.
 ///
-/// Relative error below 2e-7. Only additions, multiplications and integer operations, so that it becomes
+/// Relative error below 2e-7. Only fused multiplications and additions and integer operations, so that it becomes
 /// vector code and rounds alike everywhere.
 #[inline]
 pub(super) fn weight(logit: f32, max: f32, scale: f32) -> f32 {
     // Adding 1.5 * 2^23 rounds to an integer and leaves it in the low bits.
     const ROUND: f32 = 12_582_912.0;
     let x = (logit - max) * scale;
-    let shifted = x * std::f32::consts::LOG2_E + ROUND;
+    let shifted = x.mul_add(std::f32::consts::LOG2_E, ROUND);
     let whole = shifted - ROUND;
     // ln 2 in two parts, the first with few bits, so that the difference is exact.
-    let r = (x - whole * 0.693_359_4) - whole * -2.121_944_4e-4;
-    let p = 1.987_569_1e-4;
-    let p = p * r + 1.398_199_9e-3;
-    let p = p * r + 8.333_452e-3;
-    let p = p * r + 4.166_579_6e-2;
-    let p = p * r + 0.166_666_66;
-    let p = p * r + 0.5;
-    let p = p * (r * r) + r + 1.0;
+    let r = whole.mul_add(2.121_944_4e-4, whole.mul_add(-0.693_359_4, x));
+    let p = 1.987_569_1e-4_f32;
+    let p = p.mul_add(r, 1.398_199_9e-3);
+    let p = p.mul_add(r, 8.333_452e-3);
+    let p = p.mul_add(r, 4.166_579_6e-2);
+    let p = p.mul_add(r, 0.166_666_66);
+    let p = p.mul_add(r, 0.5);
+    let p = p.mul_add(r, 1.0);
+    let p = p.mul_add(r, 1.0);
     let value = f32::from_bits(p.to_bits().wrapping_add(shifted.to_bits() << 23));
     if x >= LOWEST { value } else { 0.0 }
 }
