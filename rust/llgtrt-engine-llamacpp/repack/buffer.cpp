@@ -25,6 +25,7 @@
 #endif
 
 #include "attention_op.h"
+#include "gate.h"
 #include "ggml-cpu.h"
 #include "kernels.h"
 #include "pass.h"
@@ -33,6 +34,7 @@
 #include "sets.h"
 #include "tensors.h"
 #include "traits.h"
+#include "vec.h"
 
 namespace llgtrt::repack {
 namespace {
@@ -49,6 +51,11 @@ constexpr int64_t PARTS  = 4;
 constexpr int64_t TILES  = 4;
 // Elements of a column that a thread quantizes at a time.
 constexpr int64_t QUANTIZED_AT_ONCE = 512;
+// Elements of a gate's products that are computed at a time: they stay in the first level cache. And rows that are never apart: ggml
+// computes what does not fill one of its vectors in another way.
+constexpr int64_t GATED_AT_ONCE  = 1024;
+constexpr int64_t GATED_TOGETHER = 16;
+static_assert(GATED_AT_ONCE >= GATED_TOGETHER * WIDEST_TILE);
 // Threads that rearrange a tensor, each at least so many bytes.
 constexpr unsigned PACKERS      = 8;
 constexpr int64_t  PACKED_BYTES = 1 << 20;
@@ -199,17 +206,26 @@ class Weights : public ggml::cpu::tensor_traits {
             return false;
         }
         Passes::forget();
+        Gates::plan_product(op);
         size = head(op) + tiles_size(op, ggml_nrows(op->src[1]));
         return true;
     }
 
+    // A product, or a gate of two.
     bool compute_forward(ggml_compute_params * params, ggml_tensor * op) override {
-        if (op->op != GGML_OP_MUL_MAT) {
+        const bool is_gate = Gates::is_gate(op);
+        if (!is_gate && op->op != GGML_OP_MUL_MAT) {
             return false;
         }
-        const int64_t  blocks = op->src[0]->ne[0] / kernel_.elements;
-        const int64_t  groups = op->src[0]->ne[1] / rows_;
-        const int64_t  all    = ggml_nrows(op->src[1]);
+        if (!is_gate && Gates::gate_of(op) != nullptr) {
+            return true;
+        }
+        const ggml_tensor * const product     = is_gate ? op->src[0] : op;
+        const ggml_tensor * const activations = product->src[1];
+
+        const int64_t  blocks = product->src[0]->ne[0] / kernel_.elements;
+        const int64_t  groups = product->src[0]->ne[1] / rows_;
+        const int64_t  all    = ggml_nrows(activations);
         Pass * const   pass   = passes.of(params->threadpool);
         char * const   work   = static_cast<char *>(params->wdata);
         Columns        columns{all};
@@ -224,25 +240,35 @@ class Weights : public ggml::cpu::tensor_traits {
         }
         // Columns of logits have another order each time.
         Shared * const shared = pass != nullptr && !are_logits(op) ? &pass->quantized : nullptr;
-        const bool     shares = shared != nullptr && shared->has_room(*params, tiles_size(op, columns.count));
+        const bool     shares = shared != nullptr && shared->has_room(*params, tiles_size(product, columns.count));
         void * const   memory = shares ? shared->memory() : work + head(op);
         const Tiles    tiles(memory, blocks * kernel_.tile, columns.count, columns.whole(), kernel_.columns);
         const auto     form      = reinterpret_cast<const void *>(kernel_.quantize);
-        const bool     are_there = shares && shared->is(op->src[1], form, columns.count);
+        const bool     are_there = shares && shared->is(activations, form, columns.count);
         if (!are_there) {
-            quantize(*params, op->src[1], blocks, tiles, columns);
+            quantize(*params, activations, blocks, tiles, columns);
             ggml_barrier(params->threadpool);
             if (params->ith == 0 && shares) {
-                shared->become(op->src[1], form, columns.count);
+                shared->become(activations, form, columns.count);
             }
         }
 
         // Chunks of rows, with some of the tiles each.
-        const int64_t most   = std::max<int64_t>(1, ROWS_BYTES / (blocks * kernel_.packed));
-        const int64_t chunks = std::min(groups, std::max<int64_t>(CHUNKS * params->nth, (groups + most - 1) / most));
-        const int64_t parts  = std::clamp<int64_t>(tiles.count() / TILES, 1, PARTS);
+        const int64_t together = is_gate ? std::max<int64_t>(1, GATED_TOGETHER / rows_) : 1;
+        const int64_t units    = (groups + together - 1) / together;
+        const int64_t unit     = blocks * kernel_.packed * together * (is_gate ? 2 : 1);
+        const int64_t most     = std::max<int64_t>(1, ROWS_BYTES / unit);
+        const int64_t chunks   = std::min(units, std::max<int64_t>(CHUNKS * params->nth, (units + most - 1) / most));
+        const int64_t parts    = std::clamp<int64_t>(tiles.count() / TILES, 1, PARTS);
         take_shares(pass, *params, chunks * parts, [&](int64_t i) {
-            multiply(op, tiles, columns, share(groups, i / parts, chunks), share(tiles.count(), i % parts, parts));
+            const auto [begin, end] = share(units, i / parts, chunks);
+            const Range some        = {begin * together, std::min(end * together, groups)};
+            const Range some_tiles  = share(tiles.count(), i % parts, parts);
+            if (is_gate) {
+                multiply_gated(op, tiles, columns, some, some_tiles);
+            } else {
+                multiply(op, tiles, columns, some, some_tiles);
+            }
         });
         return true;
     }
@@ -304,6 +330,43 @@ class Weights : public ggml::cpu::tensor_traits {
         }
     }
 
+    // Where the results of `n` columns are.
+    static void find_results(const ggml_tensor * op, const Columns & columns, int64_t first, int64_t n, float ** out) {
+        for (int64_t c = 0; c < n; c++) {
+            const size_t at = columns.at(first + c) * op->nb[1];
+            out[c]          = reinterpret_cast<float *>(static_cast<char *>(op->data) + at);
+        }
+    }
+
+    // What a gate makes of some groups of rows of its two products.
+    void multiply_gated(
+        const ggml_tensor * op, const Tiles & tiles, const Columns & columns, Range groups, Range some_tiles) const {
+        const int64_t blocks = op->src[0]->src[0]->ne[0] / kernel_.elements;
+        for (int64_t t = some_tiles.begin; t < some_tiles.end; t++) {
+            alignas(ALIGNMENT) float products[2][GATED_AT_ONCE];
+
+            float *       out[WIDEST_TILE], *results[2][WIDEST_TILE];
+            const int64_t n = tiles.width(t), together = std::max<int64_t>(rows_, GATED_TOGETHER);
+            const int64_t most = GATED_AT_ONCE / (n * together) * (together / rows_);
+            find_results(op, columns, tiles.first(t), n, out);
+            for (int64_t group = groups.begin, count; group < groups.end; group += count) {
+                count = std::min(most, groups.end - group);
+                for (int i = 0; i < 2; i++) {
+                    const auto * const weights = static_cast<const uint8_t *>(op->src[i]->src[0]->data);
+                    for (int64_t c = 0; c < n; c++) {
+                        results[i][c] = products[i] + c * count * rows_;
+                    }
+                    kernel_.multiply(
+                        weights + group * blocks * kernel_.packed, count, blocks, tiles[t], n, results[i], 0);
+                }
+                for (int64_t c = 0; c < n; c++) {
+                    ggml_vec_swiglu_f32(
+                        static_cast<int>(count * rows_), out[c] + group * rows_, results[0][c], results[1][c]);
+                }
+            }
+        }
+    }
+
     // Groups of rows from `begin` to `end` with all columns. Those of which a column's mask has no bit are -infinity there: the
     // others' results do not depend on them.
     void multiply(ggml_tensor * op, const Tiles & tiles, const Columns & columns, Range groups, Range some_tiles) const {
@@ -314,10 +377,7 @@ class Weights : public ggml::cpu::tensor_traits {
             // A result is contiguous, whatever its shape.
             float * out[WIDEST_TILE];
             const int64_t column = tiles.first(t), n = tiles.width(t);
-            for (int64_t c = 0; c < n; c++) {
-                const size_t at = columns.at(column + c) * op->nb[1];
-                out[c]          = reinterpret_cast<float *>(static_cast<char *>(op->data) + at);
-            }
+            find_results(op, columns, column, n, out);
             const auto some = [&](int64_t first, int64_t last) {
                 kernel_.multiply(
                     weights + first * blocks * kernel_.packed, last - first, blocks, tiles[t], n, out, first * rows_);
@@ -380,7 +440,7 @@ std::atomic<Others *> chosen = nullptr;
 // Whether an operation whose results may depend on what else is in a batch was left to ggml.
 std::atomic<bool> left_to_ggml = false;
 
-// The buffer type of one set of instructions. ggml asks it about every operation, so it answers for attention as well.
+// The buffer type of one set of instructions. ggml asks it about every operation, so it answers for others as well.
 class BufferType : public ggml::cpu::extra_buffer_type {
   public:
     explicit BufferType(const Kernels & kernels) {
@@ -397,6 +457,11 @@ class BufferType : public ggml::cpu::extra_buffer_type {
     }
 
     ggml_backend_buffer_type_t type() { return &type_; }
+
+    // Whether a tensor is packed in a buffer of this kind, of whichever set.
+    static bool packs(const ggml_tensor * tensor) {
+        return tensor->buffer != nullptr && tensor->buffer->buft->iface.alloc_buffer == alloc_buffer && tensor->extra != nullptr;
+    }
 
   private:
     static BufferType & of(ggml_backend_buffer_type_t type) {
@@ -454,6 +519,10 @@ class BufferType : public ggml::cpu::extra_buffer_type {
     }
 
     ggml::cpu::tensor_traits * get_tensor_traits(const ggml_tensor * op) override {
+        Gates::see(op);
+        if (Gates::is_gate(op)) {
+            return static_cast<Weights *>(op->src[0]->src[0]->extra);
+        }
         Others * const others = chosen;
         if (others != nullptr && others->attention.takes(op)) {
             return &others->attention;
@@ -479,6 +548,11 @@ class BufferType : public ggml::cpu::extra_buffer_type {
 };
 
 }  // namespace
+
+bool is_packed(const ggml_tensor * weights) {
+    return BufferType::packs(weights);
+}
+
 }  // namespace llgtrt::repack
 
 // The buffer type for a set of instructions, the lower the faster, as one that the CPU backend has from now on. Null if

@@ -4,6 +4,7 @@
 #include "rows_op.h"
 
 #include "binary-ops.h"
+#include "gate.h"
 #include "ops.h"
 #include "pass.h"
 #include "tensors.h"
@@ -168,6 +169,7 @@ bool Rows::takes(const ggml_tensor * op) const {
 
 bool Rows::work_size(int, const ggml_tensor * op, size_t &) {
     Passes::forget();
+    Gates::plan_gate(op);
     if (op->op == GGML_OP_RMS_NORM) {
         // ggml computes a norm together with the product behind it, and asks nobody else for them, unless the norm is a result
         // that somebody wants. One thread plans a graph, before all compute it.

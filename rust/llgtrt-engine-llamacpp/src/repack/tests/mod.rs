@@ -1,6 +1,7 @@
 //! The kernels beside those of ggml.
 
 mod attention;
+mod gates;
 mod products;
 mod rows;
 

@@ -14,27 +14,27 @@ fn plain() -> sys::ggml_backend_buffer_type_t {
 }
 
 /// Elements of K in a block of a type of weights.
-fn block(kind: sys::ggml_type) -> usize {
+pub(super) fn block(kind: sys::ggml_type) -> usize {
     // SAFETY: a table look-up.
     unsafe { sys::ggml_blck_size(kind) as usize }
 }
 
-fn new_context(no_alloc: bool) -> *mut sys::ggml_context {
+pub(super) fn new_context(no_alloc: bool) -> *mut sys::ggml_context {
     let params = sys::ggml_init_params { mem_size: 1 << 24, mem_buffer: std::ptr::null_mut(), no_alloc };
     // SAFETY: it allocates its own memory.
     NonNull::new(unsafe { sys::ggml_init(params) }).expect("memory").as_ptr()
 }
 
 /// Weights in a buffer.
-struct Matrix {
+pub(super) struct Matrix {
     context: *mut sys::ggml_context,
     memory: sys::ggml_backend_buffer_t,
-    raw: *mut sys::ggml_tensor,
+    pub(super) raw: *mut sys::ggml_tensor,
 }
 
 impl Matrix {
     /// `rows x k` weights of `kind` in a buffer of type `buffer`.
-    fn new(
+    pub(super) fn new(
         buffer: sys::ggml_backend_buffer_type_t,
         kind: sys::ggml_type,
         [rows, k]: [usize; 2],
@@ -67,7 +67,7 @@ impl Drop for Matrix {
 }
 
 /// `rows x k` weights of `kind` in a buffer of type `buffer`, times `columns` of `k` numbers each.
-fn product(
+pub(super) fn product(
     buffer: sys::ggml_backend_buffer_type_t,
     kind: sys::ggml_type,
     [rows, k, columns]: [usize; 3],
