@@ -254,7 +254,7 @@ class Weights : public ggml::cpu::tensor_traits {
         }
 
         // Chunks of rows, with some of the tiles each.
-        const int64_t together = is_gate ? std::max<int64_t>(1, GATED_TOGETHER / rows_) : 1;
+        const int64_t together = is_gate ? gated_together() : 1;
         const int64_t units    = (groups + together - 1) / together;
         const int64_t unit     = blocks * kernel_.packed * together * (is_gate ? 2 : 1);
         const int64_t most     = std::max<int64_t>(1, ROWS_BYTES / unit);
@@ -330,13 +330,16 @@ class Weights : public ggml::cpu::tensor_traits {
         }
     }
 
-    // Where the results of `n` columns are.
+    // Where the results of `n` columns are: they are contiguous, whatever their shape.
     static void find_results(const ggml_tensor * op, const Columns & columns, int64_t first, int64_t n, float ** out) {
         for (int64_t c = 0; c < n; c++) {
             const size_t at = columns.at(first + c) * op->nb[1];
             out[c]          = reinterpret_cast<float *>(static_cast<char *>(op->data) + at);
         }
     }
+
+    // Groups of rows of a gate that are never apart.
+    int64_t gated_together() const { return std::max<int64_t>(1, GATED_TOGETHER / rows_); }
 
     // What a gate makes of some groups of rows of its two products.
     void multiply_gated(
@@ -346,8 +349,8 @@ class Weights : public ggml::cpu::tensor_traits {
             alignas(ALIGNMENT) float products[2][GATED_AT_ONCE];
 
             float *       out[WIDEST_TILE], *results[2][WIDEST_TILE];
-            const int64_t n = tiles.width(t), together = std::max<int64_t>(rows_, GATED_TOGETHER);
-            const int64_t most = GATED_AT_ONCE / (n * together) * (together / rows_);
+            const int64_t n = tiles.width(t), together = gated_together();
+            const int64_t most = GATED_AT_ONCE / (n * together * rows_) * together;
             find_results(op, columns, tiles.first(t), n, out);
             for (int64_t group = groups.begin, count; group < groups.end; group += count) {
                 count = std::min(most, groups.end - group);
@@ -374,7 +377,6 @@ class Weights : public ggml::cpu::tensor_traits {
         const int64_t   blocks  = op->src[0]->ne[0] / kernel_.elements;
         const uint8_t * weights = static_cast<const uint8_t *>(op->src[0]->data);
         for (int64_t t = some_tiles.begin; t < some_tiles.end; t++) {
-            // A result is contiguous, whatever its shape.
             float * out[WIDEST_TILE];
             const int64_t column = tiles.first(t), n = tiles.width(t);
             find_results(op, columns, column, n, out);
