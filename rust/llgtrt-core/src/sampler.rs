@@ -24,11 +24,14 @@ use rand_xoshiro::rand_core::{RngCore as _, SeedableRng as _};
 
 use crate::{Error, ErrorKind, SamplingParams, TokenId, TokenLogprobs};
 use adjust::Adjustments;
-use row::{Cutoff, Peak, Row};
+use row::{Cutoff, Peak, Row, scale};
 use select::Candidates;
 
 /// Below this temperature sampling is greedy, as in vLLM: dividing by it would overflow.
 const MIN_TEMPERATURE: f32 = 1e-5;
+
+/// [`scale`] at temperature 1.
+const UNSCALED: f32 = std::f32::consts::LOG2_E;
 
 /// What [`Sampler::sample`] chose.
 #[derive(Debug, Clone, PartialEq)]
@@ -216,7 +219,9 @@ impl Sampler {
     }
 
     fn load(&self, row: &mut Row, logits: &[f32], mask: Option<&[u32]>) {
-        row.load(logits, mask);
+        // With top-k or min-p a few candidates are weighed, as a rule.
+        let (greedy, p) = (self.params.temperature < MIN_TEMPERATURE, &self.params);
+        row.load(logits, mask, (!greedy && p.top_k == 0 && p.min_p <= 0.0).then(|| scale(p.temperature)));
         self.adjustments.apply(logits, |token, value| row.set(logits, token, value));
     }
 
@@ -227,11 +232,10 @@ impl Sampler {
         } else {
             // 53 random bits: every multiple of 2^-53 in [0, 1).
             let unit = (self.generator.next_u64() >> 11) as f64 * f64::exp2(-53.0);
-            let scale = 1.0 / self.params.temperature;
             let p = &self.params;
             let all = (p.top_k == 0 || p.top_k as usize >= row.len()) && p.top_p >= 1.0 && p.min_p <= 0.0;
             if all {
-                row.draw(logits, peak, scale, Cutoff::NONE, unit)
+                row.draw(logits, peak, scale(p.temperature), Cutoff::NONE, unit)
             } else {
                 candidates.draw(row, logits, peak, &self.params, unit)
             }
@@ -256,7 +260,7 @@ fn row_logprobs(
     count: usize,
 ) -> Result<RowLogprobs, Error> {
     let Scratch { row, candidates } = scratch;
-    row.load(logits, mask);
+    row.load(logits, mask, Some(UNSCALED));
     let log_sum = log_sum(row, logits)?;
     // What the mask excludes is at minus infinity, and last.
     let exists = |(_, logit): &(TokenId, f32)| mask.is_none() || *logit > f32::NEG_INFINITY;
@@ -265,10 +269,10 @@ fn row_logprobs(
     Ok(RowLogprobs { log_sum, top })
 }
 
-/// Logarithm of the sum of the exponentials of what was loaded.
+/// Logarithm of the sum of the exponentials of what was loaded, [`UNSCALED`].
 fn log_sum(row: &mut Row, logits: &[f32]) -> Result<f32, Error> {
     let peak = row.find_peak(logits)?;
-    Ok(peak.max + row.sum(logits, peak, 1.0, Cutoff::NONE).ln() as f32)
+    Ok(peak.max + row.sum(logits, peak, UNSCALED, Cutoff::NONE).ln() as f32)
 }
 
 /// Probability in the raw row of the tokens that the mask excludes. `all` is the logarithm of the row's sum, where
@@ -277,10 +281,10 @@ fn removed_mass(row: &mut Row, logits: &[f32], mask: &[u32], all: Option<f32>) -
     let all = if let Some(all) = all {
         all
     } else {
-        row.load(logits, None);
+        row.load(logits, None, Some(UNSCALED));
         log_sum(row, logits)?
     };
-    row.load(logits, Some(mask));
+    row.load(logits, Some(mask), Some(UNSCALED));
     let allowed = log_sum(row, logits)?;
     // Rounding may make the part larger than the whole.
     Ok((1.0 - (allowed - all).exp()).clamp(0.0, 1.0))

@@ -3,15 +3,15 @@
 //!
 //! One pass counts and weighs the tokens in buckets of their distance to the largest logit. The bucket in which a
 //! limit falls is gathered and sorted out exactly; the others are wholly in or out. What stays is described by
-//! one [`Cutoff`], so nothing is collected: a request cannot make a row much more expensive than a plain draw.
+//! one [`Cutoff`], so nothing is sorted or selected from but that bucket: however flat a row is, it takes a few passes.
 
-use super::row::{BLOCK, Cutoff, Peak, Row, weight};
+use super::row::{BLOCK, Cutoff, Peak, Row, scale, weight};
 use super::select::{Candidate, nucleus, sum};
 use crate::SamplingParams;
 
-/// Buckets per unit of distance, and in all: beyond a distance of 86 a token weighs nothing.
-const FINENESS: f32 = 16.0;
-const BUCKETS: usize = 86 * 16 + 1;
+/// Buckets per halving of the weight, and in all: after 127 of them a token weighs nothing.
+const FINENESS: f32 = 11.0;
+const BUCKETS: usize = 127 * 11 + 1;
 
 #[derive(Default)]
 pub(super) struct Buckets {
@@ -51,23 +51,22 @@ impl Distance {
 }
 
 impl Buckets {
-    /// The least likely token that `params` keep.
+    /// The least likely token that `params` keep. `total` is the mass of which `top_p` is a part: that of the whole row,
+    /// where this is only what was left of one; if there is none, that of what the other limits keep.
     pub(super) fn cutoff(
         &mut self,
         row: &Row,
         logits: &[f32],
         peak: Peak,
         params: &SamplingParams,
+        total: Option<f64>,
     ) -> Cutoff {
-        let distance = Distance {
-            peak,
-            scale: 1.0 / params.temperature,
-            min_weight: params.min_p.clamp(f32::MIN_POSITIVE, 1.0),
-        };
+        let min_weight = params.min_p.clamp(f32::MIN_POSITIVE, 1.0);
+        let distance = Distance { peak, scale: scale(params.temperature), min_weight };
         self.count(row, logits, distance);
 
         let mut kept = Cutoff::NONE;
-        let mut total: f64 = self.buckets.iter().map(|bucket| bucket.mass).sum();
+        let mut total = total.unwrap_or_else(|| self.buckets.iter().map(|bucket| bucket.mass).sum());
         let all: u64 = self.buckets.iter().map(|bucket| bucket.count).sum();
         let top_k = u64::from(params.top_k);
         if top_k > 0 && top_k < all {
@@ -122,9 +121,11 @@ impl Buckets {
         let list = &mut self.list;
         list.clear();
         row.at_least(logits, bound.max(kept.logit), |position, logit| {
-            let weight = distance.weight(logit);
-            if distance.bucket(logit) as usize == bucket && weight >= distance.min_weight {
-                list.push(Candidate { position: position as u32, logit, weight });
+            if distance.bucket(logit) as usize == bucket {
+                let weight = distance.weight(logit);
+                if weight >= distance.min_weight {
+                    list.push(Candidate { position: position as u32, logit, weight });
+                }
             }
             true
         });

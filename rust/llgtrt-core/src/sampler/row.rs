@@ -4,8 +4,9 @@
 //!
 //! A block is read from the caller's row unless something in it changed; then it is copied first. So banning one token
 //! copies one block. A mask is laid over a block whenever that is looked at, in memory as small as a block.
-//! Blocks are taken in order, and each with its maximum at once: a row of a large vocabulary comes from memory, which is
-//! fast only where it is read from front to back, and once.
+//! Blocks are taken in order, and each with its maximum and its sum at once: a row of a large vocabulary comes from
+//! memory, which is fast only where it is read from front to back, and once. So a block's sum is relative to the block's
+//! own maximum: the row's is not known yet.
 
 use std::ops::Range;
 
@@ -13,7 +14,7 @@ use crate::{Error, ErrorKind, TokenId};
 
 /// Logits per block: small enough that the k-th largest block maximum bounds a usual top-k well,
 /// large enough that the reduction at the end of a block does not matter.
-pub(super) const BLOCK: usize = 256;
+pub(super) const BLOCK: usize = 512;
 /// Bits per word of a mask.
 const WORD: usize = 32;
 /// Words of a mask for a block.
@@ -21,8 +22,8 @@ const WORDS: usize = BLOCK / WORD;
 const LANES: usize = 16;
 /// A mask that allows less than one in this many tokens is gathered instead of applied.
 const SPARSE: usize = 16;
-/// Differences below this have weight 0; `exp` is exact enough above.
-const LOWEST: f32 = -86.0;
+/// A weight has its binary logarithm above this, or it is 0.
+const LOWEST: f32 = -127.0;
 
 /// Where a block's logits are.
 #[derive(Clone, Copy, PartialEq, Eq, Default)]
@@ -77,21 +78,30 @@ pub(super) struct Row {
     nan: Vec<bool>,
     /// Blocks of which something was overridden since their maximum was computed.
     changed: Vec<bool>,
-    /// Sum of weights per block.
+    /// Sum of weights per block, relative to its largest logit, which has 1; at [`Row::scale`] after loading, until
+    /// sums at another scale or with a cutoff are asked for.
     sums: Vec<f32>,
+    /// The scale that the row was loaded with.
+    scale: Option<f32>,
+    /// Largest logit of the blocks loaded so far, before anything was overridden.
+    highest: f32,
     /// Tokens of a gathered row, ascending.
     ids: Vec<TokenId>,
     gathered: bool,
+    /// For the copy and the tokens of what [`Row::narrow`] leaves.
+    narrowed: (Vec<f32>, Vec<TokenId>),
     /// The mask has no bit set.
     masked_out: bool,
 }
 
 impl Row {
-    /// Starts a row: `logits`, of which only the tokens in `mask` exist.
-    pub(super) fn load(&mut self, logits: &[f32], mask: Option<&[u32]>) {
+    /// Starts a row: `logits`, of which only the tokens in `mask` exist. With a `scale` (see [`weight`]) the weights are
+    /// summed on the way.
+    pub(super) fn load(&mut self, logits: &[f32], mask: Option<&[u32]>, scale: Option<f32>) {
         self.gathered = false;
         self.masked_out = false;
         self.len = logits.len();
+        self.scale = scale;
         if let Some(mask) = mask {
             let allowed: usize = mask.iter().map(|word| word.count_ones() as usize).sum();
             self.masked_out = allowed == 0;
@@ -104,7 +114,7 @@ impl Row {
         }
         self.clear_blocks();
         for block in logits.chunks(BLOCK) {
-            self.push_block(Source::Base, block_max(block));
+            self.push_block(Source::Base, block);
         }
     }
 
@@ -113,13 +123,23 @@ impl Row {
         self.maxima.clear();
         self.nan.clear();
         self.changed.clear();
+        self.sums.clear();
+        self.highest = f32::NEG_INFINITY;
     }
 
-    fn push_block(&mut self, source: Source, (max, nan): (f32, bool)) {
+    fn push_block(&mut self, source: Source, block: &[f32]) {
+        let (max, nan) = block_max(block);
+        self.highest = if max > self.highest { max } else { self.highest };
         self.source.push(source);
         self.maxima.push(max);
         self.nan.push(nan);
         self.changed.push(false);
+        // At low temperatures most blocks weigh nothing beside one that was there before.
+        let sum = self
+            .scale
+            .filter(|scale| (max - self.highest) * scale > LOWEST)
+            .map_or(0.0, |scale| own_sum(block, max, scale));
+        self.sums.push(sum);
     }
 
     fn gather(&mut self, logits: &[f32], mask: &[u32]) {
@@ -137,12 +157,7 @@ impl Row {
                 }
             }
         }
-        self.len = self.ids.len();
-        self.clear_blocks();
-        for start in (0..self.len).step_by(BLOCK) {
-            let end = (start + BLOCK).min(self.len);
-            self.push_block(Source::Copy, block_max(&self.copy[start..end]));
-        }
+        self.load_copy();
     }
 
     fn apply_mask(&mut self, logits: &[f32], mask: &[u32]) {
@@ -154,11 +169,11 @@ impl Row {
         let mut buffer = [0.0; BLOCK];
         for (block, words) in logits.chunks(BLOCK).zip(mask.as_chunks().0) {
             if words.iter().all(|&word| word == 0) {
-                self.push_block(Source::Empty, (f32::NEG_INFINITY, false));
+                self.push_block(Source::Empty, &[]);
             } else if words.iter().all(|&word| word == u32::MAX) {
-                self.push_block(Source::Base, block_max(block));
+                self.push_block(Source::Base, block);
             } else {
-                self.push_block(Source::Masked, block_max(masked(block, words, &mut buffer)));
+                self.push_block(Source::Masked, masked(block, words, &mut buffer));
             }
         }
         self.mask = mask;
@@ -234,15 +249,16 @@ impl Row {
         let mut buffer = [0.0; BLOCK];
         for block in 0..self.changed.len() {
             if std::mem::take(&mut self.changed[block]) {
-                (self.maxima[block], self.nan[block]) = block_max(self.block(logits, block, &mut buffer));
+                let values = self.block(logits, block, &mut buffer);
+                let (max, nan) = block_max(values);
+                let sum = self.scale.map_or(0.0, |scale| own_sum(values, max, scale));
+                (self.maxima[block], self.nan[block], self.sums[block]) = (max, nan, sum);
             }
         }
-        let nan = self.nan.contains(&true);
-        let mut peak = Peak { max: f32::NEG_INFINITY, block: 0 };
-        for (block, &max) in self.maxima.iter().enumerate() {
-            if max > peak.max {
-                peak = Peak { max, block };
-            }
+        let (peak, nan) = (self.peak(), self.nan.contains(&true));
+        if peak.max < self.highest {
+            // What was left out beside the largest logit may weigh something now that it is gone.
+            self.scale = None;
         }
         if nan || peak.max == f32::INFINITY {
             return Err(Error::new(ErrorKind::NotFinite, "the model produced a logit that is not a number"));
@@ -254,6 +270,54 @@ impl Row {
             ));
         }
         Ok(peak)
+    }
+
+    fn peak(&self) -> Peak {
+        let mut peak = Peak { max: f32::NEG_INFINITY, block: 0 };
+        for (block, &max) in self.maxima.iter().enumerate() {
+            if max > peak.max {
+                peak = Peak { max, block };
+            }
+        }
+        peak
+    }
+
+    /// Leaves the tokens with a logit of at least `bound`, gathered. Their positions are others then.
+    pub(super) fn narrow(&mut self, logits: &[f32], bound: f32) -> Peak {
+        let (mut copy, mut ids) = std::mem::take(&mut self.narrowed);
+        copy.clear();
+        ids.clear();
+        let (mut buffer, mut found) = ([0.0; BLOCK], [0; BLOCK]);
+        for (index, &max) in self.maxima.iter().enumerate() {
+            if max < bound || max == f32::NEG_INFINITY {
+                continue;
+            }
+            let block = self.block(logits, index, &mut buffer);
+            // Which they are is as good as random: branches would be guessed wrong.
+            let mut count = 0;
+            for (offset, &logit) in block.iter().enumerate() {
+                found[count % BLOCK] = offset;
+                count += usize::from(logit >= bound);
+            }
+            copy.extend(found[..count].iter().map(|&offset| block[offset]));
+            ids.extend(found[..count].iter().map(|&offset| self.token(index * BLOCK + offset)));
+        }
+        self.narrowed = (std::mem::replace(&mut self.copy, copy), std::mem::replace(&mut self.ids, ids));
+        self.gathered = true;
+        self.scale = None;
+        self.load_copy();
+        self.peak()
+    }
+
+    /// Starts the blocks of a gathered row.
+    fn load_copy(&mut self) {
+        let copy = std::mem::take(&mut self.copy);
+        self.len = copy.len();
+        self.clear_blocks();
+        for block in copy.chunks(BLOCK) {
+            self.push_block(Source::Copy, block);
+        }
+        self.copy = copy;
     }
 
     /// The first position of the maximum.
@@ -283,9 +347,15 @@ impl Row {
             if max < bound {
                 continue;
             }
-            for (offset, &logit) in self.block(logits, index, &mut buffer).iter().enumerate() {
-                if logit >= bound && !take(index * BLOCK + offset, logit) {
-                    return false;
+            for (group, values) in self.block(logits, index, &mut buffer).chunks(LANES).enumerate() {
+                // Vector code first: few groups of a block have what is looked for.
+                if values.iter().map(|&logit| u32::from(logit >= bound)).sum::<u32>() == 0 {
+                    continue;
+                }
+                for (lane, &logit) in values.iter().enumerate() {
+                    if logit >= bound && !take(index * BLOCK + group * LANES + lane, logit) {
+                        return false;
+                    }
                 }
             }
         }
@@ -302,30 +372,34 @@ impl Row {
         }
     }
 
-    /// Sum of `exp((logit - max) * scale)` over what `cutoff` keeps.
+    /// Sum of the weights of what `cutoff` keeps.
     pub(super) fn sum(&mut self, logits: &[f32], peak: Peak, scale: f32, cutoff: Cutoff) -> f64 {
+        if self.scale != Some(scale) || cutoff.logit > f32::NEG_INFINITY {
+            self.sum_blocks(logits, peak, scale, cutoff);
+        }
+        self.masses(peak, scale).sum()
+    }
+
+    fn sum_blocks(&mut self, logits: &[f32], peak: Peak, scale: f32, cutoff: Cutoff) {
         let mut sums = std::mem::take(&mut self.sums);
-        sums.clear();
-        let mut total = 0.0;
         let mut buffer = [0.0; BLOCK];
-        for (index, &max) in self.maxima.iter().enumerate() {
-            // At low temperatures most blocks weigh nothing.
-            let weighs = (max - peak.max) * scale >= LOWEST && max >= cutoff.logit;
+        for (index, (sum, &max)) in sums.iter_mut().zip(&self.maxima).enumerate() {
+            let first = (index * BLOCK) as u32;
+            let weighs = (max - peak.max) * scale > LOWEST && max >= cutoff.logit;
             let block = if weighs { self.block(logits, index, &mut buffer) } else { &[] };
-            let sum = if cutoff.logit == f32::NEG_INFINITY {
-                block_sum(block, |_, logit| weight(logit, peak.max, scale))
-            } else {
-                let first = (index * BLOCK) as u32;
-                block_sum(block, |offset, logit| {
-                    let weight = weight(logit, peak.max, scale);
-                    if cutoff.keeps(first + offset, logit) { weight } else { 0.0 }
-                })
-            };
-            total += f64::from(sum);
-            sums.push(sum);
+            *sum = block_sum(block, |offset, logit| {
+                let weight = weight(logit, max, scale);
+                if cutoff.keeps(first + offset, logit) { weight } else { 0.0 }
+            });
         }
         self.sums = sums;
-        total
+        self.scale = None;
+    }
+
+    /// Sum of weights of each block, relative to the row's largest logit.
+    fn masses(&self, peak: Peak, scale: f32) -> impl Iterator<Item = f64> {
+        let blocks = self.sums.iter().zip(&self.maxima);
+        blocks.map(move |(&sum, &max)| f64::from(sum) * f64::from(weight(max, peak.max, scale)))
     }
 
     /// A position that `cutoff` keeps, drawn with probability proportional to its weight; `unit` is uniform
@@ -340,12 +414,12 @@ impl Row {
     ) -> usize {
         let mut target = unit * self.sum(logits, peak, scale, cutoff);
         let mut chosen = peak.block;
-        for (index, &sum) in self.sums.iter().enumerate().filter(|(_, sum)| **sum > 0.0) {
+        for (index, mass) in self.masses(peak, scale).enumerate().filter(|(_, mass)| *mass > 0.0) {
             chosen = index;
-            if target < f64::from(sum) {
+            if target < mass {
                 break;
             }
-            target -= f64::from(sum);
+            target -= mass;
         }
         // The block's sum was added in another order, so the walk may end a rounding error short of the
         // target: then it is the last token with any weight.
@@ -387,15 +461,43 @@ fn block_max(values: &[f32]) -> (f32, bool) {
     for chunk in chunks {
         for lane in 0..WIDTH {
             let value = chunk[lane];
-            max[lane] = if value > max[lane] { value } else { max[lane] };
+            max[lane] = larger(value, max[lane]);
             nan[lane] |= u32::from(value.is_nan());
         }
     }
     for (lane, &value) in rest.iter().enumerate() {
-        max[lane] = if value > max[lane] { value } else { max[lane] };
+        max[lane] = larger(value, max[lane]);
         nan[lane] |= u32::from(value.is_nan());
     }
-    (max.into_iter().fold(f32::NEG_INFINITY, f32::max), nan.into_iter().fold(0, |a, b| a | b) != 0)
+    (halved(max, larger), halved(nan, |a, b| a | b) != 0)
+}
+
+#[inline]
+fn larger(value: f32, max: f32) -> f32 {
+    if value > max { value } else { max }
+}
+
+/// What `join` makes of all lanes, a power of two of them: the upper half joined to the lower until one is left.
+/// One after the other would take as long as the rest of a block does.
+#[inline]
+fn halved<T: Copy, const N: usize>(mut lanes: [T; N], join: impl Fn(T, T) -> T) -> T {
+    let mut half = N / 2;
+    while half > 0 {
+        for lane in 0..half {
+            lanes[lane] = join(lanes[half + lane], lanes[lane]);
+        }
+        half /= 2;
+    }
+    lanes[0]
+}
+
+/// Sum of the weights of a block beside its largest logit.
+#[inline]
+fn own_sum(values: &[f32], max: f32, scale: f32) -> f32 {
+    if max == f32::NEG_INFINITY {
+        return 0.0;
+    }
+    block_sum(values, |_, logit| weight(logit, max, scale))
 }
 
 /// Sum of the weights, in a fixed order; `weigh` gets the offset in the block and the logit.
@@ -413,30 +515,31 @@ fn block_sum(values: &[f32], weigh: impl Fn(u32, f32) -> f32) -> f32 {
     for (lane, &value) in rest.iter().enumerate() {
         sums[lane] += weigh((first + lane) as u32, value);
     }
-    sums.into_iter().sum()
+    halved(sums, |a, b| a + b)
 }
 
-/// `exp((logit - max) * scale)` for a finite `max` that is the largest; 0 below `exp(-86)`.
+/// What logits are multiplied with at a temperature to be the binary logarithms of weights.
+pub(super) fn scale(temperature: f32) -> f32 {
+    std::f32::consts::LOG2_E / temperature
+}
+
+/// `2 ** ((logit - max) * scale)` for a finite `max` that is the largest; 0 where that is 2^-127 or less.
 ///
-/// Relative error below 2e-7. Only fused multiplications and additions and integer operations, so that it becomes
-/// vector code and rounds alike everywhere.
+/// The power has a relative error below 2e-7 down to 2^-126. Only multiplications and additions, fused or not, and integer
+/// operations, so that it becomes vector code and rounds alike everywhere.
 #[inline]
 pub(super) fn weight(logit: f32, max: f32, scale: f32) -> f32 {
     // Adding 1.5 * 2^23 rounds to an integer and leaves it in the low bits.
     const ROUND: f32 = 12_582_912.0;
-    let x = (logit - max) * scale;
-    let shifted = x.mul_add(std::f32::consts::LOG2_E, ROUND);
-    let whole = shifted - ROUND;
-    // ln 2 in two parts, the first with few bits, so that the difference is exact.
-    let r = whole.mul_add(2.121_944_4e-4, whole.mul_add(-0.693_359_4, x));
-    let p = 1.987_569_1e-4_f32;
-    let p = p.mul_add(r, 1.398_199_9e-3);
-    let p = p.mul_add(r, 8.333_452e-3);
-    let p = p.mul_add(r, 4.166_579_6e-2);
-    let p = p.mul_add(r, 0.166_666_66);
-    let p = p.mul_add(r, 0.5);
+    let exponent = larger((logit - max) * scale, LOWEST);
+    let shifted = exponent + ROUND;
+    let r = exponent - (shifted - ROUND);
+    // 2^r from -1/2 to 1/2; exactly 1 at 0, which makes it 0 at the lowest exponent.
+    let p = 1.330_060_5e-3_f32;
+    let p = p.mul_add(r, 9.669_691e-3);
+    let p = p.mul_add(r, 5.550_558_5e-2);
+    let p = p.mul_add(r, 0.240_222_83);
+    let p = p.mul_add(r, std::f32::consts::LN_2);
     let p = p.mul_add(r, 1.0);
-    let p = p.mul_add(r, 1.0);
-    let value = f32::from_bits(p.to_bits().wrapping_add(shifted.to_bits() << 23));
-    if x >= LOWEST { value } else { 0.0 }
+    f32::from_bits(p.to_bits().wrapping_add(shifted.to_bits() << 23))
 }

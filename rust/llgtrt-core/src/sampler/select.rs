@@ -7,7 +7,7 @@
 use std::cmp::Ordering;
 
 use super::flat::Buckets;
-use super::row::{Peak, Row, weight};
+use super::row::{Cutoff, Peak, Row, scale, weight};
 use crate::{SamplingParams, TokenId};
 
 /// Distance to the largest logit, after temperature, in which candidates are looked for: `exp(-5)` holds
@@ -69,7 +69,7 @@ impl Candidates {
         unit: f64,
     ) -> usize {
         let temperature = params.temperature;
-        let scale = 1.0 / temperature;
+        let scale = scale(temperature);
         let top_k = params.top_k as usize;
         let top_p = f64::from(params.top_p);
         let depth = peak.max - DEPTH * temperature;
@@ -80,11 +80,15 @@ impl Candidates {
             f32::NEG_INFINITY
         };
 
+        // Nothing that is kept has a smaller logit.
+        let mut bound = floor;
+        let mut all = None;
         let total = if top_k > 0 && top_k < row.len() {
-            let bound = self.top_bound(row, top_k);
-            let gathered = self.gather(row, logits, bound.unwrap_or(depth).max(floor), MANY);
+            let reached = self.top_bound(row, top_k);
+            bound = bound.max(reached.unwrap_or(f32::NEG_INFINITY));
+            let gathered = self.gather(row, logits, reached.unwrap_or(depth).max(floor), MANY);
             // Without a bound it is only known that enough were found, or all above the floor.
-            (gathered && (bound.is_some() || self.list.len() >= top_k || floor > depth)).then(|| {
+            (gathered && (reached.is_some() || self.list.len() >= top_k || floor > depth)).then(|| {
                 if self.list.len() > top_k {
                     let (_, kth, _) = self.list.select_nth_unstable_by(top_k - 1, Candidate::order);
                     let kth = kth.logit;
@@ -95,12 +99,17 @@ impl Candidates {
         } else if params.min_p > 0.0 {
             self.gather(row, logits, floor, MANY).then(|| self.weigh(peak, scale, params.min_p))
         } else {
-            let total = row.sum(logits, peak, scale, super::row::Cutoff::NONE);
+            let total = row.sum(logits, peak, scale, Cutoff::NONE);
+            all = Some(total);
+            // All that is further down weighs less than what is left out, were it the whole row.
+            let spare = (1.0 - top_p) * total / row.len() as f64;
+            bound = peak.max + (spare.ln() as f32 - 1e-3) * temperature;
             let gathered = self.gather(row, logits, depth, MANY);
             (gathered && self.weigh(peak, scale, 0.0) >= top_p * total).then_some(total)
         };
         let Some(total) = total else {
-            let cutoff = self.buckets.cutoff(row, logits, peak, params);
+            let peak = if bound > f32::NEG_INFINITY { row.narrow(logits, bound) } else { peak };
+            let cutoff = self.buckets.cutoff(row, logits, peak, params, all);
             return row.draw(logits, peak, scale, cutoff, unit);
         };
         if top_p < 1.0 {

@@ -4,7 +4,7 @@ use proptest::prelude::*;
 use rand_xoshiro::Xoshiro256PlusPlus;
 use rand_xoshiro::rand_core::{RngCore, SeedableRng};
 
-use super::row::weight;
+use super::row::{BLOCK, weight};
 use crate::{ErrorKind, Sampler, SamplingParams, TokenId};
 
 const EOS: TokenId = 1;
@@ -158,7 +158,7 @@ fn logits() -> impl Strategy<Value = Vec<f32>> {
     ];
     prop_oneof![
         proptest::collection::vec(any_logit.clone(), 4..60),
-        proptest::collection::vec(any_logit, 200..700),
+        proptest::collection::vec(any_logit, BLOCK - 100..2 * BLOCK + 200),
     ]
 }
 
@@ -173,9 +173,9 @@ fn mask(len: usize) -> impl Strategy<Value = Option<Vec<u32>>> {
         mask
     });
     // Whole blocks of the row are left out, left as they are, or mixed.
-    let eighths = prop_oneof![Just(0_u32), Just(u32::MAX), any::<u32>()];
-    let blocks = proptest::collection::vec(eighths, words.div_ceil(8))
-        .prop_map(move |blocks| (0..words).map(|word| blocks[word / 8]).collect());
+    let kinds = prop_oneof![Just(0_u32), Just(u32::MAX), any::<u32>()];
+    let blocks = proptest::collection::vec(kinds, words.div_ceil(BLOCK / 32))
+        .prop_map(move |blocks| (0..words).map(|word| blocks[word / (BLOCK / 32)]).collect());
     prop_oneof![Just(None), dense.prop_map(Some), sparse.prop_map(Some), Strategy::prop_map(blocks, Some)]
 }
 
@@ -251,9 +251,32 @@ proptest! {
     }
 
     #[test]
-    fn exp_is_exact_enough(x in -86.0_f32..=0.0) {
-        let exact = f64::from(x).exp();
-        prop_assert!((f64::from(weight(x, 0.0, 1.0)) - exact).abs() <= exact * 3e-7);
+    fn a_weight_is_exact_enough(x in -126.0_f32..=0.0) {
+        let exact = f64::from(x).exp2();
+        prop_assert!((f64::from(weight(x, 0.0, 1.0)) - exact).abs() <= exact * 2e-7);
+    }
+
+    /// What a mask excludes has to weigh nothing, not little.
+    #[test]
+    fn what_is_far_below_weighs_nothing(x in f32::MIN..=-127.0, scale in 1.0_f32..1e6) {
+        prop_assert_eq!(weight(x, 0.0, scale).to_bits(), 0);
+        prop_assert_eq!(weight(f32::NEG_INFINITY, x, scale).to_bits(), 0);
+        prop_assert!(weight(-126.0 - 1.0 / (1.0 - x), 0.0, 1.0) <= f32::MIN_POSITIVE);
+    }
+}
+
+/// With every seed of a few the token is where the definition has it.
+fn check_draws(params: &SamplingParams, logits: &[f32], mask: Option<&[u32]>) {
+    for seed in 0..8 {
+        let params = SamplingParams { seed, ..params.clone() };
+        let (logits, mask) = (logits.to_vec(), mask.map(<[u32]>::to_vec));
+        let case = Case { params, prompt: Vec::new(), generated: Vec::new(), logits, mask };
+        let sampled = case.sampler().sample(&case.logits, case.mask.as_deref());
+        let token = sampled.unwrap().token as usize;
+        let (distribution, unit) = (case.distribution(), case.unit());
+        let before: f64 = distribution[..token].iter().sum();
+        assert!(distribution[token] > 0.0, "{:?}", case.params);
+        assert!(before <= unit + 1e-5 && unit <= before + distribution[token] + 1e-5, "{:?}", case.params);
     }
 }
 
@@ -269,28 +292,39 @@ fn flat_rows_follow_the_definition() {
         SamplingParams { min_p: 0.1, top_p: 0.97, ..flat.clone() },
         SamplingParams { top_k: 9000, ..flat.clone() },
         SamplingParams { top_k: 9000, top_p: 0.8, ..flat.clone() },
-        SamplingParams { top_k: 9000, min_p: 0.5, top_p: 0.8, ..flat },
+        SamplingParams { top_k: 9000, min_p: 0.5, top_p: 0.8, ..flat.clone() },
+        SamplingParams { temperature: 0.5, top_p: 0.999, ..flat.clone() },
+        SamplingParams { temperature: 1e4, top_p: 0.9, ..flat },
     ];
-    for params in cases {
-        for seed in 0..8 {
-            let params = SamplingParams { seed, ..params.clone() };
-            let case = Case {
-                params,
-                prompt: Vec::new(),
-                generated: Vec::new(),
-                logits: logits.clone(),
-                mask: None,
-            };
-            let token = case.sampler().sample(&logits, None).unwrap().token as usize;
-            let (distribution, unit) = (case.distribution(), case.unit());
-            let before: f64 = distribution[..token].iter().sum();
-            assert!(distribution[token] > 0.0, "{:?}", case.params);
-            assert!(
-                before <= unit + 1e-5 && unit <= before + distribution[token] + 1e-5,
-                "{:?}",
-                case.params
-            );
+    for params in &cases {
+        for mask in [None, Some(&vec![0x7f7f_7f7f; 625]), Some(&vec![u32::MAX; 400])] {
+            check_draws(params, &logits, mask.map(Vec::as_slice));
         }
+    }
+}
+
+/// A quarter of the tokens has weight 1, the others have so little each that the nucleus needs only a few of them.
+#[test]
+fn light_tokens_that_the_nucleus_needs_stay() {
+    let (heavy, light) = (5_000, 15_000);
+    let logits: Vec<f32> = (0..heavy + light).map(|i| if i % 4 == 0 { 0.0 } else { -2.0 }).collect();
+    let lights = f64::from(light) * (-2_f64).exp();
+    for kept in [0.01, 0.1, 0.9] {
+        let top_p = (f64::from(heavy) + kept * lights) / (f64::from(heavy) + lights);
+        check_draws(&SamplingParams { top_p: top_p as f32, ..SamplingParams::default() }, &logits, None);
+    }
+}
+
+/// Beside the largest logit nothing weighs anything, until it may not come.
+#[test]
+fn what_weighs_nothing_beside_a_banned_token_may_come() {
+    let mut row = vec![0.0; 3 * BLOCK];
+    row[EOS as usize] = 50.0;
+    let params = SamplingParams { temperature: 0.1, ignore_eos: true, ..SamplingParams::default() };
+    let drawn: Vec<TokenId> =
+        (0..30).map(|seed| sample(SamplingParams { seed, ..params.clone() }, &row, None).unwrap()).collect();
+    for block in 0..3 {
+        assert!(drawn.iter().any(|token| *token as usize / BLOCK == block), "{drawn:?}");
     }
 }
 
@@ -318,8 +352,8 @@ fn greedy_takes_the_lowest_id_among_equals() {
 #[test]
 fn broken_rows_are_errors() {
     for bad in [f32::NAN, f32::INFINITY] {
-        for position in [0, 17, 255, 256, 511, 512] {
-            let mut row = vec![0.0; 513];
+        for position in [0, 17, BLOCK - 1, BLOCK, 2 * BLOCK - 1, 2 * BLOCK] {
+            let mut row = vec![0.0; 2 * BLOCK + 1];
             row[position] = bad;
             for params in [greedy(), SamplingParams::default()] {
                 assert_eq!(sample(params, &row, None).unwrap_err().kind, ErrorKind::NotFinite);
