@@ -36,9 +36,10 @@ class LlamaCppConfig(Section):
         le=60_000,
         description="While other sequences generate, prompts and they take turns at forward passes. One\n"
         "over prompts takes this long as far as the latest passes tell, or as long as one of the others, if\n"
-        "that is longer; it has at least 16 tokens. Up to half of it goes to prompts that it finishes\n"
-        "behind a long one that it does not. Small keeps the gaps between the tokens of others short, large\n"
-        "has prompts done sooner and more answers in each pass.",
+        "that is longer; where more generate than wait for their prompt it is shorter, down to a third, but\n"
+        "has 64 tokens if these fit, and always 16. Half of it is for shorter prompts behind a long one.\n"
+        "Small keeps the gaps between the tokens of others short, large has prompts done sooner and more\n"
+        "answers in each pass.",
     )
     prefill_chunk_tokens: int | None = Field(
         default=None,

@@ -193,7 +193,7 @@ impl DraftModel {
     fn follow(&mut self, running: &[Option<Box<Sequence>>], slots: &[usize]) {
         self.begin();
         let room = self.context.slot_tokens() as usize;
-        let mut left = self.pace.tokens().max(FEW).min(self.context.capacity());
+        let mut left = self.pace.tokens(slots.len(), 0).max(FEW).min(self.context.capacity());
         for &slot in slots {
             let Some(sequence) = &running[slot] else { continue };
             let len = sequence.len();

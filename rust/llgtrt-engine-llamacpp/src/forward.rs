@@ -12,7 +12,7 @@ use crate::context::DecodeError;
 use crate::draft_model::Step;
 use crate::engine::LlamaCppEngine;
 use crate::repack::NeededLogits;
-use crate::schedule::{Demand, Limits, Work, level, plan, share_group, worthy_width};
+use crate::schedule::{Demand, Limits, Work, level, plan, share_group, tokens_of_prompts, worthy_width};
 use crate::slot::Slot;
 
 /// The probability from which on a guess is worth a token that takes no time.
@@ -132,7 +132,8 @@ impl LlamaCppEngine {
             sequence.as_ref().map_or(0, |sequence| sequence.target() - slot.tokens.len())
         };
         let longest = of(Work::Prompts).map(|(_, held)| pending(held)).max();
-        let (capacity, pace) = (self.cache.context.capacity(), self.prefill_pace.tokens());
+        let capacity = self.cache.context.capacity();
+        let pace = self.prefill_pace.tokens(of(Work::Prompts).count(), answers);
         let width = longest.map_or(0, |longest| longest.min(pace));
         // A pass over both goes over the slots of all answers and that of the oldest prompt.
         let oldest = of(Work::Prompts).min_by_key(|(_, (sequence, _))| sequence.as_ref().map(|s| s.age));
@@ -146,8 +147,11 @@ impl LlamaCppEngine {
         };
         let tokens = match next {
             Work::Prompts if answers > 0 => pace.min(capacity),
+            Work::Prompts => {
+                tokens_of_prompts(of(Work::Prompts).map(|(_, held)| pending(held)), pace, capacity)
+            }
             Work::Mixed => pace.min(capacity - answers * width),
-            _ => capacity,
+            Work::Answers => capacity,
         };
         self.work = next;
         if self.work != Work::Prompts {
