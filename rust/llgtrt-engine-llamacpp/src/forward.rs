@@ -119,8 +119,8 @@ impl LlamaCppEngine {
         Ok(Some((pass, started)))
     }
 
-    /// What the next pass is over, and the demands of that kind. Answers how many tokens it may have: of prompts beside
-    /// sequences that generate as many as the pace says.
+    /// What the next pass is over, and the demands of that kind. Answers how many tokens it may have: of prompts
+    /// as many as the pace says.
     fn collect_demands(&mut self) -> usize {
         self.demands.clear();
         let of = |wanted: Work| {
@@ -148,7 +148,8 @@ impl LlamaCppEngine {
         let tokens = match next {
             Work::Prompts if answers > 0 => pace.min(capacity),
             Work::Prompts => {
-                tokens_of_prompts(of(Work::Prompts).map(|(_, held)| pending(held)), pace, capacity)
+                let most = capacity.min(self.prefill_pace.tokens_alone());
+                tokens_of_prompts(of(Work::Prompts).map(|(_, held)| pending(held)), pace, most)
             }
             Work::Mixed => pace.min(capacity - answers * width),
             Work::Answers => capacity,

@@ -22,6 +22,11 @@ const LEAST_TOKENS: usize = FEW;
 const SHORTEST: f64 = 1.0 / 3.0;
 const ENOUGH_TOKENS: usize = 64;
 
+/// The longest pass while nothing is generated, in seconds, but with no fewer tokens than these: a request that comes meanwhile
+/// waits for its end.
+const ALONE_SECONDS: f64 = 2.0;
+const WIDE_TOKENS: usize = 128;
+
 /// See the module.
 #[derive(Debug)]
 pub(crate) struct PrefillPace {
@@ -72,6 +77,11 @@ impl PrefillPace {
             within(longest * part.clamp(SHORTEST, 1.0), cost).max(enough).max(LEAST_TOKENS)
         });
         self.fixed.or(measured).unwrap_or(FIRST_TOKENS)
+    }
+
+    /// Most tokens of a pass over prompts while nothing is generated.
+    pub(crate) fn tokens_alone(&self) -> usize {
+        self.seconds_per_token.map_or(usize::MAX, |cost| ((ALONE_SECONDS / cost) as usize).max(WIDE_TOKENS))
     }
 }
 
@@ -129,6 +139,18 @@ mod tests {
         let mut slow = PrefillPace::new(50 * MS, None);
         slow.observe_prompts(100, 100 * MS);
         assert_eq!(tokens(&slow), [50; 7]);
+    }
+
+    #[test]
+    fn while_nothing_is_generated_a_pass_takes_two_seconds_or_is_wide() {
+        let mut pace = pace();
+        assert_eq!(pace.tokens_alone(), usize::MAX);
+        pace.observe_prompts(512, 512 * MS);
+        assert_eq!(pace.tokens_alone(), 2000);
+        for _ in 0..50 {
+            pace.observe_prompts(100, 3000 * MS);
+        }
+        assert_eq!(pace.tokens_alone(), WIDE_TOKENS);
     }
 
     #[test]

@@ -46,19 +46,15 @@ pub(super) fn prompt_shares(demands: &[Demand], tokens: usize, outputs: &mut Out
     }
 }
 
-/// How many tokens a pass over prompts has while nothing is generated: `capacity`, or fewer where that has a short one done soon
+/// How many tokens a pass over prompts has while nothing is generated: `most`, or fewer where that has a short one done soon
 /// that it finishes, and others keep the next passes full. `pace` are those of a pass beside sequences that generate.
 pub(crate) fn tokens_of_prompts(
     pending: impl Iterator<Item = usize> + Clone,
     pace: usize,
-    capacity: usize,
+    most: usize,
 ) -> usize {
     let (shortest, longest) = (pending.clone().min().unwrap_or(0), pending.max().unwrap_or(0));
-    if longest > capacity && shortest <= capacity / 4 {
-        pace.max(2 * shortest).min(capacity)
-    } else {
-        capacity
-    }
+    if longest > most && shortest <= most / 4 { pace.max(2 * shortest).min(most) } else { most }
 }
 
 #[cfg(test)]
