@@ -569,8 +569,15 @@ mod tests {
                     && !demand.every_output
                     && demand.work == Work::Prompts
             };
-            let parts = demands.iter().zip(&shares).filter(cut).count();
-            assert!(parts <= 2);
+            let mut parts: Vec<_> = demands.iter().zip(&shares).filter(cut).collect();
+            parts.sort_unstable_by_key(|(demand, _)| demand.age);
+            match parts[..] {
+                [] | [_] => {}
+                [(old, &more), (young, &less)] => {
+                    assert!(young.pending <= old.pending / 2 && less <= more, "{old:?} {young:?}");
+                }
+                _ => panic!("at most two are cut: {parts:?}"),
+            }
             assert!(demands.iter().zip(&shares).map(rows).sum::<usize>() <= BESIDE.outputs);
             for (demand, &share) in demands.iter().zip(&shares) {
                 assert!(share <= demand.pending && (demand.work == Work::Prompts || share > 0));
