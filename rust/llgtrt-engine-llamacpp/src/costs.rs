@@ -26,6 +26,8 @@ pub(crate) struct Costs {
     free_tokens: usize,
     /// So many tokens that are taken back afterwards cost as much as one that is needed, in a pass that is one group.
     pub(crate) padding: usize,
+    /// So many cells that a token attends to cost as much as the rest of it.
+    attended_cells: f64,
 }
 
 impl Costs {
@@ -42,6 +44,7 @@ impl Costs {
         copied_cells: 64,
         free_tokens: 1,
         padding: 1,
+        attended_cells: f64::INFINITY,
     };
 
     /// The whole model on a GPU, which hardly notices some tokens more. A pass of the same shape as the one before takes
@@ -61,6 +64,7 @@ impl Costs {
         // Up to eight llama.cpp multiplies row by column.
         free_tokens: 8,
         padding: 1,
+        attended_cells: f64::INFINITY,
     };
 
     /// Where slots have room for so many tokens: a GPU copies all of a slot, used or not.
@@ -77,6 +81,16 @@ impl Costs {
     /// time (the demo model, eight sequences, AVX-512: 0.03 ms of 1.0). A group costs as much as reading the weights does there.
     pub(crate) fn without_padding(self) -> Self {
         Self { padding: 32, group: 8, prompt_group: 8, bridge: 4, ..self }
+    }
+
+    /// Where so many cells that a token attends to cost as much as the rest of it.
+    pub(crate) fn with_attention_to(self, cells: f64) -> Self {
+        Self { attended_cells: cells.max(1.0), ..self }
+    }
+
+    /// What a token behind so many cells costs, in tokens behind none.
+    pub(crate) fn token_behind(self, cells: usize) -> f64 {
+        1.0 + cells as f64 / self.attended_cells
     }
 
     /// So many idle slots between two others cost as much as a group.
@@ -127,5 +141,18 @@ impl Costs {
     /// How many times its tokens a ragged end has to be worth: it comes and goes, and the shape with it.
     pub(crate) fn ragged(self) -> usize {
         if self.keeps_shape() { 2 } else { 1 }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_token_costs_what_it_attends_to() {
+        let costs = Costs::CPU.with_attention_to(1500.0);
+        assert!((costs.token_behind(0) - 1.0).abs() < 1e-9);
+        assert!((costs.token_behind(3000) - 3.0).abs() < 1e-9);
+        assert!((Costs::GPU.token_behind(3000) - 1.0).abs() < 1e-9);
     }
 }

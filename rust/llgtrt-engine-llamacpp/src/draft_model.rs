@@ -67,7 +67,7 @@ struct Wanted {
 pub(crate) struct Step {
     /// All of it.
     pub(crate) pass: f64,
-    /// One more token in it.
+    /// One more ordinary token in it.
     pub(crate) token: f64,
     /// Sequences that it gives a token each.
     pub(crate) sequences: usize,
@@ -117,7 +117,7 @@ impl DraftModel {
 
     /// Seconds that a guess at one token of each of so many sequences takes; 0 before anything is known.
     pub(crate) fn seconds(&self, sequences: usize) -> f64 {
-        self.cost.seconds(sequences)
+        self.cost.seconds(sequences as f64)
     }
 
     /// Replaces what slot `to` holds by a copy of slot `from`.
@@ -137,12 +137,12 @@ impl DraftModel {
         self.credit > 0.0
     }
 
-    /// Learns how many of a sequence's guesses were evaluated, how many came true, and how many could have been expected
-    /// to without it.
-    pub(crate) fn settle(&mut self, evaluated: usize, accepted: usize, without: f32) {
+    /// Learns what it cost to evaluate a sequence's guesses, in ordinary tokens, how many came true, and how many could have been
+    /// expected to without it.
+    pub(crate) fn settle(&mut self, work: f64, accepted: usize, without: f32) {
         let Step { pass, token, sequences } = self.step;
         let won = accepted as f64 - f64::from(without);
-        self.credit += won * pass / sequences.max(1) as f64 - evaluated as f64 * token;
+        self.credit += won * pass / sequences.max(1) as f64 - work * token;
     }
 
     /// Guesses for the sequences in `slots`, as long as that is worth it. `end` is the longest a sequence can be.
@@ -204,7 +204,7 @@ impl DraftModel {
             let from = seen.start + seen.cells.len();
             let pending = len - from;
             let answered = sequence.generated.len() as f64 * self.step.pass;
-            if pending > FEW && answered < PATIENCE * self.cost.seconds(pending) {
+            if pending > FEW && answered < PATIENCE * self.cost.seconds(pending as f64) {
                 continue;
             }
             let part = from..from + pending.min(left);
@@ -250,7 +250,7 @@ impl DraftModel {
         self.credit -= elapsed.as_secs_f64();
         match result {
             Ok(()) => {
-                self.cost.observe(self.wanted.len(), tokens as f64, elapsed.as_secs_f64());
+                self.cost.observe(self.wanted.len(), tokens, tokens as f64, elapsed.as_secs_f64());
                 self.pace.observe_prompts(tokens, elapsed);
                 Ok(true)
             }

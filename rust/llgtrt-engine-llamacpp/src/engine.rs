@@ -136,7 +136,11 @@ impl LlamaCppEngine {
                 Speculation::Off => false,
                 Speculation::Auto => tokens_are_independent,
             };
-        let costs = if model.is_on_gpu() { Costs::GPU } else { Costs::CPU };
+        let costs = if model.is_on_gpu() {
+            Costs::GPU
+        } else {
+            Costs::CPU.with_attention_to(model.cells_per_token())
+        };
         let costs = costs.with_slots_of(context.slot_tokens() as usize);
         // They are where all of a pass is computed by our kernels.
         let costs = if tokens_are_independent { costs.without_padding() } else { costs };

@@ -6,7 +6,7 @@ use std::ops::Range;
 use std::time::Instant;
 
 use llgtrt_core::{Error, ErrorKind, Finish, Pass, Result};
-use llgtrt_stepped::{MAX_DRAFT, Output, Sequence, Worth};
+use llgtrt_stepped::{MAX_DRAFT, Output, Prices, Sequence, Worth};
 
 use crate::context::DecodeError;
 use crate::draft_model::Step;
@@ -64,7 +64,11 @@ impl LlamaCppEngine {
             Work::Answers => {
                 self.prefill_pace.observe_step(elapsed);
                 if let Some(cost) = &mut self.pass_cost {
-                    cost.observe(self.demands.len(), tokens, elapsed.as_secs_f64());
+                    let shares = self.demands.iter().zip(&self.shares).map(|(demand, &share)| {
+                        share as f64 * self.costs.token_behind(self.cache.slots[demand.slot].tokens.len())
+                    });
+                    let work = shares.sum::<f64>() + self.costs.of_padding(padding);
+                    cost.observe(self.demands.len(), needed, work, elapsed.as_secs_f64());
                 }
             }
         }
@@ -179,13 +183,15 @@ impl LlamaCppEngine {
     /// Lets every sequence that generates guess, as far as that pays in a pass of this size.
     fn guess(&mut self) {
         let Some(cost) = &self.pass_cost else { return };
-        let (mut sequences, mut tokens) = (0, 0);
-        for (sequence, slot) in self.sequences.running.iter().zip(&self.cache.slots) {
-            if work((sequence, slot)) == Some(Work::Answers) {
-                sequences += 1;
-                tokens += sequence.as_ref().map_or(0, |sequence| sequence.target() - slot.tokens.len());
-            }
-        }
+        let held = self.sequences.running.iter().zip(&self.cache.slots);
+        let answers = held.filter(|&held| work(held) == Some(Work::Answers));
+        let answers = answers.filter_map(|(sequence, slot)| Some((sequence.as_deref()?, slot.tokens.len())));
+        let sequences = answers.clone().count();
+        let known = answers.clone().map(|(sequence, evaluated)| {
+            (sequence.target() - evaluated) as f64 * self.costs.token_behind(evaluated)
+        });
+        let tokens = known.sum();
+        let prices = Prices::among(answers.map(|(sequence, _)| sequence));
         let free = self.costs.guessing_width(self.span.len().max(sequences));
         let there = cost.worth(tokens, sequences, 0.0);
         self.width = free.unwrap_or(1);
@@ -201,10 +207,14 @@ impl LlamaCppEngine {
             if work((sequence, &self.cache.slots[index])) == Some(Work::Answers)
                 && let Some(sequence) = sequence
             {
-                sequence.guess(if free.is_some() { FREE_WORTH } else { there }, end);
+                let evaluated = self.cache.slots[index].tokens.len();
                 if let Some(width) = free {
-                    let known = sequence.target() - self.cache.slots[index].tokens.len();
+                    let known = sequence.target() - evaluated;
+                    sequence.guess(FREE_WORTH, 1.0, end);
                     sequence.draft.truncate(width.saturating_sub(known));
+                } else {
+                    let price = prices.of(sequence, self.costs.token_behind(evaluated));
+                    sequence.guess(there, price, end);
                 }
                 if worth.is_some_and(|worth| sequence.wants_model(worth, end)) {
                     self.asking.push(index);
@@ -238,7 +248,7 @@ impl LlamaCppEngine {
             };
             slots += 1;
             let known = sequence.target() - evaluated;
-            let guesses = sequence.chances().map(|chance| chance - there);
+            let guesses = sequence.chances().map(|chance| chance - there * sequence.price());
             for ((wins, tokens), gain) in places.iter_mut().zip(iter::repeat_n(0.0, known).chain(guesses)) {
                 *wins += gain;
                 *tokens += 1;

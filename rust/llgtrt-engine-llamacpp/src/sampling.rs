@@ -3,6 +3,7 @@
 use llgtrt_stepped::Output;
 
 use crate::engine::LlamaCppEngine;
+use crate::schedule::Work;
 
 impl LlamaCppEngine {
     /// Draws tokens for every sequence of `outputs`: one, and one more as long as all behind the known ones is as
@@ -35,10 +36,17 @@ impl LlamaCppEngine {
 
     /// Removes from the cells what was guessed wrong, and learns from it.
     fn settle_guesses(&mut self) {
+        if self.work == Work::Prompts {
+            return;
+        }
         for (slot, sequence) in self.sequences.running.iter_mut().enumerate() {
-            let Some(sequence) = sequence.as_deref_mut().filter(|sequence| !sequence.draft.is_empty()) else {
+            let Some(sequence) = sequence.as_deref_mut().filter(|sequence| sequence.started) else {
                 continue;
             };
+            if sequence.draft.is_empty() {
+                sequence.settle_guesses(0, None);
+                continue;
+            }
             let model = self.draft_model.as_mut().zip(sequence.guessed_by_model());
             let cells = &mut self.cache.slots[slot].tokens;
             let right = sequence.guessed_right(cells);
@@ -46,7 +54,8 @@ impl LlamaCppEngine {
             let (evaluated, accepted) = match model {
                 Some((model, without)) => {
                     let counts = sequence.settle_guesses(right, Some(&mut model.usual));
-                    model.settle(counts.0, counts.1, without);
+                    let work = counts.0 as f64 * self.costs.token_behind(right);
+                    model.settle(work, counts.1, without);
                     counts
                 }
                 None => sequence.settle_guesses(right, None),

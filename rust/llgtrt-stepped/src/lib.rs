@@ -15,5 +15,5 @@ mod sequences;
 pub use draft::{Acceptance, Drafter, MAX_DRAFT, PassCost, Worth};
 pub use engine::RowEngine;
 pub use model::{Part, PassError, RowModel, RowTraits};
-pub use sequence::Sequence;
+pub use sequence::{Prices, Sequence};
 pub use sequences::{KvCache, Output, Rows, Sequences};

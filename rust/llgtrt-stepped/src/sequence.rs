@@ -43,6 +43,37 @@ pub struct Sequence {
     guessed_from: usize,
     /// Tokens that could be expected to come true of what a small model's guesses took the place of.
     without_model: f32,
+    /// Tokens that a pass gives it, on average over the latest: one, and the guesses that came true.
+    rate: f32,
+    /// How many times as much as an ordinary token a guess costs, in the present pass.
+    price: f32,
+}
+
+/// Weight of the latest pass in the tokens that one gives a sequence.
+const LATEST_PASS: f32 = 1.0 / 32.0;
+
+/// What guesses cost where sequences share passes: all wait for one that one of them wins by. They are to shorten the time that the
+/// sequences wait for a token, on average over them. With r tokens of a pass a sequence waits 1/r of it for each, and with a few more
+/// of them less by 1/r² for each: so a guess is worth the less, the more its sequence has won already, and one whose text repeats
+/// does not take the passes of all others.
+#[derive(Debug, Clone, Copy)]
+pub struct Prices {
+    /// What a token more is worth, on average over the sequences.
+    value: f32,
+}
+
+impl Prices {
+    /// Of the sequences that a pass gives tokens.
+    pub fn among<'a>(sequences: impl Iterator<Item = &'a Sequence>) -> Self {
+        let (count, sum) =
+            sequences.fold((0, 0.0), |(count, sum), sequence| (count + 1, sum + sequence.token_value()));
+        Self { value: sum / count.max(1) as f32 }
+    }
+
+    /// How many times as much as an ordinary token a guess of one of them costs, which takes as long as `work` such tokens.
+    pub fn of(self, sequence: &Sequence, work: f64) -> f32 {
+        work as f32 * self.value / sequence.token_value()
+    }
 }
 
 impl Sequence {
@@ -67,6 +98,8 @@ impl Sequence {
             draft: Vec::new(),
             guessed_from: 0,
             without_model: 0.0,
+            rate: 1.0,
+            price: 1.0,
             spec,
         }
     }
@@ -85,9 +118,20 @@ impl Sequence {
         }
     }
 
+    /// What one token more of a pass is worth to it: see [`Prices`].
+    fn token_value(&self) -> f32 {
+        (self.rate * self.rate).recip()
+    }
+
+    /// How many times as much as an ordinary token a guess costs, as [`guess`](Self::guess) was told.
+    pub fn price(&self) -> f32 {
+        self.price
+    }
+
     /// Guesses at the tokens to come from what is known; none that the sequence has no room for, and none that is not worth
-    /// it (see [`PassCost::worth`](crate::draft::PassCost::worth)).
-    pub fn guess(&mut self, worth: f32, context: usize) {
+    /// it: see [`PassCost::worth`](crate::draft::PassCost::worth), which is multiplied by `price` here.
+    pub fn guess(&mut self, worth: f32, price: f32, context: usize) {
+        self.price = price;
         self.drafter.clear(&mut self.draft);
         self.guessed_from = self.len();
         let most = self.room_for_guesses(context);
@@ -96,7 +140,7 @@ impl Sequence {
         }
         let (prompt, generated) = (&self.spec.prompt, &self.generated);
         let token = |position| known(prompt, generated, position);
-        self.drafter.propose(prompt.len() + generated.len(), token, most, worth, &mut self.draft);
+        self.drafter.propose(prompt.len() + generated.len(), token, most, worth * price, &mut self.draft);
     }
 
     /// Expects a small model to be right as often as `usual` says.
@@ -110,6 +154,7 @@ impl Sequence {
         if self.room_for_guesses(context) == 0 {
             return false;
         }
+        let worth = worth.times(self.price);
         let gain = self.drafter.gain_of_model(worth);
         let wants = gain > 0.0 && gain > self.drafter.gain_of_draft(worth);
         self.without_model = if wants { self.drafter.expected() } else { 0.0 };
@@ -140,7 +185,7 @@ impl Sequence {
         usual: &mut Acceptance,
         context: usize,
     ) -> bool {
-        let room = self.room_for_guesses(context);
+        let (room, worth) = (self.room_for_guesses(context), worth.times(self.price));
         self.draft.len() < room
             && self.drafter.push(guess, worth.there, usual, &mut self.draft)
             && self.draft.len() < room
@@ -171,10 +216,12 @@ impl Sequence {
         start + (start..end).take_while(right).count()
     }
 
-    /// Forgets the guesses, where the first `right` evaluated tokens turned out to be the sequence's. Answers how
-    /// many there were and how many came true; `usual` learns it.
+    /// Forgets the guesses of a pass that gave it a token, where the first `right` evaluated tokens turned out to be the
+    /// sequence's. Answers how many there were and how many came true; `usual` learns it.
     pub fn settle_guesses(&mut self, right: usize, usual: Option<&mut Acceptance>) -> (usize, usize) {
-        let counts = (self.draft.len(), right.saturating_sub(self.guessed_from));
+        let guessed = self.draft.len();
+        let counts = (guessed, right.saturating_sub(self.guessed_from).min(guessed));
+        self.rate += LATEST_PASS * ((1 + counts.1) as f32 - self.rate);
         self.drafter.learn(counts.0, counts.1, usual);
         self.drafter.clear(&mut self.draft);
         counts
@@ -361,6 +408,7 @@ fn known(prompt: &[TokenId], generated: &[TokenId], position: usize) -> TokenId 
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::draft::PassCost;
     use llgtrt_core::{SamplingParams, SequenceId};
 
     const EOS: &[TokenId] = &[2];
@@ -396,6 +444,59 @@ mod tests {
         sequence.release(3);
         assert!(sequence.is_done());
         assert!(sequence.outbox.iter().all(|token| token.forced) && sequence.outbox.len() == 3);
+    }
+
+    /// A pass over `count` sequences, the first `repeating` of which say the same again and again: its seconds, where one takes 5 ms and
+    /// half a millisecond for each token, and the guesses that came true.
+    fn pass(cost: &mut PassCost, sequences: &mut [Sequence], repeating: usize) -> (f64, usize) {
+        let count = sequences.len();
+        let there = cost.worth(count as f64, count, 0.0);
+        let prices = Prices::among(sequences.iter());
+        for sequence in &mut *sequences {
+            sequence.guess(there, prices.of(sequence, 1.0), 100_000);
+        }
+        let tokens: usize = sequences.iter().map(|sequence| 1 + sequence.draft.len()).sum();
+        let seconds = 0.005 + 0.0005 * tokens as f64;
+        cost.observe(count, tokens, tokens as f64, seconds);
+        let mut won = 0;
+        for (index, sequence) in sequences.iter_mut().enumerate() {
+            let right = if index < repeating { sequence.draft.len() } else { 0 };
+            won += right;
+            let from = sequence.len();
+            for place in 0..=right {
+                let token = if index < repeating { (from + place) % 7 } else { 1000 + from };
+                sequence.generated.push(token as TokenId);
+            }
+            sequence.settle_guesses(from + right, None);
+        }
+        (seconds, won)
+    }
+
+    /// Milliseconds of a pass, and guesses that came true in it, on average over a thousand of them.
+    fn passes(count: usize, repeating: usize) -> (f64, f64) {
+        let mut cost = PassCost::default();
+        let mut sequences: Vec<_> =
+            (0..count).map(|_| sequence(1_000_000, SamplingParams::default())).collect();
+        for sequence in &mut sequences {
+            sequence.spec.constrained = false;
+            sequence.started = true;
+        }
+        let all = (0..2000).map(|_| pass(&mut cost, &mut sequences, repeating)).skip(1000);
+        let (seconds, won) = all.fold((0.0, 0), |sum, pass| (sum.0 + pass.0, sum.1 + pass.1));
+        (seconds, won as f64 / 1000.0)
+    }
+
+    #[test]
+    fn a_sequence_that_repeats_itself_does_not_take_the_passes_of_others() {
+        let near = |found: f64, expected: f64| (found - expected).abs() < 0.1 * expected;
+        let (alone, guesses) = passes(1, 1);
+        assert!(guesses > 14.0 && near(alone, 13.0), "{alone} {guesses}");
+        let (all, guesses) = passes(8, 8);
+        assert!(guesses > 8.0 * 14.0 && near(all, 69.0), "{all} {guesses}");
+        let (beside, guesses) = passes(8, 1);
+        assert!(beside < 9.0 * 1.1 && guesses > 0.2, "they wait 9 ms without any: {beside} {guesses}");
+        let (beside, guesses) = passes(2, 1);
+        assert!(beside < 6.0 * 1.3 && guesses > 2.0, "{beside} {guesses}");
     }
 
     #[test]
