@@ -21,6 +21,8 @@ constexpr int64_t CHUNK = 256;
 constexpr int64_t PARTIALS = 32 << 20;
 // Tiles that each thread gets at least, as far as there are rows: what they cost differs.
 constexpr int64_t TILES = 4;
+// Chunks of a sequence that is long beside others.
+constexpr int64_t LONG = 4;
 // Bytes of the widest vector.
 constexpr size_t ALIGNMENT = 64;
 
@@ -39,9 +41,12 @@ struct Plan {
         partial(PARTIAL_VALUES + v->ne[0]),
         blocks((k->ne[1] + CELLS_OF_LOOK - 1) / CELLS_OF_LOOK) {}
 
-    // Whether chunks are shared out as well, because there are fewer tiles than would keep the threads busy. Changes no
-    // result.
-    bool    splits(int threads) const { return tiles < TILES * threads && chunks > 1 && partials() <= PARTIALS; }
+    // Whether chunks are shared out as well, because there are fewer tiles than would keep the threads busy, or one sequence may be so much
+    // longer than others that the few tiles of its heads take most of the time. Changes no result.
+    bool    splits(int threads) const {
+        const bool uneven = tiles_per_head == 1 && chunks >= LONG;
+        return (tiles < TILES * threads || uneven) && chunks > 1 && partials() <= PARTIALS;
+    }
     // What threads take turns at: whole streams if there are enough of them, and none may have much more to do than others.
     // The heads of a cell lie side by side, and a core that reads one of them gets its neighbours from memory as well.
     int64_t turns(int threads) const {
@@ -189,7 +194,7 @@ bool Attention::compute_forward(ggml_compute_params * params, ggml_tensor * op) 
     const bool      are_there = shares && shared->is(plan.mask, nullptr, plan.looks());
     if (!are_there) {
         const auto [begin, end] = share(plan.looks(), *params);
-        std::memset(looks + begin, LOOK_NONE, end - begin);
+        std::memset(looks + begin, LOOK_UNKNOWN, end - begin);
         ggml_barrier(params->threadpool);
         if (params->ith == 0 && shares) {
             shared->become(plan.mask, nullptr, plan.looks());
@@ -207,9 +212,11 @@ bool Attention::compute_forward(ggml_compute_params * params, ggml_tensor * op) 
         return true;
     }
 
+    // A chunk's heads one after the other: see turns().
+    const int64_t tiles = plan.tiles / plan.k->ne[3];  // of a stream
     take_shares(pass, *params, plan.tiles * plan.chunks, [&](int64_t turn) {
-        const Tile    tile(plan, turn / plan.chunks);
-        const int64_t chunk = turn % plan.chunks;
+        const Tile    tile(plan, turn / (tiles * plan.chunks) * tiles + turn % tiles);
+        const int64_t chunk = turn / tiles % plan.chunks;
         if (tile.count > 0) {
             float * const to = all + (tile.place(0) * plan.chunks + chunk) * plan.partial;
             tile.attend(kernel_, looks, chunk, to, plan.chunks * plan.partial);

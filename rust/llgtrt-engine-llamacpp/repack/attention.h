@@ -26,7 +26,7 @@ struct Row {
     const uint16_t * mask;
     uint8_t *        looks;
     float *          partial;
-    bool             sees_all;  // cells of the present block, and nothing is added to their scores
+    uint8_t          look;  // at the present block: LOOK_ALL and so on
 };
 
 // What a cell's elements are in the cache: bytes of so many, and ROWS of them from `d` on.
@@ -255,11 +255,17 @@ constexpr float UNSEEN = -1e30F;
 
 constexpr uint64_t cell_bits(int from, int count) { return (~uint64_t{0} >> (64 - count)) << from; }
 
+// Whether another head of the same token comes before row `r`.
+inline bool is_of_same_token(const Row * rows, int64_t r) { return r > 0 && rows[r].mask == rows[r - 1].mask; }
+
 // A bit for each of the `count` cells from `cell` on that any of the rows sees. The last rows see most.
 template <class Isa>
 inline uint64_t seen_by_any(const Row * rows, int64_t row_count, int64_t cell, int count) {
     uint64_t seen = 0;
     for (int64_t r = row_count - 1; r >= 0 && seen != cell_bits(0, count); r--) {
+        if (is_of_same_token(rows, r)) {
+            continue;
+        }
         for (int at = 0; at < count; at += Isa::ROWS) {
             seen |= static_cast<uint64_t>(Isa::above(bias_of<Isa>(rows[r], cell + at), NOTHING)) << at;
         }
@@ -280,30 +286,32 @@ template <class Isa> inline bool sees_all(const Row & row, int64_t cell, int cou
     return at == count && Isa::are_zero(some);
 }
 
-// Whether another head of the same token comes before row `r`.
-inline bool is_of_same_token(const Row * rows, int64_t r) { return r > 0 && rows[r].mask == rows[r - 1].mask; }
-
-// Finds out for a block which rows see all of it, unless that is known.
-template <class Isa> inline void look_at_block(Row * rows, int64_t row_count, int64_t cell, int count) {
+// Finds out how much of a block each row sees, unless that is known. Answers whether any of them sees some of it.
+template <class Isa> inline bool look_at_block(Row * rows, int64_t row_count, int64_t cell, int count) {
+    bool any = false;
     for (int64_t r = 0; r < row_count; r++) {
         if (is_of_same_token(rows, r)) {
-            rows[r].sees_all = rows[r - 1].sees_all;
+            rows[r].look = rows[r - 1].look;
             continue;
         }
         uint8_t * const known = rows[r].looks + cell / CELLS;
         uint8_t         look  = __atomic_load_n(known, __ATOMIC_RELAXED);
-        if (look == LOOK_NONE) {
-            look = sees_all<Isa>(rows[r], cell, count) ? LOOK_ALL : LOOK_SOME;
+        if (look == LOOK_UNKNOWN) {
+            look = sees_all<Isa>(rows[r], cell, count)                  ? LOOK_ALL
+                   : seen_by_any<Isa>(rows + r, 1, cell, count) != 0 ? LOOK_SOME
+                                                                     : LOOK_NONE;
             __atomic_store_n(known, look, __ATOMIC_RELAXED);
         }
-        rows[r].sees_all = look == LOOK_ALL;
+        rows[r].look = look;
+        any |= look != LOOK_NONE;
     }
+    return any;
 }
 
 // A bit for each of the cells of that block that any of the rows sees.
 template <class Isa>
 inline uint64_t seen_of_block(const Row * rows, int64_t row_count, int64_t cell, int count) {
-    const bool all = std::any_of(rows, rows + row_count, [](const Row & row) { return row.sees_all; });
+    const bool all = std::any_of(rows, rows + row_count, [](const Row & row) { return row.look == LOOK_ALL; });
     return all ? cell_bits(0, count) : seen_by_any<Isa>(rows, row_count, cell, count);
 }
 
@@ -342,7 +350,7 @@ void attend_block(
     typename Isa::Floats largest[N];
     for (int r = 0; r < N; r++) {
         largest[r] = Isa::set1(NOTHING);
-        if (rows[r].sees_all) {
+        if (rows[r].look == LOOK_ALL) {
             for (int at = 0; at < count; at += Isa::ROWS) {
                 largest[r] = Isa::larger(largest[r], Isa::load_floats(weights[r] + at));
             }
@@ -456,11 +464,23 @@ void attend_cells(const AttentionCells & cells, const AttentionRow * queries, in
     typename Isa::Floats sums[ROWS_AT_ONCE];
     float                most[ROWS_AT_ONCE];
     for (int64_t r = 0; r < row_count; r++) {
+        rows[r] = {room[r], queries[r].mask, queries[r].looks, queries[r].partial, LOOK_UNKNOWN};
+        rows[r].partial[PARTIAL_MOST] = NOTHING;
+        rows[r].partial[PARTIAL_SUM]  = 0;
+        std::memset(rows[r].partial + PARTIAL_VALUES, 0, cells.value_depth * sizeof(float));
+    }
+    // Where another sequence is longer, most cells are none of theirs.
+    bool any = false;
+    for_each_block<Isa, Elements>(cells, [&](int64_t cell, int count, const auto &) {
+        any = any || look_at_block<Isa>(rows, row_count, cell, count);
+    });
+    if (!any) {
+        return;
+    }
+    for (int64_t r = 0; r < row_count; r++) {
         Factors<Isa>::of(queries[r].query, cells.scale * LOG2_E, cells.key_depth, room[r]);
-        rows[r] = {room[r], queries[r].mask, queries[r].looks, queries[r].partial, false};
         sums[r] = Isa::zero();
         most[r] = NOTHING;
-        std::memset(rows[r].partial + PARTIAL_VALUES, 0, cells.value_depth * sizeof(float));
     }
     const Progress<Isa> progress = {sums, most};
     if (row_count > Isa::QUERIES) {
@@ -487,10 +507,10 @@ template <class Isa> void attend(const AttentionCells & cells, const AttentionRo
 
 // Adds a partial result of `values` values to another one.
 template <class Isa> void merge(float * to, const float * other, int64_t values) {
-    const float most = std::fmax(to[PARTIAL_MOST], other[PARTIAL_MOST]);
-    if (std::isinf(most)) {
-        return;  // neither has seen a cell
+    if (std::isinf(other[PARTIAL_MOST])) {
+        return;  // it has seen no cell
     }
+    const float most = std::fmax(to[PARTIAL_MOST], other[PARTIAL_MOST]);
     const float mine = std::exp2(to[PARTIAL_MOST] - most);
     const float its  = std::exp2(other[PARTIAL_MOST] - most);
     to[PARTIAL_MOST] = most;

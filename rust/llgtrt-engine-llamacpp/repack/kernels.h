@@ -34,10 +34,10 @@ constexpr int PARTIAL_MOST   = 0;
 constexpr int PARTIAL_SUM    = 1;
 constexpr int PARTIAL_VALUES = 16;
 
-// For so many cells from a multiple of that on: whether a token sees all of them and nothing is added to their scores. All heads look
-// for that, and masks are read from memory.
+// For so many cells from a multiple of that on: whether a token sees all of them and nothing is added to their scores, or some, or none.
+// All heads look for that, and masks are read from memory.
 constexpr int     CELLS_OF_LOOK = 64;
-constexpr uint8_t LOOK_NONE = 0, LOOK_ALL = 1, LOOK_SOME = 2;
+constexpr uint8_t LOOK_UNKNOWN = 0, LOOK_ALL = 1, LOOK_SOME = 2, LOOK_NONE = 3;
 
 // One query: its floats, what is added to the score of each cell (halves, -infinity where it sees none; null: it sees
 // all), what is known of that by now, and where its partial result goes.

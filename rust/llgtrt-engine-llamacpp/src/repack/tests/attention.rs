@@ -321,6 +321,10 @@ fn a_token_does_not_depend_on_what_is_computed_beside_it() {
                     .collect();
                 let found = attend(&streams, heads, cache, cells, threads);
                 assert_eq!(found[0], alone(last), "{set} {threads} threads, {cells} cells, {others} others");
+                for (found, stream) in found.iter().zip(streams) {
+                    let alone = attend(&[stream], heads, cache, 1024, 1).remove(0);
+                    assert_eq!(*found, alone, "{set} {threads} threads, {cells} cells, {stream:?}");
+                }
             }
             // Together with the tokens before it.
             for tokens in [2, 3, 7, 40] {
@@ -391,8 +395,8 @@ fn tokens_that_are_not_needed_are_left_out_and_the_others_stay_the_same_bits() {
                 .collect();
             let all = attend(&streams, heads, cache, 512, 1);
             let needed = first_of_each(tokens, &used);
-            for threads in [1, 2, 4] {
-                let found = attend_needed(&streams, heads, cache, 512, threads, &needed);
+            for (threads, cells) in [(1, 512), (2, 512), (4, 512), (2, 1024)] {
+                let found = attend_needed(&streams, heads, cache, cells, threads, &needed);
                 for ((found, right), used) in found.iter().zip(&all).zip(&used) {
                     let end = used * size;
                     assert_eq!(found[..end], right[..end], "{set} {used} of {tokens}, {threads} threads");
