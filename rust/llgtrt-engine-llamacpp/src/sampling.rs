@@ -39,12 +39,15 @@ impl LlamaCppEngine {
         if self.work == Work::Prompts {
             return;
         }
+        let shared = self.demands.len() > 1;
         for (slot, sequence) in self.sequences.running.iter_mut().enumerate() {
             let Some(sequence) = sequence.as_deref_mut().filter(|sequence| sequence.started) else {
                 continue;
             };
             if sequence.draft.is_empty() {
-                sequence.settle_guesses(0, None);
+                if shared {
+                    sequence.shared_pass(0);
+                }
                 continue;
             }
             let model = self.draft_model.as_mut().zip(sequence.guessed_by_model());
@@ -60,6 +63,9 @@ impl LlamaCppEngine {
                 }
                 None => sequence.settle_guesses(right, None),
             };
+            if shared {
+                sequence.shared_pass(accepted);
+            }
             self.stats.draft_tokens += evaluated as u64;
             self.stats.accepted_draft_tokens += accepted as u64;
         }

@@ -43,7 +43,7 @@ pub struct Sequence {
     guessed_from: usize,
     /// Tokens that could be expected to come true of what a small model's guesses took the place of.
     without_model: f32,
-    /// Tokens that a pass gives it, on average over the latest: one, and the guesses that came true.
+    /// Tokens that a pass gives it, on average over the latest that it shared: one, and the guesses that came true.
     rate: f32,
     /// How many times as much as an ordinary token a guess costs, in the present pass.
     price: f32,
@@ -216,12 +216,15 @@ impl Sequence {
         start + (start..end).take_while(right).count()
     }
 
-    /// Forgets the guesses of a pass that gave it a token, where the first `right` evaluated tokens turned out to be the
-    /// sequence's. Answers how many there were and how many came true; `usual` learns it.
+    /// Takes note of a pass that gave it a token and others too, and of how many of its guesses came true in it.
+    pub fn shared_pass(&mut self, accepted: usize) {
+        self.rate += LATEST_PASS * ((1 + accepted) as f32 - self.rate);
+    }
+
+    /// Forgets the guesses, where the first `right` evaluated tokens turned out to be the sequence's. Answers how
+    /// many there were and how many came true; `usual` learns it.
     pub fn settle_guesses(&mut self, right: usize, usual: Option<&mut Acceptance>) -> (usize, usize) {
-        let guessed = self.draft.len();
-        let counts = (guessed, right.saturating_sub(self.guessed_from).min(guessed));
-        self.rate += LATEST_PASS * ((1 + counts.1) as f32 - self.rate);
+        let counts = (self.draft.len(), right.saturating_sub(self.guessed_from));
         self.drafter.learn(counts.0, counts.1, usual);
         self.drafter.clear(&mut self.draft);
         counts
@@ -468,6 +471,9 @@ mod tests {
                 sequence.generated.push(token as TokenId);
             }
             sequence.settle_guesses(from + right, None);
+            if count > 1 {
+                sequence.shared_pass(right);
+            }
         }
         (seconds, won)
     }
