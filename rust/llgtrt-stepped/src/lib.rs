@@ -9,11 +9,13 @@ mod drawers;
 mod engine;
 mod forward;
 mod model;
+mod pass_cost;
 mod sequence;
 mod sequences;
 
-pub use draft::{Acceptance, Drafter, MAX_DRAFT, PassCost, Worth};
+pub use draft::{Acceptance, Drafter, MAX_DRAFT, Worth};
 pub use engine::RowEngine;
 pub use model::{Part, PassError, RowModel, RowTraits};
+pub use pass_cost::PassCost;
 pub use sequence::{Prices, Sequence};
 pub use sequences::{KvCache, Output, Rows, Sequences};

@@ -129,7 +129,7 @@ impl Sequence {
     }
 
     /// Guesses at the tokens to come from what is known; none that the sequence has no room for, and none that is not worth
-    /// it: see [`PassCost::worth`](crate::draft::PassCost::worth), which is multiplied by `price` here.
+    /// it: see [`PassCost::worth`](crate::pass_cost::PassCost::worth), which is multiplied by `price` here.
     pub fn guess(&mut self, worth: f32, price: f32, context: usize) {
         self.price = price;
         self.drafter.clear(&mut self.draft);
@@ -411,7 +411,7 @@ fn known(prompt: &[TokenId], generated: &[TokenId], position: usize) -> TokenId 
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::draft::PassCost;
+    use crate::pass_cost::PassCost;
     use llgtrt_core::{SamplingParams, SequenceId};
 
     const EOS: &[TokenId] = &[2];
