@@ -229,10 +229,10 @@ def run(peers: list[Peer], tasks: list[Task], rounds: int, limit_s: float) -> No
                     peer.rounds.setdefault(task, []).append(answers)
 
 
-def random_model(python: Path, folder: Path, file_type: str) -> Path:
-    path = folder / f"random-1b-{file_type}.gguf"
+def random_model(python: Path, folder: Path, name: str) -> Path:
+    path = folder / f"random-{name}.gguf"
     if not path.exists():
-        script = [python, HERE / "random_model.py", "--tokenizer", demo_model(), "--type", file_type]
+        script = [python, HERE / "random_model.py", "--tokenizer", demo_model(), "--type", name]
         subprocess.run([*map(str, script), "--output", str(path)], check=True)
     return path
 
@@ -240,7 +240,8 @@ def random_model(python: Path, folder: Path, file_type: str) -> Path:
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--folder", type=Path, required=True, help="with the peers' environment; for models")
-    parser.add_argument("--models", nargs="+", default=["demo", "Q4_K_M", "Q8_0"])
+    models = "demo, or a type of random_model.py; qwen3moe and gpt-oss are mixtures of experts"
+    parser.add_argument("--models", nargs="+", default=["demo", "Q4_K_M", "Q8_0"], help=models)
     parser.add_argument("--peers", nargs="+", default=["llama-server", "openvino", "mistralrs"])
     parser.add_argument("--streams", type=int, nargs="+", default=[1, 8, 16, 64])
     parser.add_argument("--long-streams", type=int, nargs="+", default=[1, 8], help="with 1000 tokens")

@@ -105,7 +105,7 @@ void multiply_blocks_amx(const uint8_t * weights, int64_t blocks, const uint8_t 
         for (int64_t b = 0; b < count; b++) {
             const uint8_t * const packed = weights + b * At::SIZE;
             unpack_rows<Format>(packed, 0, rows + b * GROUPS);
-            d[b] = Isa::halves(packed);
+            d[b] = block_scales<Format, Isa>(packed);
             if constexpr (Format::MINIMUM) {
                 m[b] = Isa::halves(packed + At::MINIMA);
             }

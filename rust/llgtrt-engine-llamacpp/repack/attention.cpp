@@ -30,7 +30,7 @@ constexpr size_t ALIGNMENT = 64;
 struct Plan {
     // `needed`: of the pass; null: all.
     Plan(const ggml_tensor * op, int64_t queries, int threads, const Needed * needed) :
-        q(op->src[0]), k(op->src[1]), v(op->src[2]), mask(op->src[3]), out(op),
+        q(op->src[0]), k(op->src[1]), v(op->src[2]), mask(op->src[3]), sinks(op->src[4]), out(op),
         shared(q->ne[2] / k->ne[2]),
         rows(q->ne[1] * shared),
         used(needed != nullptr && needed->streams == q->ne[3] && needed->width == q->ne[1] ? needed->used : nullptr),
@@ -58,7 +58,7 @@ struct Plan {
     // Rows of one head that are needed: the first ones.
     int64_t needed_rows(int64_t stream) const { return used != nullptr ? used[stream] * shared : rows; }
 
-    const ggml_tensor *q, *k, *v, *mask, *out;
+    const ggml_tensor *q, *k, *v, *mask, *sinks, *out;
     int64_t shared;          // heads of queries for one of the cache
     int64_t rows;            // for one head of the cache: tokens times `shared`
     const int32_t * used;    // tokens of each stream that are needed; null: all
@@ -124,9 +124,15 @@ struct Tile {
     int64_t      stream, head, begin, count;
 };
 
-// Writes what a row has come to.
-void finish(const AttentionKernel & kernel, const Tile & tile, int64_t row, const float * partial) {
+// Writes what a row has come to. A sink is one cell more, of which its head knows the score, without a value.
+void finish(const AttentionKernel & kernel, const Tile & tile, int64_t row, float * partial) {
     const Plan & plan = tile.plan;
+    if (plan.sinks != nullptr) {
+        alignas(ALIGNMENT) float sink[PARTIAL_VALUES + WIDEST_HEAD] = {};
+        sink[PARTIAL_MOST] = static_cast<const float *>(plan.sinks->data)[tile.query_head(row)] * LOG2_E;
+        sink[PARTIAL_SUM]  = 1;
+        kernel.merge(partial, sink, plan.v->ne[0]);
+    }
     // The result is heads by tokens, unlike the queries.
     kernel.finish(partial, plan.v->ne[0], at<float>(plan.out, tile.query_head(row), tile.token(row), tile.stream));
 }
@@ -168,8 +174,8 @@ bool Attention::takes(const ggml_tensor * op) const {
     };
     return plain(q, GGML_TYPE_F32) && (plain(k, GGML_TYPE_F16) || plain(k, GGML_TYPE_Q8_0)) && plain(v, k->type) && whole(k->ne[0]) &&
            whole(v->ne[0]) && k->ne[1] % kernel_.rows == 0 && q->ne[2] % k->ne[2] == 0 && v->ne[2] == k->ne[2] &&
-           q->ne[3] == k->ne[3] && v->ne[3] == k->ne[3] && bias == 0 && softcap == 0 && sinks == nullptr &&
-           (mask == nullptr || (plain(mask, GGML_TYPE_F16) && mask->ne[2] == 1));
+           q->ne[3] == k->ne[3] && v->ne[3] == k->ne[3] && bias == 0 && softcap == 0 &&
+           (sinks == nullptr || plain(sinks, GGML_TYPE_F32)) && (mask == nullptr || (plain(mask, GGML_TYPE_F16) && mask->ne[2] == 1));
 }
 
 bool Attention::work_size(int threads, const ggml_tensor * op, size_t & size) {

@@ -14,9 +14,6 @@
 namespace llgtrt::repack {
 namespace {
 
-// Scores are powers of two here, not of e: those have one factor less.
-constexpr float LOG2_E = 0x1.715476p+0F;
-
 // Cells of a block: a row's largest score is looked for, and its sums are scaled, once for each.
 constexpr int CELLS = CELLS_OF_LOOK;
 

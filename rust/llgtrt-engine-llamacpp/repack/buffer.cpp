@@ -26,6 +26,7 @@
 
 #include "attention_op.h"
 #include "columns.h"
+#include "experts.h"
 #include "gate.h"
 #include "ggml-cpu.h"
 #include "kernels.h"
@@ -85,13 +86,20 @@ class Weights : public ggml::cpu::tensor_traits {
     Weights(const Kernels & kernels, const Kernel & kernel) : rows_(kernels.rows), kernel_(kernel) {}
 
     bool fits(const ggml_tensor * tensor) const {
-        return tensor->type == kernel_.type && ggml_n_dims(tensor) == 2 && tensor->ne[0] % kernel_.elements == 0 &&
+        return tensor->type == kernel_.type && ggml_n_dims(tensor) <= 3 && tensor->ne[0] % kernel_.elements == 0 &&
                tensor->ne[1] % rows_ == 0;
+    }
+
+    // Whether a product of them is one of those: of a matrix, or of the matrices of experts.
+    static bool can_multiply(const ggml_tensor * op) {
+        const ggml_tensor *weights = op->src[0], *activations = op->src[1];
+        return (op->op == GGML_OP_MUL_MAT_ID || (op->op == GGML_OP_MUL_MAT && ggml_n_dims(weights) <= 2)) &&
+               activations->type == GGML_TYPE_F32 && ggml_is_contiguous_rows(activations);
     }
 
     void pack(const ggml_tensor * tensor, const void * from) const {
         const int64_t blocks = tensor->ne[0] / kernel_.elements;
-        const int64_t groups = tensor->ne[1] / rows_;
+        const int64_t groups = ggml_nrows(tensor) / rows_;
         const size_t  block  = ggml_type_size(tensor->type);
         const auto *  rows   = static_cast<const uint8_t *>(from);
         auto * const  to     = static_cast<uint8_t *>(tensor->data);
@@ -126,10 +134,15 @@ class Weights : public ggml::cpu::tensor_traits {
     }
 
     bool work_size(int, const ggml_tensor * op, size_t & size) override {
-        if (op->op != GGML_OP_MUL_MAT) {
+        if (op->op != GGML_OP_MUL_MAT && op->op != GGML_OP_MUL_MAT_ID) {
             return false;
         }
         Passes::forget();
+        if (op->op == GGML_OP_MUL_MAT_ID) {
+            const int64_t columns = ggml_nelements(op->src[2]);
+            size                  = Routing::bytes(op->src[0]->ne[2], columns) + tiles_size(op, columns);
+            return true;
+        }
         Gates::plan_product(op);
         size = head(op) + tiles_size(op, ggml_nrows(op->src[1]));
         return true;
@@ -137,6 +150,10 @@ class Weights : public ggml::cpu::tensor_traits {
 
     // A product, or a gate of two.
     bool compute_forward(ggml_compute_params * params, ggml_tensor * op) override {
+        if (op->op == GGML_OP_MUL_MAT_ID) {
+            multiply_by_experts(*params, op);
+            return true;
+        }
         const bool is_gate = Gates::is_gate(op);
         if (!is_gate && op->op != GGML_OP_MUL_MAT) {
             return false;
@@ -170,7 +187,8 @@ class Weights : public ggml::cpu::tensor_traits {
         const auto     form      = reinterpret_cast<const void *>(kernel_.quantize);
         const bool     are_there = shares && shared->is(activations, form, columns.count);
         if (!are_there) {
-            quantize(*params, activations, blocks, tiles, columns);
+            const auto at = [&](int64_t column) { return row(activations, columns.at(column)); };
+            quantize(*params, blocks, tiles, [&](int64_t tile) { return tiles[tile]; }, at);
             ggml_barrier(params->threadpool);
             if (params->ith == 0 && shares) {
                 shared->become(activations, form, columns.count);
@@ -220,11 +238,64 @@ class Weights : public ggml::cpu::tensor_traits {
         }
     }
 
-    // This thread's part of the columns' blocks: the same of all columns of a tile, because what two of them have of one block is in the
+    // Each column by one of some matrices: that of an expert.
+    void multiply_by_experts(const ggml_compute_params & params, ggml_tensor * op) const {
+        const ggml_tensor *weights = op->src[0], *activations = op->src[1], *ids = op->src[2];
+        const int64_t      blocks = weights->ne[0] / kernel_.elements, groups = weights->ne[1] / rows_, experts = weights->ne[2];
+        Pass * const       pass   = passes.of(params.threadpool);
+        const Needed *     needed = needed_of(pass, *op, 2);
+
+        const int64_t   columns   = (needed != nullptr ? needed->count : ids->ne[1]) * ids->ne[0];
+        const size_t    head      = Routing::bytes(experts, columns);
+        Shared * const  shared    = pass != nullptr ? &pass->quantized : nullptr;
+        const bool      shares    = shared != nullptr && shared->has_room(params, head + tiles_size(op, columns));
+        void * const    memory    = shares ? shared->memory() : params.wdata;
+        Routing &       routing   = *static_cast<Routing *>(memory);
+        uint8_t * const quantized = static_cast<uint8_t *>(memory) + head;
+        const auto      tile_at   = [&](int64_t tile) { return routing.at(quantized, tile); };
+        const auto      form      = reinterpret_cast<const void *>(kernel_.quantize);
+        if (!shares || !shared->is(activations, form, columns, ids)) {
+            if (params.ith == 0) {
+                new (memory) Routing(*ids, needed, experts, blocks * kernel_.tile, kernel_.columns);
+            }
+            ggml_barrier(params.threadpool);
+            quantize(params, blocks, routing, tile_at, [&](int64_t index) {
+                const auto [token, number] = routing.column(index);
+                return row(activations, token * activations->ne[1] + number % activations->ne[1]);
+            });
+            ggml_barrier(params.threadpool);
+            if (params.ith == 0 && shares) {
+                shared->become(activations, form, columns, ids);
+            }
+        }
+
+        // Chunks of each expert's rows, with all of its tiles.
+        const int64_t used   = routing.used();
+        const int64_t most   = std::max<int64_t>(1, ROWS_BYTES / (blocks * kernel_.packed));
+        const int64_t parts  = (CHUNKS * params.nth + used - 1) / used;
+        const int64_t chunks = std::min(groups, std::max(parts, (groups + most - 1) / most));
+        take_shares(pass, params, used * chunks, [&](int64_t i) {
+            const auto [begin, end] = share(groups, i % chunks, chunks);
+            const auto tiles        = routing.tiles_of(i / chunks);
+            for (int64_t tile = tiles.begin; tile < tiles.end; tile++) {
+                const int64_t n  = routing.width(tile);
+                const int64_t at = (routing.expert(tile) * groups + begin) * blocks * kernel_.packed;
+                float *       out[WIDEST_TILE];
+                for (int64_t c = 0; c < n; c++) {
+                    const auto [token, number] = routing.column(routing.first(tile) + c);
+                    out[c]                     = row(op, token * op->ne[1] + number);
+                }
+                kernel_.multiply(
+                    static_cast<const uint8_t *>(weights->data) + at, end - begin, blocks, tile_at(tile), n, out, begin * rows_);
+            }
+        });
+    }
+
+    // This thread's part of the columns' blocks, where `column` has the floats of one and `tile_at` the memory of a tile: the same of all columns of a tile, because what two of them have of one block is in the
     // same cache lines. Where there are more threads than blocks they divide the tiles as well.
+    template <class AllTiles, class TileAt, class Column>
     void quantize(
-        const ggml_compute_params & params, const ggml_tensor * activations, int64_t blocks, const Tiles & tiles,
-        const Columns & columns) const {
+        const ggml_compute_params & params, int64_t blocks, const AllTiles & tiles, const TileAt & tile_at, const Column & column) const {
         const int64_t lanes = std::min<int64_t>(params.nth, blocks), groups = params.nth / lanes;
         if (params.ith / lanes == groups) {
             return;  // a thread that is left over
@@ -235,10 +306,10 @@ class Weights : public ggml::cpu::tensor_traits {
         const auto    some      = share(tiles.count(), params.ith / lanes, groups);
         for (int64_t t = some.begin; t < some.end; t++) {
             const int64_t   first = tiles.first(t), n = tiles.width(t);
-            uint8_t * const to    = tiles[t];
+            uint8_t * const to    = tile_at(t);
             const float *   from[WIDEST_TILE];
             for (int64_t c = 0; c < n; c++) {
-                from[c] = row(activations, columns.at(first + c));
+                from[c] = column(first + c);
             }
             for (int64_t i = 0; i < runs; i++) {
                 const auto [at, next] = share(end - begin, i, runs);
@@ -436,11 +507,9 @@ class BufferType : public ggml::cpu::extra_buffer_type {
     bool holds(const ggml_tensor * tensor) const { return tensor->buffer != nullptr && tensor->buffer->buft == &type_; }
 
     bool supports_op(ggml_backend_dev_t, const ggml_tensor * op) override {
-        if (op->op != GGML_OP_MUL_MAT || !holds(op->src[0]) || weights(op->src[0]) == nullptr) {
-            return false;
-        }
-        const ggml_tensor * activations = op->src[1];
-        return activations->type == GGML_TYPE_F32 && ggml_is_contiguous_rows(activations) &&
+        const ggml_tensor *held = op->src[0], *activations = op->src[1];
+        return (op->op == GGML_OP_MUL_MAT || op->op == GGML_OP_MUL_MAT_ID) && holds(held) && weights(held) != nullptr &&
+               Weights::can_multiply(op) &&
                (activations->buffer == nullptr || ggml_backend_buft_is_host(activations->buffer->buft));
     }
 
@@ -456,12 +525,12 @@ class BufferType : public ggml::cpu::extra_buffer_type {
         if (others != nullptr && others->rows.takes(op)) {
             return &others->rows;
         }
-        if (op->op == GGML_OP_MUL_MAT && holds(op->src[0])) {
+        if ((op->op == GGML_OP_MUL_MAT || op->op == GGML_OP_MUL_MAT_ID) && holds(op->src[0])) {
             return static_cast<Weights *>(op->src[0]->extra);
         }
-        // What others store in the cache they store for tokens that are not needed as well.
-        const bool matters = op->op == GGML_OP_MUL_MAT || op->op == GGML_OP_MUL_MAT_ID ||
-                             op->op == GGML_OP_FLASH_ATTN_EXT || op->op == GGML_OP_SET_ROWS;
+        // What others store in the cache they store for tokens that are not needed as well, and they put no numbers in order.
+        const bool matters = op->op == GGML_OP_MUL_MAT || op->op == GGML_OP_MUL_MAT_ID || op->op == GGML_OP_FLASH_ATTN_EXT ||
+                             op->op == GGML_OP_SET_ROWS || op->op == GGML_OP_ARGSORT || op->op == GGML_OP_TOP_K;
         if (matters && !left_to_ggml.load(std::memory_order_relaxed)) {
             left_to_ggml = true;
         }

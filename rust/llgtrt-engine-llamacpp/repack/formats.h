@@ -1,9 +1,9 @@
 // ggml's quantized types, as the kernel wants to know them.
 //
 // A weight is an unsigned number u of BITS bits, times a scale, less OFFSET times the scale or plus a minimum. A block
-// is 32 weights with one scale and perhaps a minimum, both halves. A superblock of the K types is 256 weights in PARTS
-// parts; a part's scale is the superblock's times a small integer, its minimum likewise. The numbers of the IQ4 types stand
-// for those of a table.
+// is 32 weights with one scale and perhaps a minimum, both halves; the scale of MXFP4 is a power of two, of which a byte is the
+// exponent. A superblock of the K types is 256 weights in PARTS parts; a part's scale is the superblock's times a small integer, its
+// minimum likewise. The numbers of the IQ4 types and of MXFP4 stand for those of a table.
 #pragma once
 
 #define GGML_COMMON_DECL_CPP
@@ -137,12 +137,24 @@ struct IQ4_XS {
     }
 };
 
+struct MXFP4 {
+    using Block = block_mxfp4;
+    static constexpr int  BITS = 4, OFFSET = 128, PARTS = 1;
+    static constexpr bool MINIMUM = false;
+    static void           read(const Block & block, uint8_t * u) { read_nibbles<16>(block.qs, u); }
+};
+
 template <class Format> constexpr bool SUPER = Format::PARTS > 1;
-// Whether the numbers are places in the table, ggml's kvalues_iq4nl: TABLE[u] is what stands there, plus OFFSET.
+// Whether the numbers are places in a table: TABLE[u] is what stands there, plus OFFSET. ggml's kvalues_iq4nl, and its kvalues_mxfp4,
+// which are twice what they stand for.
 template <class Format> constexpr bool IN_TABLE = false;
 template <> constexpr bool             IN_TABLE<IQ4_NL> = true;
 template <> constexpr bool             IN_TABLE<IQ4_XS> = true;
+template <> constexpr bool             IN_TABLE<MXFP4>  = true;
+template <class Format>
 constexpr uint8_t TABLE[16] = {1, 24, 45, 63, 79, 93, 106, 118, 129, 141, 153, 166, 181, 197, 217, 241};
+template <>
+constexpr uint8_t TABLE<MXFP4>[16] = {128, 129, 130, 131, 132, 134, 136, 140, 128, 127, 126, 125, 124, 122, 120, 116};
 // Bits of the numbers that are multiplied.
 template <class Format> constexpr int FACTOR_BITS = IN_TABLE<Format> ? 8 : Format::BITS;
 // Whether the scales of the parts have four bits, and the two upper ones of all are in a half behind the superblock's scale.
@@ -155,7 +167,9 @@ template <class Block> const uint8_t * scales_of(const Block & block) {
 }
 inline const uint8_t * scales_of(const block_iq4_xs & block) { return block.scales_l; }
 
-// Where a block's scale is, in bytes; its minimum follows.
+// Where a block's scale is, in bytes, and how many it has; its minimum follows. One byte is the exponent of a power of two.
+template <class Format> constexpr int SCALE_BYTES = 2;
+template <> constexpr int             SCALE_BYTES<MXFP4> = 1;
 template <class Format> constexpr int SCALE_AT = 0;
 template <> constexpr int             SCALE_AT<Q6_K> = offsetof(block_q6_K, d);
 

@@ -76,6 +76,12 @@ struct Isa {
     static Floats halves(const void * from) {
         return vcvt_f32_f16(vreinterpret_f16_u8(vld1_u8(static_cast<const uint8_t *>(from))));
     }
+    // Half of what ROWS bytes are the exponents of, as floats have them; 0 for the two least ones, which would be no normal floats.
+    static Floats powers(const void * from) {
+        const uint16x8_t words     = vmovl_u8(vreinterpret_u8_s32(vdup_n_s32(four_bytes(from))));
+        const int32x4_t  exponents = vreinterpretq_s32_u32(vmovl_u16(vget_low_u16(words)));
+        return vreinterpretq_f32_s32(left(vsubq_s32(vmaxq_s32(exponents, set1(1)), set1(1)), 23));
+    }
     // One half in all places, and ROWS signed bytes.
     static Floats half(const void * from) {
         return vcvt_f32_f16(vreinterpret_f16_u16(vdup_n_u16(static_cast<uint16_t>(two_bytes(from)))));

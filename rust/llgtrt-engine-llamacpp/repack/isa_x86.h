@@ -53,6 +53,11 @@ struct Isa {
     static Floats halves(const void * from) {
         return _mm512_cvtph_ps(_mm256_loadu_si256(static_cast<const __m256i *>(from)));
     }
+    // Half of what ROWS bytes are the exponents of, as floats have them; 0 for the two least ones, which would be no normal floats.
+    static Floats powers(const void * from) {
+        const auto exponents = _mm512_cvtepu8_epi32(_mm_loadu_si128(static_cast<const __m128i *>(from)));
+        return _mm512_castsi512_ps(left(_mm512_sub_epi32(_mm512_max_epi32(exponents, set1(1)), set1(1)), 23));
+    }
     // One half in all places, and ROWS signed bytes.
     static Floats half(const void * from) {
         return _mm512_broadcastss_ps(_mm_cvtph_ps(_mm_cvtsi32_si128(two_bytes(from))));
@@ -221,6 +226,10 @@ struct Isa {
     }
     static Floats halves(const void * from) {
         return _mm256_cvtph_ps(_mm_loadu_si128(static_cast<const __m128i *>(from)));
+    }
+    static Floats powers(const void * from) {
+        const auto exponents = _mm256_cvtepu8_epi32(_mm_loadl_epi64(static_cast<const __m128i *>(from)));
+        return _mm256_castsi256_ps(left(_mm256_sub_epi32(_mm256_max_epi32(exponents, set1(1)), set1(1)), 23));
     }
     static Floats half(const void * from) {
         return _mm256_broadcastss_ps(_mm_cvtph_ps(_mm_cvtsi32_si128(two_bytes(from))));

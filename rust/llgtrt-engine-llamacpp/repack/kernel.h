@@ -81,7 +81,7 @@ void multiply_blocks(const uint8_t * weights, int64_t blocks, const uint8_t * ti
         prefetch(weights + AHEAD, At::SIZE);
         typename Isa::Ints u[GROUPS];
         unpack_for<Format, Isa, N>(weights, 0, u);
-        const auto d = Isa::halves(weights);
+        const auto d = block_scales<Format, Isa>(weights);
         const uint8_t * const scales = tile + Tile<Format>::scale(N);
         const uint8_t * const totals = tile + Tile<Format>::sum(N, 0);
         typename Isa::Ints integers[Isa::template TOGETHER<N>];

@@ -57,6 +57,7 @@ constexpr Kernel ALL[] = {
 #if defined(__AVX512VNNI__) || defined(__AVXVNNI__) || defined(__ARM_FEATURE_DOTPROD)
     kernel<IQ4_NL>(GGML_TYPE_IQ4_NL),
     kernel<IQ4_XS>(GGML_TYPE_IQ4_XS),
+    kernel<MXFP4>(GGML_TYPE_MXFP4),
 #endif
 };
 

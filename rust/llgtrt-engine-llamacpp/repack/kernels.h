@@ -34,6 +34,8 @@ constexpr int PARTIAL_MOST   = 0;
 constexpr int PARTIAL_SUM    = 1;
 constexpr int PARTIAL_VALUES = 16;
 
+constexpr float LOG2_E = 0x1.715476p+0F;  // powers of e are powers of two with this factor
+
 // For so many cells from a multiple of that on: whether a token sees all of them and nothing is added to their scores, or some, or none.
 // All heads look for that, and masks are read from memory.
 constexpr int     CELLS_OF_LOOK = 64;

@@ -4,7 +4,7 @@
 // A packed block holds one block or superblock of each of ROWS rows, in as many bytes as ggml's own take. A word is
 // four bytes; a vector holds one of each row; a group is the four elements of K that a word multiplies:
 //
-//     d[ROWS]            scales, half
+//     d[ROWS]            scales, half, or the exponent of one (MXFP4)
 //     m[ROWS]            minima, half             (types with a minimum), or the upper bits of s (IQ4_XS)
 //     s[words][ROWS]     the integer scales, and minima, of the parts, as ggml has them (K types)
 //     high[ROWS / 2]     per group, the fifth bit of its elements: bit 4 * row + k is that of element k
@@ -24,6 +24,7 @@ constexpr int GROUPS = BLOCK / 4;
 // Where the parts of a packed block are, in bytes.
 template <class Format, class Isa> struct Layout {
     static constexpr int HALVES = 2 * Isa::ROWS;
+    static constexpr int OF_SCALES = SCALE_BYTES<Format> * Isa::ROWS;
     static constexpr int VECTOR = 4 * Isa::ROWS;
     static constexpr int BITS   = Isa::ROWS / 2;  // the fifth ones of a group
     static constexpr int BLOCKS = ELEMENTS<Format> / BLOCK;
@@ -31,9 +32,9 @@ template <class Format, class Isa> struct Layout {
                                   : Format::MINIMUM       ? K_SCALE_SIZE / 4
                                   : SPLIT_SCALES<Format> ? Format::PARTS / 8
                                                           : Format::PARTS / 4;  // words
-    static constexpr int MINIMA = HALVES;
-    static constexpr int UPPER  = HALVES;
-    static constexpr int SCALE  = HALVES + (Format::MINIMUM || SPLIT_SCALES<Format> ? HALVES : 0);
+    static constexpr int MINIMA = OF_SCALES;
+    static constexpr int UPPER  = OF_SCALES;
+    static constexpr int SCALE  = OF_SCALES + (Format::MINIMUM || SPLIT_SCALES<Format> ? HALVES : 0);
     static constexpr int HIGH   = SCALE + SCALES * VECTOR;
     // Bytes of 32 elements.
     static constexpr int HIGH_SIZE = Format::BITS == 5 ? GROUPS * BITS : Format::BITS == 6 ? GROUPS / 4 * VECTOR : 0;
@@ -51,9 +52,9 @@ void pack(const typename Format::Block * rows, int64_t stride, uint8_t * to) {
     for (int row = 0; row < Isa::ROWS; row++) {
         const auto & block = rows[row * stride];
         const auto * const halves = reinterpret_cast<const uint8_t *>(&block) + SCALE_AT<Format>;
-        std::memcpy(to + 2 * row, halves, 2);
+        std::memcpy(to + SCALE_BYTES<Format> * row, halves, SCALE_BYTES<Format>);
         if constexpr (Format::MINIMUM || SPLIT_SCALES<Format>) {
-            std::memcpy(to + At::HALVES + 2 * row, halves + 2, 2);
+            std::memcpy(to + At::MINIMA + 2 * row, halves + 2, 2);
         }
         if constexpr (SUPER<Format>) {
             for (int i = 0; i < At::SCALES; i++) {
@@ -89,6 +90,15 @@ void pack(const typename Format::Block * rows, int64_t stride, uint8_t * to) {
     }
 }
 
+// The scales of a packed block.
+template <class Format, class Isa> inline typename Isa::Floats block_scales(const uint8_t * packed) {
+    if constexpr (SCALE_BYTES<Format> == 1) {
+        return Isa::powers(packed);
+    } else {
+        return Isa::halves(packed);
+    }
+}
+
 // The numbers of block `b` of a packed block, one vector per group.
 template <class Format, class Isa> inline void unpack(const uint8_t * packed, int b, typename Isa::Ints * u) {
     using At = Layout<Format, Isa>;
@@ -110,7 +120,7 @@ template <class Format, class Isa> inline void unpack(const uint8_t * packed, in
     if constexpr (IN_TABLE<Format>) {
 #pragma GCC unroll 8
         for (int g = 0; g < GROUPS; g++) {
-            u[g] = Isa::look_up(TABLE, u[g]);
+            u[g] = Isa::look_up(TABLE<Format>, u[g]);
         }
     }
     if constexpr (Format::BITS == 5) {

@@ -29,6 +29,8 @@ struct Needed {
     const int32_t * tokens;
     int64_t         count;
 
+    bool is_needed(int64_t token) const { return token % width < used[token / width]; }
+
     // Whether a tensor is of the tokens of the pass, along its dimension 1 or 2. Those of logits never are: none is asked for of
     // a token that is not needed, so they have fewer.
     bool has_tokens_of(const ggml_tensor & tensor, int dimension) const {
@@ -43,15 +45,16 @@ class Shared {
     // To be called where a graph is planned: the same tensor holds something else in another graph.
     void forget() { tensor_ = nullptr; }
 
-    // Whether it is there, of so many columns of that tensor, as `form` makes it.
-    bool is(const ggml_tensor * tensor, const void * form, int64_t columns) const {
-        return tensor_ == tensor && form_ == form && columns_ == columns;
+    // Whether it is there, of so many columns of that tensor, as `form` makes it, for the experts that `ids` says.
+    bool is(const ggml_tensor * tensor, const void * form, int64_t columns, const ggml_tensor * ids = nullptr) const {
+        return tensor_ == tensor && form_ == form && columns_ == columns && ids_ == ids;
     }
 
-    void become(const ggml_tensor * tensor, const void * form, int64_t columns) {
+    void become(const ggml_tensor * tensor, const void * form, int64_t columns, const ggml_tensor * ids = nullptr) {
         tensor_  = tensor;
         form_    = form;
         columns_ = columns;
+        ids_     = ids;
     }
 
     // It begins a cache line.
@@ -75,7 +78,7 @@ class Shared {
     }
 
   private:
-    static constexpr size_t MOST_BYTES = 4 << 20;
+    static constexpr size_t MOST_BYTES = 8 << 20;
     static constexpr size_t CACHE_LINE = 64;
 
     void resize(size_t size) {
@@ -89,6 +92,7 @@ class Shared {
     const ggml_tensor *  tensor_  = nullptr;
     const void *         form_    = nullptr;
     int64_t              columns_ = 0;
+    const ggml_tensor *  ids_     = nullptr;
     std::vector<uint8_t> memory_;
 };
 

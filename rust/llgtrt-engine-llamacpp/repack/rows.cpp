@@ -8,9 +8,12 @@
 #include "ops.h"
 #include "pass.h"
 #include "tensors.h"
+#include "vec.h"
 
 #include <algorithm>
+#include <cmath>
 #include <cstring>
+#include <numeric>
 
 namespace llgtrt::repack {
 namespace {
@@ -140,6 +143,71 @@ bool is_matrix(const ggml_tensor * tensor) {
     return tensor->ne[2] == 1 && tensor->ne[3] == 1;
 }
 
+// A product that gives each token a few scores, as those of the experts of a mixture. Its weights are floats, which nobody rearranges; what
+// llama.cpp turns numbers by before it stores them in few bits is none of the model's.
+constexpr int64_t MOST_SCORES = 512;
+
+bool are_scores(const ggml_tensor * op) {
+    const ggml_tensor *weights = op->src[0], *from = op->src[1];
+    const bool         are_of_model = weights->op == GGML_OP_NONE && (weights->flags & GGML_TENSOR_FLAG_INPUT) == 0;
+    return are_of_model && weights->ne[1] <= MOST_SCORES && is_plain(weights) && is_matrix(weights) && is_plain(from) && is_matrix(from);
+}
+
+// This thread's part of the scores, some at a time: their weights stay in the second level cache for all tokens.
+void score(const ggml_compute_params & params, const ggml_tensor & op, const Needed * needed, int64_t count) {
+    constexpr int64_t AT_ONCE = 8;
+    const ggml_tensor *weights = op.src[0], *from = op.src[1];
+    const auto         scores = share(weights->ne[1], params);
+    for (int64_t begin = scores.begin; begin < scores.end; begin += AT_ONCE) {
+        const int64_t end = std::min(begin + AT_ONCE, scores.end);
+        for_ranges(needed, {0, count}, [&](Range tokens) {
+            for (int64_t token = tokens.begin; token < tokens.end; token++) {
+                for (int64_t i = begin; i < end; i++) {
+                    ggml_vec_dot_f32(
+                        static_cast<int>(weights->ne[0]), row(&op, token) + i, 0, row(weights, i), 0, row(from, token), 0, 1);
+                }
+            }
+        });
+    }
+}
+
+// A product of each row of a token with one number, as of what experts make of it with their weights: ggml takes one element after the
+// other there.
+bool is_weighted(const ggml_tensor * op) {
+    const ggml_tensor *from = op->src[0], *by = op->src[1];
+    return is_plain(from) && is_plain(op) && is_plain(by) && by->ne[0] == 1 && by->ne[1] == op->ne[1] && by->ne[2] == op->ne[2] &&
+           op->ne[3] == 1;
+}
+
+void weigh(const ggml_compute_params & params, const ggml_tensor & op, const Pass * pass) {
+    const int      tokens  = op.ne[2] == 1 ? 1 : 2;  // their dimension
+    const int64_t  numbers = tokens == 2 ? op.ne[1] : 1;
+    const Needed * needed  = needed_of(pass, op, tokens);
+    const auto [begin, end] = share(numbers * (needed != nullptr ? needed->count : op.ne[tokens]), params);
+    for (int64_t i = begin; i < end; i++) {
+        const int64_t       token = needed != nullptr ? needed->tokens[i / numbers] : i / numbers, at = token * numbers + i % numbers;
+        const float         by    = *row(op.src[1], at);
+        const float * const from  = row(op.src[0], at);
+        std::transform(from, from + op.ne[0], row(&op, at), [by](float value) { return value * by; });
+    }
+}
+
+// The places of each token's scores in their order; where it is not needed, any. What is no number comes last where the highest come first:
+// std::sort() leaves its bounds where an order is none.
+void sort(const ggml_compute_params & params, const ggml_tensor & op, const Needed * needed) {
+    const bool falls        = op.op_params[0] == GGML_SORT_ORDER_DESC;
+    const auto [begin, end] = share(op.ne[1], params);
+    for (int64_t token = begin; token < end; token++) {
+        auto * const places = reinterpret_cast<int32_t *>(row(&op, token));
+        std::iota(places, places + op.ne[0], 0);
+        if (needed == nullptr || needed->is_needed(token)) {
+            const float * const scores = row(op.src[0], token);
+            const auto          key    = [&](int32_t place) { return std::isnan(scores[place]) ? -INFINITY : scores[place]; };
+            std::sort(places, places + op.ne[0], [&](int32_t a, int32_t b) { return falls ? key(a) > key(b) : key(a) < key(b); });
+        }
+    }
+}
+
 }  // namespace
 
 bool Rows::takes(const ggml_tensor * op) const {
@@ -147,8 +215,12 @@ bool Rows::takes(const ggml_tensor * op) const {
     switch (op->op) {
         case GGML_OP_RMS_NORM:
             return is_plain(from) && ggml_is_contiguous(op);
-        case GGML_OP_ADD:
         case GGML_OP_MUL:
+            if (is_weighted(op)) {
+                return true;
+            }
+            [[fallthrough]];
+        case GGML_OP_ADD:
         case GGML_OP_GLU:
             // With another operand of as many tokens, or of one row for all: others are repeated.
             return is_plain(from) && is_plain(op) && is_matrix(op) &&
@@ -159,6 +231,10 @@ bool Rows::takes(const ggml_tensor * op) const {
             return is_plain(from) && is_plain(op) && op->ne[3] == 1 && op->ne[0] <= WIDEST_HEAD && other->ne[0] == op->ne[2] &&
                    rotation.first == 0 && (rotation.halves() || rotation.mode == GGML_ROPE_TYPE_NORMAL);
         }
+        case GGML_OP_MUL_MAT:
+            return are_scores(op);
+        case GGML_OP_ARGSORT:
+            return is_plain(from) && is_matrix(from);
         case GGML_OP_SET_ROWS:
             // Of whole tokens: where values are turned each element has a place of its own.
             return is_plain(from) && is_matrix(from) && from->ne[0] > 1 && other->ne[0] == from->ne[1];
@@ -195,6 +271,18 @@ bool Rows::compute_forward(ggml_compute_params * params, ggml_tensor * op) {
                 kernel_.normalize(row(op->src[0], i), op->ne[0], epsilon, row(op, i));
             }
         });
+        return true;
+    }
+    if (op->op == GGML_OP_MUL && is_weighted(op)) {
+        weigh(*params, *op, passes.of(params->threadpool));
+        return true;
+    }
+    if (op->op == GGML_OP_MUL_MAT) {
+        score(*params, *op, needed, count);
+        return true;
+    }
+    if (op->op == GGML_OP_ARGSORT) {
+        sort(*params, *op, needed);
         return true;
     }
     const bool by_elements = is_divided_by_elements(op);

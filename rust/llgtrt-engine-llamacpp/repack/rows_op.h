@@ -1,5 +1,5 @@
 // What a layer does to each token by itself, as ggml's CPU backend asks for it: norms and rotations, with the instructions of one
-// set, and sums and gates, by ggml.
+// set, the choice of experts, and sums and gates, by ggml.
 #pragma once
 
 #include "kernels.h"

@@ -135,8 +135,9 @@ impl LlamaCppModel {
     /// every layer twice, and a multiplication there takes longer than one by a weight ([`ATTENTION`]).
     pub(crate) fn cells_per_token(&self) -> f64 {
         let weights = &self.weights;
-        let of_cell = 2.0 * f64::from(weights.n_layer()) * f64::from(weights.n_embd().max(1));
-        weights.n_params() as f64 / (ATTENTION * of_cell.max(1.0))
+        let layers = f64::from(weights.n_layer()) * f64::from(weights.n_embd().max(1));
+        let multiplied = weights.n_params() as f64 - idle_weights(&self.info.metadata, layers);
+        multiplied.max(1.0) / (ATTENTION * 2.0 * layers.max(1.0))
     }
 
     /// Whether all of the model is on a GPU.
@@ -241,6 +242,19 @@ fn model_file(path: &Path) -> Result<PathBuf> {
     }
 }
 
+/// Weights of the experts of a mixture that a token does not go to, in `layers` layers, which are counted by their width. Each has three
+/// matrices.
+fn idle_weights(metadata: &BTreeMap<String, String>, layers: f64) -> f64 {
+    let number = |key: &str| {
+        let architecture = metadata.get("general.architecture")?;
+        metadata.get(&format!("{architecture}.{key}"))?.parse::<f64>().ok()
+    };
+    let idle = number("expert_count").zip(number("expert_used_count")).map_or(0.0, |(all, used)| all - used);
+    let width = number("expert_feed_forward_length").or_else(|| number("feed_forward_length")).unwrap_or(0.0);
+    let mixed = number("leading_dense_block_count").zip(number("block_count"));
+    layers * mixed.map_or(1.0, |(dense, all)| 1.0 - dense / all) * 3.0 * width * idle.max(0.0)
+}
+
 /// The tokens around prefix, suffix and middle of a text to fill in.
 fn fill_in(model: &LlamaModel) -> Option<[TokenId; 3]> {
     let vocab = model.vocab();
@@ -269,5 +283,32 @@ fn info(model: &LlamaModel, vocabulary: &Vocabulary) -> ModelInfo {
             .collect(),
         vocab_size: model.n_vocab().max(0) as u32,
         weight_bytes: model.size(),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn experts_that_a_token_does_not_go_to_are_idle() {
+        let of = |numbers: &[(&str, &str)]| {
+            let architecture = [("general.architecture", "moe")];
+            let all = architecture.iter().chain(numbers);
+            let metadata = all.map(|&(key, value)| (key.to_owned(), value.to_owned())).collect();
+            idle_weights(&metadata, 48.0 * 2048.0)
+        };
+        let same = |found: f64, right: f64| (found - right).abs() < 1.0;
+        assert!(same(of(&[]), 0.0));
+        assert!(same(of(&[("moe.expert_count", "0"), ("moe.expert_used_count", "0")]), 0.0));
+        // Qwen3-30B-A3B.
+        let counts = [("moe.expert_count", "128"), ("moe.expert_used_count", "8")];
+        let width = ("moe.expert_feed_forward_length", "768");
+        let whole = of(&[counts[0], counts[1], width, ("moe.feed_forward_length", "6144")]);
+        assert!(same(whole, 48.0 * 2048.0 * 3.0 * 768.0 * 120.0), "{whole}");
+        // A quarter of the layers have no experts.
+        let dense = [("moe.leading_dense_block_count", "12"), ("moe.block_count", "48")];
+        let some = of(&[counts[0], counts[1], width, dense[0], dense[1]]);
+        assert!(same(some, whole * 0.75), "{some}");
     }
 }

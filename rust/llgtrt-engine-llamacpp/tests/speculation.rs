@@ -5,6 +5,8 @@ mod common;
 mod pair;
 #[path = "common/patch.rs"]
 mod patch;
+#[path = "common/tensors.rs"]
+mod tensors;
 
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 

@@ -62,6 +62,11 @@ impl Stream {
 
     /// By the definition, in double precision: of shape `[tokens][heads][depth]`.
     fn right(self, heads: Heads, cache: sys::ggml_type) -> Vec<f64> {
+        self.right_with_sinks(heads, cache, None)
+    }
+
+    /// The same where each head has one cell more, of that score and without a value.
+    fn right_with_sinks(self, heads: Heads, cache: sys::ggml_type, sinks: Option<&[f32]>) -> Vec<f64> {
         let cells = |which| rounded(&self.cells(heads, self.seen, which), cache);
         let (queries, keys, values) = (self.queries(heads), cells(0), cells(1));
         let mut result = Vec::new();
@@ -78,7 +83,8 @@ impl Stream {
                         (score * f64::from(SCALE)).exp()
                     })
                     .collect();
-                let sum: f64 = weights.iter().sum();
+                let sink = sinks.map_or(0.0, |sinks| f64::from(sinks[head]).exp());
+                let sum = weights.iter().sum::<f64>() + sink;
                 for d in 0..heads.depth {
                     let value = |cell: usize| f64::from(values[(first + cell) * heads.depth + d]);
                     let weighted = weights.iter().enumerate().map(|(cell, weight)| weight * value(cell));
@@ -278,6 +284,41 @@ fn attention_is_that_of_the_definition() {
                         let off = (f64::from(*found) - right).abs();
                         assert!(off < near, "{set} {heads:?} {stream:?}: {found}, not {right}");
                     }
+                }
+            }
+        }
+    });
+}
+
+#[test]
+fn a_sink_takes_a_part_of_the_weights() {
+    with_each_set(|set, cache| {
+        let near = if set == BF16 { 4e-3 } else { 1e-5 };
+        // One that weighs more than all cells, some that weigh little, and one nothing.
+        let mut sinks = numbers(SMALL.queries, 3);
+        (sinks[0], sinks[1]) = (40.0, f32::NEG_INFINITY);
+        for (tokens, seen, cells) in [(1, 1, 256), (5, 77, 256), (2, 1500, 1536)] {
+            for threads in [1, 3] {
+                let stream = Stream { seed: 1, tokens, seen };
+                // SAFETY: as in `attend_needed`; a head has a number.
+                let found = unsafe {
+                    let context = new_context();
+                    let operation = Operation::new(context, &[stream], SMALL, cache, cells, None);
+                    let tensor = sys::ggml_new_tensor_1d(context, sys::GGML_TYPE_F32, SMALL.queries as i64);
+                    std::ptr::copy_nonoverlapping(sinks.as_ptr(), (*tensor).data.cast(), sinks.len());
+                    sys::ggml_flash_attn_ext_add_sinks(operation.output, tensor);
+                    operation.write(&[stream]);
+                    let graph = sys::ggml_new_graph(context);
+                    sys::ggml_build_forward_expand(graph, operation.output);
+                    Pool::new(threads).compute(graph);
+                    let result = operation.results().remove(0);
+                    sys::ggml_free(context);
+                    result
+                };
+                let right = stream.right_with_sinks(SMALL, cache, Some(&sinks));
+                for (i, (found, right)) in found.iter().zip(right).enumerate() {
+                    let off = (f64::from(*found) - right).abs();
+                    assert!(off < near, "{set} {stream:?} {threads} {i}: {found}, not {right}");
                 }
             }
         }

@@ -1,6 +1,7 @@
 //! The kernels beside those of ggml.
 
 mod attention;
+mod experts;
 mod gates;
 mod products;
 mod rows;
@@ -48,6 +49,7 @@ fn kinds() -> &'static [Kind] {
             sys::GGML_TYPE_Q8_0,
             sys::GGML_TYPE_IQ4_NL,
             sys::GGML_TYPE_IQ4_XS,
+            sys::GGML_TYPE_MXFP4,
         ];
         buffers
             .filter(|&(_, buffer)| buffer != 0)

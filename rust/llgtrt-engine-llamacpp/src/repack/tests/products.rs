@@ -40,16 +40,26 @@ impl Matrix {
         [rows, k]: [usize; 2],
         weights: &[f32],
     ) -> Self {
+        Self::of_experts(buffer, kind, [1, rows, k], weights)
+    }
+
+    /// As many such matrices as there are experts.
+    pub(super) fn of_experts(
+        buffer: sys::ggml_backend_buffer_type_t,
+        kind: sys::ggml_type,
+        [experts, rows, k]: [usize; 3],
+        weights: &[f32],
+    ) -> Self {
         let (from, context) = (weights.as_ptr(), new_context(true));
         // SAFETY: as in `product_named`.
         unsafe {
-            let (rows, k) = (rows as i64, k as i64);
-            let raw = sys::ggml_new_tensor_2d(context, kind, k, rows);
+            let (experts, rows, k) = (experts as i64, rows as i64, k as i64);
+            let raw = sys::ggml_new_tensor_3d(context, kind, k, rows, experts);
             let memory = sys::ggml_backend_alloc_ctx_tensors_from_buft(context, buffer);
             assert!(!memory.is_null());
             let mut quantized = vec![0u8; sys::ggml_nbytes(raw)];
             let to = quantized.as_mut_ptr().cast();
-            sys::ggml_quantize_chunk(kind, from, to, 0, rows, k, std::ptr::null());
+            sys::ggml_quantize_chunk(kind, from, to, 0, experts * rows, k, std::ptr::null());
             sys::ggml_backend_tensor_set(raw, quantized.as_ptr().cast(), 0, quantized.len());
             Self { context, memory, raw }
         }
@@ -474,6 +484,7 @@ fn other_shapes_and_types_stay_with_ggml() {
         assert!(!takes(kind.buffer(), sys::GGML_TYPE_Q2_K, [48, 256]));
         if kind.set == WITHOUT_TABLES {
             assert!(!takes(kind.buffer(), sys::GGML_TYPE_IQ4_XS, [48, 256]));
+            assert!(!takes(kind.buffer(), sys::GGML_TYPE_MXFP4, [48, 256]));
         }
     }
 }

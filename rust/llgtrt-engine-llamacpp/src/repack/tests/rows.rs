@@ -11,6 +11,7 @@ const EPSILON: f32 = 1e-5;
 const HEAD: usize = 64;
 /// Of the cache that rows are written to.
 const CELLS: usize = 100;
+const SCORES: usize = 21;
 
 /// One operation of a layer; all but the last have so many elements for each token.
 #[derive(Clone, Copy, Debug, PartialEq)]
@@ -29,9 +30,15 @@ enum Operation {
         mode: i32,
     },
     Store,
+    /// A few scores of each token.
+    Scores,
+    /// Each of a token's heads with a number.
+    WeighHeads,
+    /// A token with a number.
+    Weigh,
 }
 
-const OPERATIONS: [Operation; 10] = [
+const OPERATIONS: [Operation; 13] = [
     Operation::Norm,
     Operation::NormAndScale,
     Operation::Sum,
@@ -42,6 +49,9 @@ const OPERATIONS: [Operation; 10] = [
     Operation::Rotation { mode: 0 },
     Operation::Rotation { mode: sys::LLAMA_ROPE_TYPE_NEOX },
     Operation::Store,
+    Operation::Scores,
+    Operation::WeighHeads,
+    Operation::Weigh,
 ];
 
 /// How heads are rotated.
@@ -111,6 +121,10 @@ fn compute(
         let first = sys::ggml_view_2d(context, wide, depth as i64, tokens as i64, (*wide).nb[1], 0);
         let (second, scales) = (floats(depth, tokens, 2), floats(depth, 1, 3));
         let row = |tensor: *mut sys::ggml_tensor| (*tensor).nb[1];
+        let heads = || {
+            let (heads, size) = ((depth / HEAD) as i64, HEAD * 4);
+            sys::ggml_view_3d(context, wide, HEAD as i64, heads, tokens as i64, size, (*wide).nb[1], 0)
+        };
         let (output, size) = match operation {
             Operation::Norm => {
                 let output = sys::ggml_rms_norm(context, first, EPSILON);
@@ -142,22 +156,11 @@ fn compute(
                 (output, row(output))
             }
             Operation::Rotation { mode } => {
-                let heads = depth / HEAD;
-                let heads = sys::ggml_view_3d(
-                    context,
-                    wide,
-                    HEAD as i64,
-                    heads as i64,
-                    tokens as i64,
-                    HEAD * 4,
-                    (*wide).nb[1],
-                    0,
-                );
                 let positions = sys::ggml_new_tensor_1d(context, sys::GGML_TYPE_I32, tokens as i64);
                 for token in 0..tokens {
                     *(*positions).data.cast::<i32>().add(token) = (token * 37 % 1000) as i32;
                 }
-                let output = rotation(context, heads, positions, Angles { mode, ..ANGLES });
+                let output = rotation(context, heads(), positions, Angles { mode, ..ANGLES });
                 (output, (*output).nb[2])
             }
             Operation::Store => {
@@ -167,6 +170,20 @@ fn compute(
                     *(*places).data.cast::<i64>().add(token) = ((token * 7 + 3) % CELLS) as i64;
                 }
                 (sys::ggml_set_rows(context, cache, first, places), row(cache))
+            }
+            Operation::Scores => {
+                let output = sys::ggml_mul_mat(context, floats(depth, SCORES, 3), first);
+                (output, row(output))
+            }
+            Operation::Weigh => {
+                let output = sys::ggml_mul(context, first, floats(1, tokens, 3));
+                (output, row(output))
+            }
+            Operation::WeighHeads => {
+                let by = floats(depth / HEAD, tokens, 3);
+                let by = sys::ggml_reshape_3d(context, by, 1, (depth / HEAD) as i64, tokens as i64);
+                let output = sys::ggml_mul(context, heads(), by);
+                (output, (*output).nb[2])
             }
         };
         std::ptr::write_bytes((*output).data.cast::<u8>(), u8::MAX, sys::ggml_nbytes(output));
@@ -331,10 +348,12 @@ fn floats(bytes: &[u8]) -> Vec<f32> {
 
 /// Whether a token is what ggml makes of it: exactly, or, where that is not how ggml computes, but for what is rounded.
 fn is_that_of_ggml(operation: Operation, found: &[u8], right: &[u8]) -> bool {
-    if !matches!(operation, Operation::Rotation { .. }) {
-        return found == right;
-    }
-    floats(found).iter().zip(floats(right)).all(|(found, right)| (found - right).abs() < 1e-6)
+    let most = match operation {
+        Operation::Rotation { .. } => 1e-6,
+        Operation::Scores => 1e-4,
+        _ => return found == right,
+    };
+    floats(found).iter().zip(floats(right)).all(|(found, right)| (found - right).abs() < most)
 }
 
 #[test]
@@ -374,4 +393,53 @@ fn operations_on_tokens_that_are_needed_are_those_of_ggml_and_the_others_are_lef
             });
         }
     }
+}
+
+/// The order of `count` scores of each token, where the highest come first, by `threads` threads.
+fn order(scores: &[f32], count: usize, threads: u32, needed: &NeededTokens) -> Vec<Vec<i32>> {
+    let tokens = scores.len() / count;
+    // SAFETY: as in `compute`.
+    unsafe {
+        let params =
+            sys::ggml_init_params { mem_size: 1 << 22, mem_buffer: std::ptr::null_mut(), no_alloc: false };
+        let context = NonNull::new(sys::ggml_init(params)).expect("memory").as_ptr();
+        let input = sys::ggml_new_tensor_2d(context, sys::GGML_TYPE_F32, count as i64, tokens as i64);
+        std::ptr::copy_nonoverlapping(scores.as_ptr(), (*input).data.cast(), scores.len());
+        let output = sys::ggml_argsort(context, input, sys::GGML_SORT_ORDER_DESC);
+        let graph = sys::ggml_new_graph(context);
+        sys::ggml_build_forward_expand(graph, output);
+        let pool = Pool::new(threads);
+        computing(Some(pool.raw), None, needed, 0, || pool.compute(graph));
+        let all = std::slice::from_raw_parts((*output).data.cast::<i32>(), scores.len());
+        let result = all.chunks(count).map(<[i32]>::to_vec).collect();
+        sys::ggml_free(context);
+        result
+    }
+}
+
+#[test]
+fn scores_are_put_in_order_whatever_they_are_and_those_that_are_not_needed_in_any() {
+    let (count, tokens) = (40, 12);
+    let mut scores = numbers(count * tokens, 5);
+    // Of the second token some are no numbers, of the third all.
+    scores[count..2 * count].iter_mut().step_by(3).for_each(|score| *score = f32::NAN);
+    scores[2 * count..3 * count].fill(f32::NAN);
+    for_each_set(|set| {
+        for threads in [1, 3] {
+            for (width, used) in [(1, vec![1; tokens]), (4, vec![3, 0, 1])] {
+                let found = order(&scores, count, threads, &first_of_each(width, &used));
+                for (token, (found, scores)) in found.iter().zip(scores.chunks(count)).enumerate() {
+                    let mut places = found.clone();
+                    places.sort_unstable();
+                    assert!(places.into_iter().eq(0..count as i32), "{set} {token}: {found:?}");
+                    if token % width < used[token / width] {
+                        let scores = found.iter().map(|&place| scores[place as usize]);
+                        let keys: Vec<f32> =
+                            scores.map(|s| if s.is_nan() { f32::NEG_INFINITY } else { s }).collect();
+                        assert!(keys.is_sorted_by(|a, b| a >= b), "{set} {token}: {keys:?}");
+                    }
+                }
+            }
+        }
+    });
 }
