@@ -59,9 +59,9 @@ class LlamaCppConfig(Section):
     mlock: bool = Field(default=False, description="Keep the model in memory, never in swap.")
     repack: bool = Field(
         default=True,
-        description="Rearrange weights of the types Q4_0, Q4_1, Q5_0, Q5_1, Q8_0, Q4_K, Q5_K, Q6_K,\n"
-        "IQ4_NL, IQ4_XS and MXFP4, those of experts too, on x86 with AVX2 (IQ4 and MXFP4: AVX-VNNI),\n"
-        "AVX-512 VNNI or AMX, on ARM (Linux) with dot products or i8mm. They are copied then, not mapped.\n"
+        description="Rearrange weights of the types Q4_0, Q4_1, Q5_0, Q5_1, Q8_0, Q2_K to Q6_K, IQ4_NL,\n"
+        "IQ4_XS and MXFP4, those of experts too, on x86 with AVX2 (IQ4 and MXFP4: AVX-VNNI), AVX-512\n"
+        " VNNI or AMX, on ARM (Linux) with dot products or i8mm. They are copied then, not mapped.\n"
         "Attention has kernels of its own then, too.\n"
         "All are chosen by the CPU that runs the server, not by the one that compiled it.",
     )

@@ -32,17 +32,20 @@ mod bench {
         fn llgtrt_repack_buffer_type(set: i32) -> sys::ggml_backend_buffer_type_t;
     }
 
-    const TYPES: [(&str, sys::ggml_type); 10] = [
+    const TYPES: [(&str, sys::ggml_type); 13] = [
         ("Q4_0", sys::GGML_TYPE_Q4_0),
         ("Q4_1", sys::GGML_TYPE_Q4_1),
         ("Q5_0", sys::GGML_TYPE_Q5_0),
         ("Q5_1", sys::GGML_TYPE_Q5_1),
         ("Q8_0", sys::GGML_TYPE_Q8_0),
+        ("Q2_K", sys::GGML_TYPE_Q2_K),
+        ("Q3_K", sys::GGML_TYPE_Q3_K),
         ("Q4_K", sys::GGML_TYPE_Q4_K),
         ("Q5_K", sys::GGML_TYPE_Q5_K),
         ("Q6_K", sys::GGML_TYPE_Q6_K),
         ("IQ4_NL", sys::GGML_TYPE_IQ4_NL),
         ("IQ4_XS", sys::GGML_TYPE_IQ4_XS),
+        ("MXFP4", sys::GGML_TYPE_MXFP4),
     ];
     const COLUMNS: [usize; 6] = [1, 4, 8, 16, 32, 64];
 

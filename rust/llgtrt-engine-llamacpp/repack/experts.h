@@ -39,16 +39,18 @@ class Routing {
                 const int64_t token = needed != nullptr ? needed->tokens[i] : i;
                 for (int64_t number = 0; number < ids.ne[0]; number++) {
                     const char * const at = static_cast<const char *>(ids.data) + token * ids.nb[1] + number * ids.nb[0];
-                    some(*reinterpret_cast<const int32_t *>(at), Column{int32_t(token), int32_t(number)});
+                    // What is no expert is taken for the last one: nothing may be written elsewhere.
+                    const auto expert = std::min<int64_t>(*reinterpret_cast<const uint32_t *>(at), experts - 1);
+                    some(expert, Column{int32_t(token), int32_t(number)});
                 }
             }
         };
         std::fill(ends, ends + experts + 1, 0);
-        for_all([&](int32_t expert, Column) { ends[expert + 1]++; });
+        for_all([&](int64_t expert, Column) { ends[expert + 1]++; });
         for (int64_t expert = 0; expert < experts; expert++) {
             ends[expert + 1] += ends[expert];
         }
-        for_all([&](int32_t expert, Column column) { columns_[ends[expert]++] = column; });
+        for_all([&](int64_t expert, Column column) { columns_[ends[expert]++] = column; });
         int32_t begin = 0;
         for (int32_t expert = 0; expert < experts; expert++) {
             if (ends[expert] > begin) {

@@ -77,6 +77,41 @@ struct Q8_0 {
     }
 };
 
+// u[i] of 128 numbers, 32 of which are two bits of each of 32 bytes.
+inline void read_two_bits(const uint8_t * q, uint8_t * u) {
+    for (int i = 0; i < 128; i++) {
+        u[i] = q[i % 32] >> 2 * (i / 32) & 3;
+    }
+}
+
+struct Q2_K {
+    using Block = block_q2_K;
+    static constexpr int  BITS = 2, OFFSET = 0, PARTS = 16;
+    static constexpr bool MINIMUM = true;
+
+    static void read(const Block & block, uint8_t * u) {
+        for (int half = 0; half < 2; half++) {
+            read_two_bits(block.qs + 32 * half, u + 128 * half);
+        }
+    }
+};
+
+// Its numbers are multiplied four times as large, and the scales by a quarter.
+struct Q3_K {
+    using Block = block_q3_K;
+    static constexpr int  BITS = 3, OFFSET = 4 * 4, PARTS = 16;
+    static constexpr bool MINIMUM = false;
+
+    static void read(const Block & block, uint8_t * u) {
+        for (int half = 0; half < 2; half++) {
+            read_two_bits(block.qs + 32 * half, u + 128 * half);
+        }
+        for (int i = 0; i < QK_K; i++) {
+            u[i] |= static_cast<uint8_t>((block.hmask[i % 32] >> i / 32 & 1) << 2);
+        }
+    }
+};
+
 struct Q4_K {
     using Block = block_q4_K;
     static constexpr int  BITS = 4, OFFSET = 0, PARTS = 8;
@@ -156,10 +191,19 @@ constexpr uint8_t TABLE[16] = {1, 24, 45, 63, 79, 93, 106, 118, 129, 141, 153, 1
 template <>
 constexpr uint8_t TABLE<MXFP4>[16] = {128, 129, 130, 131, 132, 134, 136, 140, 128, 127, 126, 125, 124, 122, 120, 116};
 // Bits of the numbers that are multiplied.
-template <class Format> constexpr int FACTOR_BITS = IN_TABLE<Format> ? 8 : Format::BITS;
+template <class Format> constexpr int FACTOR_BITS = IN_TABLE<Format> ? 8 : Format::BITS <= 3 ? 5 : Format::BITS;
 // Whether the scales of the parts have four bits, and the two upper ones of all are in a half behind the superblock's scale.
 template <class Format> constexpr bool SPLIT_SCALES = false;
 template <> constexpr bool             SPLIT_SCALES<IQ4_XS> = true;
+
+// Four bytes each, of the integer scales of a superblock's parts.
+template <class Format> constexpr int SCALE_WORDS = 0;
+template <> constexpr int             SCALE_WORDS<Q2_K> = sizeof block_q2_K::scales / 4;
+template <> constexpr int             SCALE_WORDS<Q3_K> = sizeof block_q3_K::scales / 4;
+template <> constexpr int             SCALE_WORDS<Q4_K> = sizeof block_q4_K::scales / 4;
+template <> constexpr int             SCALE_WORDS<Q5_K> = sizeof block_q5_K::scales / 4;
+template <> constexpr int             SCALE_WORDS<Q6_K> = sizeof block_q6_K::scales / 4;
+template <> constexpr int             SCALE_WORDS<IQ4_XS> = sizeof block_iq4_xs::scales_l / 4;
 
 // The integer scales of a superblock's parts.
 template <class Block> const uint8_t * scales_of(const Block & block) {
@@ -171,6 +215,8 @@ inline const uint8_t * scales_of(const block_iq4_xs & block) { return block.scal
 template <class Format> constexpr int SCALE_BYTES = 2;
 template <> constexpr int             SCALE_BYTES<MXFP4> = 1;
 template <class Format> constexpr int SCALE_AT = 0;
+template <> constexpr int             SCALE_AT<Q2_K> = sizeof(block_q2_K) - 4;
+template <> constexpr int             SCALE_AT<Q3_K> = offsetof(block_q3_K, d);
 template <> constexpr int             SCALE_AT<Q6_K> = offsetof(block_q6_K, d);
 
 template <class Format> constexpr int ELEMENTS = SUPER<Format> ? QK_K : BLOCK;

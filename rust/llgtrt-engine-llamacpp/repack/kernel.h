@@ -106,7 +106,32 @@ inline void read_scales(const uint8_t * packed, typename Isa::Floats * scales, t
     using At = Layout<Format, Isa>;
     const auto d    = Isa::halves(packed);
     const auto word = [&](int i) { return Isa::load(packed + At::SCALE + i * At::VECTOR); };
-    if constexpr (Format::MINIMUM) {
+    if constexpr (Format::BITS == 2) {
+        // Nibbles: the lower one is a scale, the upper one a minimum.
+#pragma GCC unroll 4
+        for (int i = 0; i < At::SCALES; i++) {
+            const auto both = word(i);
+#pragma GCC unroll 4
+            for (int k = 0; k < 4; k++) {
+                scales[4 * i + k] = Isa::mul(d, Isa::to_float(Isa::bits(Isa::right(both, 8 * k), 15)));
+            }
+            minima[2 * i]     = Isa::bits(Isa::right(both, 4), 0x000f000f);
+            minima[2 * i + 1] = Isa::bits(Isa::right(both, 12), 0x000f000f);
+        }
+    } else if constexpr (Format::BITS == 3) {
+        // Six bits each, less 32: nibbles of words 0 and 1 with two bits of word 2.
+        const auto quarter = Isa::mul(d, Isa::set1(0.25F));
+#pragma GCC unroll 4
+        for (int i = 0; i < 4; i++) {
+            const auto lower = Isa::bits(Isa::right(word(i % 2), i / 2 * 4), 0x0f0f0f0f);
+            const auto both  = Isa::either(lower, Isa::left(Isa::bits(Isa::right(word(2), 2 * i), 0x03030303), 4));
+#pragma GCC unroll 4
+            for (int k = 0; k < 4; k++) {
+                const auto part   = Isa::to_float(Isa::bits(Isa::right(both, 8 * k), 0xff));
+                scales[4 * i + k] = Isa::mul(quarter, Isa::minus(part, Isa::set1(32.0F)));
+            }
+        }
+    } else if constexpr (Format::MINIMUM) {
         // Six bits each: the lower bytes of words 0 and 1, and nibbles of word 2 with upper bits of words 0 and 1.
         const auto both = [&](int i, int shift) {
             return Isa::either(

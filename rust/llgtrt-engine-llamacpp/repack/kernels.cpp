@@ -49,6 +49,8 @@ constexpr Kernel ALL[] = {
     kernel<Q4_1>(GGML_TYPE_Q4_1),
     kernel<Q5_0>(GGML_TYPE_Q5_0),
     kernel<Q5_1>(GGML_TYPE_Q5_1),
+    kernel<Q2_K>(GGML_TYPE_Q2_K),
+    kernel<Q3_K>(GGML_TYPE_Q3_K),
     kernel<Q4_K>(GGML_TYPE_Q4_K),
     kernel<Q5_K>(GGML_TYPE_Q5_K),
     kernel<Q6_K>(GGML_TYPE_Q6_K),

@@ -7,10 +7,11 @@
 //     d[ROWS]            scales, half, or the exponent of one (MXFP4)
 //     m[ROWS]            minima, half             (types with a minimum), or the upper bits of s (IQ4_XS)
 //     s[words][ROWS]     the integer scales, and minima, of the parts, as ggml has them (K types)
-//     high[ROWS / 2]     per group, the fifth bit of its elements: bit 4 * row + k is that of element k
+//     high[ROWS / 2]     per group, the upper bit of its elements (3 and 5 bits): bit 4 * row + k is that of element k
 //     high[4 * ROWS]     per four groups, the upper bits (6 bits): bits 2 * g of byte k are those of element k of group g
 //     q[4][4 * ROWS]     per 32 elements, nibbles: vector j holds group j and, in the upper nibbles, group 4 + j
 //     q[8][4 * ROWS]     or bytes (8 bits)
+//     q[2][4 * ROWS]     or pairs of bits (2 and 3 bits): bits 2 * i of vector j hold group 2 * i + j
 #pragma once
 
 #include "formats.h"
@@ -28,17 +29,16 @@ template <class Format, class Isa> struct Layout {
     static constexpr int VECTOR = 4 * Isa::ROWS;
     static constexpr int BITS   = Isa::ROWS / 2;  // the fifth ones of a group
     static constexpr int BLOCKS = ELEMENTS<Format> / BLOCK;
-    static constexpr int SCALES = !SUPER<Format>          ? 0
-                                  : Format::MINIMUM       ? K_SCALE_SIZE / 4
-                                  : SPLIT_SCALES<Format> ? Format::PARTS / 8
-                                                          : Format::PARTS / 4;  // words
+    static constexpr int SCALES = SCALE_WORDS<Format>;
     static constexpr int MINIMA = OF_SCALES;
     static constexpr int UPPER  = OF_SCALES;
     static constexpr int SCALE  = OF_SCALES + (Format::MINIMUM || SPLIT_SCALES<Format> ? HALVES : 0);
     static constexpr int HIGH   = SCALE + SCALES * VECTOR;
     // Bytes of 32 elements.
-    static constexpr int HIGH_SIZE = Format::BITS == 5 ? GROUPS * BITS : Format::BITS == 6 ? GROUPS / 4 * VECTOR : 0;
-    static constexpr int Q_SIZE    = (Format::BITS == 8 ? GROUPS : GROUPS / 2) * VECTOR;
+    static constexpr int HIGH_SIZE = Format::BITS == 5 || Format::BITS == 3 ? GROUPS * BITS
+                                     : Format::BITS == 6                    ? GROUPS / 4 * VECTOR
+                                                                            : 0;
+    static constexpr int Q_SIZE = (Format::BITS == 8 ? GROUPS : Format::BITS <= 3 ? GROUPS / 4 : GROUPS / 2) * VECTOR;
     static constexpr int Q         = HIGH + BLOCKS * HIGH_SIZE;
     static constexpr int SIZE      = Q + BLOCKS * Q_SIZE;
     static_assert(SIZE == Isa::ROWS * static_cast<int>(sizeof(typename Format::Block)));
@@ -72,13 +72,17 @@ void pack(const typename Format::Block * rows, int64_t stride, uint8_t * to) {
             for (int g = 0; g < GROUPS; g++) {
                 if constexpr (Format::BITS == 8) {
                     std::memcpy(q + g * At::VECTOR, words + g, 4);
+                } else if constexpr (Format::BITS <= 3) {
+                    uint8_t * const at  = q + g % 2 * At::VECTOR;
+                    const uint32_t  all = (g < 2 ? 0 : static_cast<uint32_t>(four_bytes(at))) | (words[g] & 0x03030303) << 2 * (g / 2);
+                    std::memcpy(at, &all, 4);
                 } else if (g < GROUPS / 2) {
                     const uint32_t both = (words[g] & 0x0f0f0f0f) | (words[g + GROUPS / 2] & 0x0f0f0f0f) << 4;
                     std::memcpy(q + g * At::VECTOR, &both, 4);
                 }
-                if constexpr (Format::BITS == 5) {
+                if constexpr (Format::BITS == 5 || Format::BITS == 3) {
                     // The multiplication gathers the four bits at bit 24.
-                    const uint32_t four = ((words[g] >> 4 & 0x01010101) * 0x01020408) >> 24 & 15;
+                    const uint32_t four = ((words[g] >> (Format::BITS - 1) & 0x01010101) * 0x01020408) >> 24 & 15;
                     high[g * At::BITS + row / 2] |= static_cast<uint8_t>(four << 4 * (row % 2));
                 } else if constexpr (Format::BITS == 6) {
                     uint8_t * const at = high + g / 4 * At::VECTOR + 4 * row;
@@ -109,6 +113,20 @@ template <class Format, class Isa> inline void unpack(const uint8_t * packed, in
         for (int g = 0; g < GROUPS; g++) {
             u[g] = Isa::load(q + g * At::VECTOR);
         }
+    } else if constexpr (Format::BITS == 2) {
+#pragma GCC unroll 8
+        for (int g = 0; g < GROUPS; g++) {
+            u[g] = Isa::bits(Isa::right(Isa::load(q + g % 2 * At::VECTOR), 2 * (g / 2)), 0x03030303);
+        }
+    } else if constexpr (Format::BITS == 3) {
+#pragma GCC unroll 2
+        for (int g = 0; g < 2; g++) {
+            const auto all = Isa::load(q + g * At::VECTOR);
+            u[g]           = Isa::bits(Isa::left(all, 2), 0x0c0c0c0c);
+            u[g + 2]       = Isa::bits(all, 0x0c0c0c0c);
+            u[g + 4]       = Isa::bits(Isa::right(all, 2), 0x0c0c0c0c);
+            u[g + 6]       = Isa::bits(Isa::right(all, 4), 0x0c0c0c0c);
+        }
     } else {
 #pragma GCC unroll 4
         for (int g = 0; g < GROUPS / 2; g++) {
@@ -123,7 +141,7 @@ template <class Format, class Isa> inline void unpack(const uint8_t * packed, in
             u[g] = Isa::look_up(TABLE<Format>, u[g]);
         }
     }
-    if constexpr (Format::BITS == 5) {
+    if constexpr (Format::BITS == 5 || Format::BITS == 3) {
 #pragma GCC unroll 8
         for (int g = 0; g < GROUPS; g++) {
             u[g] = Isa::add_fifth_bit(u[g], high, g);

@@ -84,6 +84,10 @@ fn products(matrices: &[&Matrix], rows: usize, activations: Activations<'_>, poo
     }
 }
 
+fn needed_all(width: usize, used: &[usize]) -> bool {
+    used.iter().all(|&used| used == width)
+}
+
 #[test]
 fn each_token_is_multiplied_by_the_matrices_of_its_experts_as_it_would_be_alone() {
     for kind in kinds() {
@@ -105,6 +109,10 @@ fn each_token_is_multiplied_by_the_matrices_of_its_experts_as_it_would_be_alone(
                         let found = computing(Some(pool.raw), None, &needed, 0, || {
                             products(&matrices, rows, activations, &pool)
                         });
+                        if needed_all(width, &used) {
+                            // By a pass that nobody has begun, which keeps what it finds out to itself.
+                            assert_eq!(products(&matrices, rows, activations, &pool), found, "{}", kind.set);
+                        }
                         for (matrix, (found, weights)) in found.iter().zip(&weights).enumerate() {
                             for (place, found) in found.chunks(rows).enumerate() {
                                 let (token, number) = (place / CHOSEN, place % CHOSEN);

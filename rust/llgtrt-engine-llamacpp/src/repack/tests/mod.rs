@@ -43,6 +43,8 @@ fn kinds() -> &'static [Kind] {
             sys::GGML_TYPE_Q4_1,
             sys::GGML_TYPE_Q5_0,
             sys::GGML_TYPE_Q5_1,
+            sys::GGML_TYPE_Q2_K,
+            sys::GGML_TYPE_Q3_K,
             sys::GGML_TYPE_Q4_K,
             sys::GGML_TYPE_Q5_K,
             sys::GGML_TYPE_Q6_K,
@@ -54,7 +56,7 @@ fn kinds() -> &'static [Kind] {
         buffers
             .filter(|&(_, buffer)| buffer != 0)
             .map(|(set, buffer)| {
-                let weights = if set == WITHOUT_TABLES { &all[..8] } else { &all[..] };
+                let weights = if set == WITHOUT_TABLES { &all[..10] } else { &all[..] };
                 Kind { set, buffer, weights: weights.to_vec() }
             })
             .collect()

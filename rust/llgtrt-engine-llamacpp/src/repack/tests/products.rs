@@ -481,7 +481,7 @@ fn other_shapes_and_types_stay_with_ggml() {
             assert!(!takes(kind.buffer(), types, [42, 3 * unit]), "{} {types:?}", kind.set);
         }
         assert!(!takes(kind.buffer(), sys::GGML_TYPE_F16, [48, 256]));
-        assert!(!takes(kind.buffer(), sys::GGML_TYPE_Q2_K, [48, 256]));
+        assert!(!takes(kind.buffer(), sys::GGML_TYPE_IQ3_S, [48, 256]));
         if kind.set == WITHOUT_TABLES {
             assert!(!takes(kind.buffer(), sys::GGML_TYPE_IQ4_XS, [48, 256]));
             assert!(!takes(kind.buffer(), sys::GGML_TYPE_MXFP4, [48, 256]));
