@@ -447,7 +447,7 @@ class Engine:
     def drain(self) -> list[tuple[int, Payload | Unsent | Embeddings, bool]]:
         """``(request id, payload, last)`` for every request that asked by a ``take`` that gave ``None``, and
         for every request for vectors or scores that is done. What a connection took that ``write_to`` named
-        is not among them."""
+        is not among them. After ``Unsent`` a request has to ask again."""
     def reserve(self, sequences: int) -> Permit:
         """Reserves queue space.
 

@@ -1,5 +1,6 @@
 //! A request between the threads that write its output and the event loop that reads it: signal, ready list and outbox.
 
+use std::collections::VecDeque;
 use std::mem::ManuallyDrop;
 use std::sync::{Arc, OnceLock};
 
@@ -122,7 +123,7 @@ fn serve_connection(
     let write_end = |rest: &[u8]| received.lock().extend_from_slice(rest);
     let write_chunk = |frames: &[u8]| write_end(&chunk(frames));
     loop {
-        let mut came: Vec<_> = state.take().into_iter().collect();
+        let mut came: VecDeque<_> = state.take().into_iter().collect();
         while came.is_empty() {
             match std::mem::replace(&mut meanwhile, Meanwhile::Nothing) {
                 Meanwhile::Nothing => {}
@@ -136,7 +137,7 @@ fn serve_connection(
             shared.signal.wake.wait();
             came.extend(shared.drain().into_iter().map(|(_, payload, last)| (payload, last)));
         }
-        for (payload, last) in came {
+        while let Some((payload, last)) = came.pop_front() {
             match payload {
                 Payload::Sse(frames) if last => {
                     write_chunk(&frames);
@@ -146,7 +147,13 @@ fn serve_connection(
                     let rest = state.open_outlet(Connection::new(&received, takes), &frames);
                     write_end(&rest);
                 }
-                Payload::Unsent(rest) => write_end(&rest),
+                Payload::Unsent(rest) => {
+                    write_end(&rest);
+                    // At once, as the event loop does: what else came is behind it.
+                    if let Some(taken) = state.take() {
+                        came.push_front(taken);
+                    }
+                }
                 Payload::Delta(_) | Payload::Embeddings(_) => panic!("nobody asked for that"),
             }
         }

@@ -383,13 +383,15 @@ impl RequestState {
         taken
     }
 
-    /// What is ready for a reader that waits. After the end of a chunk it goes on waiting.
+    /// What is ready for a reader that waits. After the end of a chunk the reader asks again: it may be in the list of those that wait
+    /// twice, and what it would be given the second time must not come behind what it takes meanwhile.
     pub(crate) fn collect(&self) -> Option<(Payload, bool)> {
         let mut outbox = self.outbox.lock();
         if outbox.closed || !outbox.wanted {
             return None;
         }
         if outbox.outlet.is_cut() {
+            outbox.wanted = false;
             return Some((Payload::Unsent(outbox.outlet.close()), false));
         }
         let taken = self.take_for_reader(&mut outbox);

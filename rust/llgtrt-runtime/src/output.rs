@@ -397,7 +397,7 @@ mod tests {
 
     use super::*;
     use crate::connection::Connection;
-    use crate::request::{GenerateRequest, OutputFormat, Prompt};
+    use crate::request::{GenerateRequest, OutputFormat, Payload, Prompt};
 
     /// With another of its size more than a reader takes at once, and a socket takes both.
     const LONG: usize = 140 << 10;
@@ -434,5 +434,35 @@ mod tests {
         let order: Vec<_> = ["begun", "aaa", "bbb"].map(|text| body.find(text)).into();
         assert!(order.is_sorted() && order[0].is_some(), "{order:?}");
         assert!(!body.contains("ccc"), "it is the reader's");
+    }
+
+    #[test]
+    fn what_comes_behind_the_end_of_a_chunk_stays_in_order() {
+        let request = GenerateRequest {
+            prompts: vec![Prompt::Tokens(vec![1])],
+            output: OutputFormat::ChatSse,
+            ..GenerateRequest::default()
+        };
+        let state = RequestState::new(1, &request, Arc::new(ByteTokenizer::new()), Arc::default());
+        let (ours, _theirs) = UnixStream::pair().expect("sockets");
+        let append = |letter: &str, count: usize| {
+            let piece = Piece { text: letter.repeat(count), tokens: 1, ..Piece::default() };
+            state.append(0, piece, Usage::default())
+        };
+        let connection = Connection::of(ours.as_fd()).expect("a descriptor");
+        assert!(state.open_outlet(connection, b"begun").is_empty());
+        assert!(state.take().is_none());
+        // More than a socket takes that nobody reads.
+        assert_eq!(append("a", 8 << 20), Awaited::ByConnection);
+        let mut written = state.write_frames(&mut Vec::new());
+        while written == Written::Part {
+            written = state.write_frames(&mut Vec::new());
+        }
+        assert_eq!(written, Written::LeftToReader);
+        // Which puts it in the list of readers; this does so again.
+        assert_eq!(append("b", 1), Awaited::ByReader);
+        assert!(matches!(state.collect(), Some((Payload::Unsent(_), false))));
+        assert!(state.collect().is_none(), "what follows is taken behind the end of the chunk");
+        assert!(matches!(state.take(), Some((Payload::Sse(_), false))));
     }
 }
