@@ -48,6 +48,7 @@ fn main() {
     }
 
     compile("llgtrt_repack", "repack/buffer.cpp", &[]);
+    compile("llgtrt_weights", "repack/weights.cpp", &[]);
     compile("llgtrt_attention", "repack/attention.cpp", &[]);
     compile("llgtrt_rows", "repack/rows.cpp", &[]);
     for &(file, set, flags) in sets {
