@@ -60,8 +60,8 @@ class LlamaCppConfig(Section):
     repack: bool = Field(
         default=True,
         description="Rearrange weights of the types Q4_0, Q4_1, Q5_0, Q5_1, Q8_0, Q2_K to Q6_K, IQ4_NL,\n"
-        "IQ4_XS and MXFP4, those of experts too, on x86 with AVX2 (IQ4 and MXFP4: AVX-VNNI), AVX-512\n"
-        " VNNI or AMX, on ARM (Linux) with dot products or i8mm. They are copied then, not mapped.\n"
+        "IQ4_XS and MXFP4, those of experts too, on x86 with AVX2, AVX-VNNI, AVX-512 VNNI or AMX,\n"
+        "on ARM (Linux) with dot products or i8mm. They are copied then, not mapped.\n"
         "Attention has kernels of its own then, too.\n"
         "All are chosen by the CPU that runs the server, not by the one that compiled it.",
     )

@@ -174,7 +174,7 @@ struct IQ4_XS {
 
 struct MXFP4 {
     using Block = block_mxfp4;
-    static constexpr int  BITS = 4, OFFSET = 128, PARTS = 1;
+    static constexpr int  BITS = 4, OFFSET = 12, PARTS = 1;
     static constexpr bool MINIMUM = false;
     static void           read(const Block & block, uint8_t * u) { read_nibbles<16>(block.qs, u); }
 };
@@ -189,9 +189,10 @@ template <> constexpr bool             IN_TABLE<MXFP4>  = true;
 template <class Format>
 constexpr uint8_t TABLE[16] = {1, 24, 45, 63, 79, 93, 106, 118, 129, 141, 153, 166, 181, 197, 217, 241};
 template <>
-constexpr uint8_t TABLE<MXFP4>[16] = {128, 129, 130, 131, 132, 134, 136, 140, 128, 127, 126, 125, 124, 122, 120, 116};
+constexpr uint8_t TABLE<MXFP4>[16] = {12, 13, 14, 15, 16, 18, 20, 24, 12, 11, 10, 9, 8, 6, 4, 0};
 // Bits of the numbers that are multiplied.
 template <class Format> constexpr int FACTOR_BITS = IN_TABLE<Format> ? 8 : Format::BITS <= 3 ? 5 : Format::BITS;
+template <> constexpr int             FACTOR_BITS<MXFP4> = 5;
 // Whether the scales of the parts have four bits, and the two upper ones of all are in a half behind the superblock's scale.
 template <class Format> constexpr bool SPLIT_SCALES = false;
 template <> constexpr bool             SPLIT_SCALES<IQ4_XS> = true;

@@ -36,6 +36,10 @@ struct Isa {
     static constexpr int VECTORS = 2;   // and so many of them of a query, of cells that are unpacked
     // Whether dots() of 8 bits takes bytes for what they are above 128.
     static constexpr bool SIGNED_BYTES = true;
+    // Whether the products of a superblock's parts are multiplied with its scales as integers.
+    static constexpr bool INTEGER_SCALES = false;
+    // Bits that weights may have to be multiplied as bytes.
+    static constexpr int MOST_BITS = 8;
 
     static Ints   load(const void * from) { return vreinterpretq_s32_u8(vld1q_u8(static_cast<const uint8_t *>(from))); }
     static Ints   set1(int32_t value) { return vdupq_n_s32(value); }

@@ -22,6 +22,10 @@ struct Isa {
     static constexpr int          VECTORS = 4;   // and so many of them of a query, of cells that are unpacked
     // Whether dots() of 8 bits takes bytes for what they are above 128.
     static constexpr bool         SIGNED_BYTES = false;
+    // Whether the products of a superblock's parts are multiplied with its scales as integers.
+    static constexpr bool         INTEGER_SCALES = false;
+    // Bits that weights may have to be multiplied as bytes.
+    static constexpr int          MOST_BITS    = 8;
     static constexpr int          PAIRED_FROM  = INT_MAX;
     // So many of N columns does dots() multiply at a time: enough of them, whose sums leave room for results.
     template <int N> static constexpr int TOGETHER = N <= 10 ? N : (N + 1) / 2;
@@ -201,7 +205,6 @@ struct Isa {
     static constexpr int VECTORS = 2;
 
     static constexpr int PAIRED_FROM = INT_MAX;
-    template <int N> static constexpr int TOGETHER = 1;
 
     static Ints   load(const void * from) { return _mm256_loadu_si256(static_cast<const __m256i *>(from)); }
     static Ints   set1(int32_t value) { return _mm256_set1_epi32(value); }
@@ -248,8 +251,11 @@ struct Isa {
     static void store(void * to, Floats value) { _mm256_storeu_ps(static_cast<float *>(to), value); }
 
 #if defined(__AVXVNNI__)
-    static constexpr const char * NAME         = "AVX-VNNI";
-    static constexpr bool         SIGNED_BYTES = false;
+    static constexpr const char * NAME           = "AVX-VNNI";
+    static constexpr bool         SIGNED_BYTES   = false;
+    static constexpr bool         INTEGER_SCALES = false;
+    static constexpr int          MOST_BITS      = 8;
+    template <int N> static constexpr int TOGETHER = 1;
 
     template <int BITS, int G, int N> static void dots(Ints * sum, const Ints * u, const uint8_t * y, int64_t) {
         static_assert(N == 1);
@@ -261,37 +267,16 @@ struct Isa {
 
     static Ints dot_pairs(Ints sum, Ints pairs, int32_t y) { return _mm256_dpwssd_avx_epi32(sum, pairs, set1(y)); }
 #else
-    static constexpr const char * NAME         = "AVX2";
-    static constexpr bool         SIGNED_BYTES = true;
+    // Its products are in avx2.h.
+    static constexpr const char * NAME           = "AVX2";
+    static constexpr bool         INTEGER_SCALES = true;
+    static constexpr int          MOST_BITS      = 6;
 
-    // Products are added in 16 bits with saturation, which those of bytes would reach: eight bits are multiplied as their
-    // absolute value above 128, whose sign the other factor takes.
-
-    template <int BITS, int G, int N> static void dots(Ints * sum, const Ints * u, const uint8_t * y, int64_t) {
-        static_assert(N == 1);
-        const Ints ones = _mm256_set1_epi16(1);
-        if constexpr (BITS == 8) {
-#pragma GCC unroll 8
-            for (int g = 0; g < G; g++) {
-                const Ints number = _mm256_xor_si256(u[g], _mm256_set1_epi8(-128));
-                const Ints pairs  = _mm256_maddubs_epi16(
-                    _mm256_abs_epi8(number), _mm256_sign_epi8(set1(four_bytes(y + 4 * g)), number));
-                *sum = _mm256_add_epi32(*sum, _mm256_madd_epi16(pairs, ones));
-            }
-        } else {
-            // Vectors whose pairs of products have room in 16 bits together.
-            constexpr int TOGETHER = BITS == 6 ? 2 : BITS == 5 ? 4 : 8;
-            static_assert(TOGETHER * 2 * ((1 << BITS) - 1) * 128 < 1 << 15 && G % TOGETHER == 0);
-#pragma GCC unroll 8
-            for (int g = 0; g < G; g += TOGETHER) {
-                Ints pairs = _mm256_setzero_si256();
-#pragma GCC unroll 8
-                for (int i = g; i < g + TOGETHER; i++) {
-                    pairs = _mm256_add_epi16(pairs, _mm256_maddubs_epi16(u[i], set1(four_bytes(y + 4 * i))));
-                }
-                *sum = _mm256_add_epi32(*sum, _mm256_madd_epi16(pairs, ones));
-            }
-        }
+    // Of each four numbers 0, 2, 1 and 3, as words.
+    static void store_words(void * to, Ints a) {
+        const __m256i turned = _mm256_shuffle_epi32(a, 0xd8);
+        const __m128i words  = _mm_packs_epi32(_mm256_castsi256_si128(turned), _mm256_extracti128_si256(turned, 1));
+        _mm_storeu_si128(static_cast<__m128i *>(to), words);
     }
 
     static Ints dot_pairs(Ints sum, Ints pairs, int32_t y) {

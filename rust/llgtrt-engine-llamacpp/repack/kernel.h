@@ -14,11 +14,12 @@ constexpr bool WITHOUT_OFFSET = Format::MINIMUM || (FACTOR_BITS<Format> == 8 && 
 
 // How many bytes before their use weights are asked for. Hardware does that by itself, but begins anew at every page and
 // where the parts of a block do not follow each other.
-constexpr int AHEAD = 4096;
+constexpr int AHEAD      = 4096;
+constexpr int CACHE_LINE = 64;
 
 // Asks for `bytes` bytes of packed weights; what lies behind the last of them does no harm.
 inline void prefetch(const uint8_t * weights, int bytes) {
-    for (int i = 0; i < bytes; i += 64) {
+    for (int i = 0; i < bytes; i += CACHE_LINE) {
         __builtin_prefetch(weights + i);
     }
 }
@@ -100,36 +101,27 @@ void multiply_blocks(const uint8_t * weights, int64_t blocks, const uint8_t * ti
     }
 }
 
-// The scales of a superblock's parts, and its integer minima in the order of Tile's pairs.
+// The integer scales of a superblock's parts, of which vector i has those of 4 * i to 4 * i + 3 as bytes, and its minima in the order
+// of Tile's pairs.
 template <class Format, class Isa>
-inline void read_scales(const uint8_t * packed, typename Isa::Floats * scales, typename Isa::Ints * minima) {
+inline void read_scale_bytes(const uint8_t * packed, typename Isa::Ints * scales, typename Isa::Ints * minima) {
     using At = Layout<Format, Isa>;
-    const auto d    = Isa::halves(packed);
     const auto word = [&](int i) { return Isa::load(packed + At::SCALE + i * At::VECTOR); };
     if constexpr (Format::BITS == 2) {
         // Nibbles: the lower one is a scale, the upper one a minimum.
 #pragma GCC unroll 4
         for (int i = 0; i < At::SCALES; i++) {
-            const auto both = word(i);
-#pragma GCC unroll 4
-            for (int k = 0; k < 4; k++) {
-                scales[4 * i + k] = Isa::mul(d, Isa::to_float(Isa::bits(Isa::right(both, 8 * k), 15)));
-            }
+            const auto both   = word(i);
+            scales[i]         = Isa::bits(both, 0x0f0f0f0f);
             minima[2 * i]     = Isa::bits(Isa::right(both, 4), 0x000f000f);
             minima[2 * i + 1] = Isa::bits(Isa::right(both, 12), 0x000f000f);
         }
     } else if constexpr (Format::BITS == 3) {
-        // Six bits each, less 32: nibbles of words 0 and 1 with two bits of word 2.
-        const auto quarter = Isa::mul(d, Isa::set1(0.25F));
+        // Six bits each: nibbles of words 0 and 1 with two bits of word 2.
 #pragma GCC unroll 4
         for (int i = 0; i < 4; i++) {
             const auto lower = Isa::bits(Isa::right(word(i % 2), i / 2 * 4), 0x0f0f0f0f);
-            const auto both  = Isa::either(lower, Isa::left(Isa::bits(Isa::right(word(2), 2 * i), 0x03030303), 4));
-#pragma GCC unroll 4
-            for (int k = 0; k < 4; k++) {
-                const auto part   = Isa::to_float(Isa::bits(Isa::right(both, 8 * k), 0xff));
-                scales[4 * i + k] = Isa::mul(quarter, Isa::minus(part, Isa::set1(32.0F)));
-            }
+            scales[i]        = Isa::either(lower, Isa::left(Isa::bits(Isa::right(word(2), 2 * i), 0x03030303), 4));
         }
     } else if constexpr (Format::MINIMUM) {
         // Six bits each: the lower bytes of words 0 and 1, and nibbles of word 2 with upper bits of words 0 and 1.
@@ -137,20 +129,36 @@ inline void read_scales(const uint8_t * packed, typename Isa::Floats * scales, t
             return Isa::either(
                 Isa::bits(Isa::right(word(2), shift), 0x0f0f0f0f), Isa::bits(Isa::right(word(i), 2), 0x30303030));
         };
-        const typename Isa::Ints s[2] = {Isa::bits(word(0), 0x3f3f3f3f), both(0, 0)};
+        scales[0] = Isa::bits(word(0), 0x3f3f3f3f);
+        scales[1] = both(0, 0);
+
         const typename Isa::Ints m[2] = {Isa::bits(word(1), 0x3f3f3f3f), both(1, 4)};
 #pragma GCC unroll 2
         for (int i = 0; i < 2; i++) {
-#pragma GCC unroll 4
-            for (int k = 0; k < 4; k++) {
-                scales[4 * i + k] = Isa::mul(d, Isa::to_float(Isa::bits(Isa::right(s[i], 8 * k), 0xff)));
-            }
             minima[2 * i]     = Isa::bits(m[i], 0x00ff00ff);
             minima[2 * i + 1] = Isa::bits(Isa::right(m[i], 8), 0x00ff00ff);
         }
-    } else if constexpr (SPLIT_SCALES<Format>) {
+    } else {
+#pragma GCC unroll 4
+        for (int i = 0; i < At::SCALES; i++) {
+            scales[i] = word(i);
+        }
+    }
+}
+
+template <class Format, class Isa> inline typename Isa::Floats superblock_scale(const uint8_t * packed) {
+    const auto d = Isa::halves(packed);
+    return Format::BITS == 3 ? Isa::mul(d, Isa::set1(0.25F)) : d;
+}
+
+// The scales of a superblock's parts, and its integer minima in the order of Tile's pairs.
+template <class Format, class Isa>
+inline void read_scales(const uint8_t * packed, typename Isa::Floats * scales, typename Isa::Ints * minima) {
+    using At = Layout<Format, Isa>;
+    const auto d = superblock_scale<Format, Isa>(packed);
+    if constexpr (SPLIT_SCALES<Format>) {
         // Six bits each, less 32.
-        const auto lower = word(0);
+        const auto lower = Isa::load(packed + At::SCALE);
         const auto upper = Isa::shorts(packed + At::UPPER);
 #pragma GCC unroll 8
         for (int i = 0; i < Format::PARTS; i++) {
@@ -159,13 +167,17 @@ inline void read_scales(const uint8_t * packed, typename Isa::Floats * scales, t
             scales[i]       = Isa::mul(d, Isa::minus(Isa::to_float(part), Isa::set1(32.0F)));
         }
     } else {
-#pragma GCC unroll 4
-        for (int i = 0; i < At::SCALES; i++) {
-            const auto s = word(i);
-#pragma GCC unroll 4
-            for (int k = 0; k < 4; k++) {
-                const auto part = Isa::right_signed(Isa::left(s, 24 - 8 * k), 24);
-                scales[4 * i + k] = Isa::mul(d, Isa::to_float(part));
+        typename Isa::Ints bytes[Format::PARTS / 4];
+        read_scale_bytes<Format, Isa>(packed, bytes, minima);
+#pragma GCC unroll 16
+        for (int i = 0; i < Format::PARTS; i++) {
+            const int k = i % 4;
+            if constexpr (Format::BITS == 6) {
+                const auto part = Isa::right_signed(Isa::left(bytes[i / 4], 24 - 8 * k), 24);
+                scales[i]       = Isa::mul(d, Isa::to_float(part));
+            } else {
+                const auto part = Isa::to_float(Isa::bits(Isa::right(bytes[i / 4], 8 * k), 0xff));
+                scales[i]       = Isa::mul(d, Format::BITS == 3 ? Isa::minus(part, Isa::set1(32.0F)) : part);
             }
         }
     }

@@ -7,25 +7,39 @@
 
 #if defined(__AMX_INT8__)
 #    include "amx.h"
+#elif defined(__AVX2__) && !defined(__AVXVNNI__) && !defined(__AVX512VNNI__)
+#    define LLGTRT_AVX2_ALONE
+#    include "avx2.h"
 #endif
 
 namespace llgtrt::repack {
 namespace {
 
+#if !defined(LLGTRT_AVX2_ALONE)
+constexpr int GROUP_ROWS   = Isa::ROWS;
+constexpr int TILE_COLUMNS = Isa::COLUMNS;
+
+template <class Format> void pack_group(const typename Format::Block * rows, int64_t stride, uint8_t * to) {
+    pack<Format, Isa>(rows, stride, to);
+}
+
+template <class Format> constexpr auto multiply_groups = multiply<Format, Isa>;
+#endif
+
 template <class Format> void pack_rows(const void * rows, int64_t stride, uint8_t * to) {
-    pack<Format, Isa>(static_cast<const typename Format::Block *>(rows), stride, to);
+    pack_group<Format>(static_cast<const typename Format::Block *>(rows), stride, to);
 }
 
 template <class Format> constexpr Kernel kernel(ggml_type type) {
     Kernel kernel = {
         type,
         ELEMENTS<Format>,
-        Layout<Format, Isa>::SIZE,
+        static_cast<int64_t>(GROUP_ROWS * sizeof(typename Format::Block)),
         Tile<Format>::COLUMN,
-        Isa::COLUMNS,
+        TILE_COLUMNS,
         pack_rows<Format>,
         quantize<Format, Isa>,
-        multiply<Format, Isa>,
+        multiply_groups<Format>,
     };
 #if defined(__AMX_INT8__)
     // Parts of 16 elements (Q6_K) fill half of what an instruction multiplies, and take more time with it.
@@ -55,16 +69,13 @@ constexpr Kernel ALL[] = {
     kernel<Q5_K>(GGML_TYPE_Q5_K),
     kernel<Q6_K>(GGML_TYPE_Q6_K),
     kernel<Q8_0>(GGML_TYPE_Q8_0),
-    // With AVX2 alone their products of bytes take more time than ggml's.
-#if defined(__AVX512VNNI__) || defined(__AVXVNNI__) || defined(__ARM_FEATURE_DOTPROD)
     kernel<IQ4_NL>(GGML_TYPE_IQ4_NL),
     kernel<IQ4_XS>(GGML_TYPE_IQ4_XS),
     kernel<MXFP4>(GGML_TYPE_MXFP4),
-#endif
 };
 
 }  // namespace
 
-const Kernels LLGTRT_OF(KERNELS_) = {NAME, Isa::ROWS, sizeof ALL / sizeof *ALL, ALL};
+const Kernels LLGTRT_OF(KERNELS_) = {NAME, GROUP_ROWS, sizeof ALL / sizeof *ALL, ALL};
 
 }  // namespace llgtrt::repack

@@ -7,20 +7,28 @@
 namespace llgtrt::repack {
 namespace {
 
+// Whether weights are multiplied as words.
+template <class Format> constexpr bool IN_WORDS = FACTOR_BITS<Format> > Isa::MOST_BITS;
+
 // Where the parts of one block of n quantized columns are, in bytes:
 //
 //     q[n][32]            int8; superblocks: eight of these. Columns that are multiplied in pairs: by turns eight of one and
-//                         eight of the other
+//                         eight of the other. int16 where they are multiplied as words: of each four by turns numbers 0 and 2,
+//                         and 1 and 3
 //     scale[n]            float
 //     sums[SUMS][n]       blocks: the sum of the values (float), to be multiplied with a minimum; superblocks: the sums
-//                         of q (int16) over 32 elements, in pairs of parts (0, 2), (1, 3), (4, 6), (5, 7)
-//                         or, without a minimum, the sum of the part's q times -OFFSET (int32)
+//                         of the parts' q (int16), in pairs of parts (0, 2), (1, 3), (4, 6), (5, 7) and so on
+//                         or, without a minimum, the sum of the q times -OFFSET (int32), of a superblock's part where
+//                         scales are no integers when they are multiplied
 template <class Format> struct Tile {
-    static constexpr int     SUMS   = !SUPER<Format> ? 1 : Format::MINIMUM ? Format::PARTS / 2 : Format::PARTS;
-    static constexpr int64_t COLUMN = ELEMENTS<Format> + 4 * (1 + SUMS);  // bytes of one column's block
+    static constexpr bool    PAIRS  = SUPER<Format> && (Format::MINIMUM || (Isa::INTEGER_SCALES && !IN_WORDS<Format>));
+    static constexpr int     SUMS   = !SUPER<Format> ? 1 : PAIRS ? Format::PARTS / 2 : Format::PARTS;
+    static constexpr int     NUMBER = IN_WORDS<Format> ? 2 : 1;  // bytes of q
+    static constexpr int64_t BLOCK_SIZE = BLOCK * NUMBER;
+    static constexpr int64_t COLUMN = ELEMENTS<Format> * NUMBER + 4 * (1 + SUMS);  // bytes of one column's block
 
     static constexpr int64_t size(int64_t n) { return n * COLUMN; }
-    static constexpr int64_t scale(int64_t n) { return n * ELEMENTS<Format>; }
+    static constexpr int64_t scale(int64_t n) { return n * ELEMENTS<Format> * NUMBER; }
     static constexpr int64_t sum(int64_t n, int64_t i) { return scale(n) + 4 * n * (1 + i); }
 };
 
@@ -28,6 +36,16 @@ template <class Format> struct Tile {
 template <class Isa> inline int64_t place(int64_t c, int64_t n, int64_t i) {
     const bool alone = n < Isa::PAIRED_FROM || (c | 1) == n;
     return alone ? BLOCK * c + i : BLOCK * (c & ~1) + i / 8 * 16 + c % 2 * 8 + i % 8;
+}
+
+// Stores elements `i` and the next ones of a block of column `c` of `n`, whose first column's are at `block`.
+template <class Format, class Isa>
+inline void store_numbers(uint8_t * block, int64_t c, int64_t n, int64_t i, typename Isa::Ints q) {
+    if constexpr (IN_WORDS<Format>) {
+        Isa::store_words(block + 2 * (BLOCK * c + i), q);
+    } else {
+        Isa::store_bytes(block + place<Isa>(c, n, i), q);
+    }
 }
 
 template <class T> inline void put(uint8_t * at, T value) {
@@ -52,7 +70,7 @@ template <class Format, class Isa> void quantize_super(const float * from, uint8
         for (int i = part * PART; i < (part + 1) * PART; i += Isa::ROWS) {
             const auto q = Isa::round(Isa::mul(Isa::load_floats(from + i), Isa::set1(inverse)));
             sum          = Isa::plus(sum, q);
-            Isa::store_bytes(tile + i / BLOCK * BLOCK * n + place<Isa>(c, n, i % BLOCK), q);
+            store_numbers<Format, Isa>(tile + i / BLOCK * Tile<Format>::BLOCK_SIZE * n, c, n, i % BLOCK, q);
         }
         sums[part] = Isa::total(sum);
     }
@@ -60,7 +78,7 @@ template <class Format, class Isa> void quantize_super(const float * from, uint8
     put(tile + Tile<Format>::scale(n) + 4 * c, absolute > 0 ? 1.0F / inverse : 0.0F);
     for (int i = 0; i < Tile<Format>::SUMS; i++) {
         uint8_t * const at = tile + Tile<Format>::sum(n, i) + 4 * c;
-        if constexpr (Format::MINIMUM) {
+        if constexpr (Tile<Format>::PAIRS) {
             const int low = i / 2 * 4 + i % 2;
             put(at, static_cast<uint32_t>(sums[low] & 0xffff) | static_cast<uint32_t>(sums[low + 2]) << 16);
         } else {
@@ -99,7 +117,7 @@ void quantize_blocks(const float * from, uint8_t * tile, int64_t c, int64_t n) {
         for (int i = 0; i < VECTORS; i++) {
             const auto q = Isa::round(Isa::mul(numbers(b, i), Isa::set1(inverse[b])));
             total        = Isa::plus(total, q);
-            Isa::store_bytes(tile + b * Tile<Format>::size(n) + place<Isa>(c, n, i * Isa::ROWS), q);
+            store_numbers<Format, Isa>(tile + b * Tile<Format>::size(n), c, n, i * Isa::ROWS, q);
         }
         sum[b] = Isa::total(total);
     }

@@ -3,7 +3,7 @@
 use llama_cpp_sys_2 as sys;
 
 use super::products::{Matrix, block, new_context, product};
-use super::{Pool, first_of_each, kinds, numbers};
+use super::{Pool, WEIGHTS, first_of_each, kinds, numbers};
 use crate::repack::computing;
 
 const EXPERTS: usize = 6;
@@ -91,7 +91,7 @@ fn needed_all(width: usize, used: &[usize]) -> bool {
 #[test]
 fn each_token_is_multiplied_by_the_matrices_of_its_experts_as_it_would_be_alone() {
     for kind in kinds() {
-        for &types in &kind.weights {
+        for &types in &WEIGHTS {
             let (rows, k) = (48, 2 * block(types));
             let weights: Vec<_> = (1..=3).map(|seed| numbers(EXPERTS * rows * k, seed)).collect();
             let shape = [EXPERTS, rows, k];

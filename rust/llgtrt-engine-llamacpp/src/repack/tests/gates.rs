@@ -3,7 +3,7 @@
 use llama_cpp_sys_2 as sys;
 
 use super::products::{Matrix, block, new_context, product};
-use super::{Kind, Pool, first_of_each, for_each_set, kinds, numbers};
+use super::{Kind, Pool, WEIGHTS, first_of_each, for_each_set, kinds, numbers};
 use crate::repack::{NeededTokens, computing};
 
 /// What else is made of a gate's products.
@@ -133,7 +133,7 @@ fn all() -> NeededTokens {
 fn a_gate_of_products_is_that_of_ggml_and_they_are_not_stored_unless_somebody_reads_them() {
     for_each_set(|_| {
         for ours in kinds() {
-            for &kind in &ours.weights {
+            for &kind in &WEIGHTS {
                 // Chunks of rows of unequal sizes, and columns that fill tiles and do not.
                 for (rows, columns, threads) in [(208, 1, 1), (208, 21, 3), (48, 40, 2), (32, 5, 4)] {
                     with_gate(ours, kind, [rows, columns], |case, products| {
@@ -163,7 +163,7 @@ fn a_gate_of_products_is_that_of_ggml_and_they_are_not_stored_unless_somebody_re
 fn tokens_that_are_not_needed_are_left_out_of_a_gate_and_the_others_stay_the_same_bits() {
     for_each_set(|_| {
         for ours in kinds() {
-            for &kind in &ours.weights {
+            for &kind in &WEIGHTS {
                 let (rows, width, used) = (96, 5, [1, 0, 5, 3, 2, 5, 5, 5]);
                 with_gate(ours, kind, [rows, width * used.len()], |case, products| {
                     let right = gate_of(products, rows);
@@ -191,7 +191,7 @@ fn products_of_other_activations_or_weights_are_computed_for_themselves() {
     let columns = 3;
     for_each_set(|_| {
         for ours in kinds() {
-            let (one, other) = (ours.weights[0], ours.weights[1]);
+            let (one, other) = (WEIGHTS[0], WEIGHTS[1]);
             let (rows, k) = (64, block(one).max(block(other)));
             let weights = [41, 42].map(|seed| numbers(rows * k, seed));
             let activations = [43, 44].map(|seed| numbers(columns * k, seed));

@@ -17,11 +17,10 @@ use llama_cpp_sys_2 as sys;
 use super::{ATTENTION_SETS, NeededTokens, SETS, attention, buffer_type, without_amx};
 use crate::context::thread_pool;
 
-/// A buffer type of this machine and the types of weights that it takes.
+/// A buffer type of this machine.
 struct Kind {
     set: i32,
     buffer: usize,
-    weights: Vec<sys::ggml_type>,
 }
 
 impl Kind {
@@ -30,36 +29,29 @@ impl Kind {
     }
 }
 
-/// AVX2, which has no kernels for types with a table.
-const WITHOUT_TABLES: i32 = if cfg!(target_arch = "x86_64") { 3 } else { -1 };
+/// The types of weights that there are kernels for.
+const WEIGHTS: [sys::ggml_type; 13] = [
+    sys::GGML_TYPE_Q4_0,
+    sys::GGML_TYPE_Q4_1,
+    sys::GGML_TYPE_Q5_0,
+    sys::GGML_TYPE_Q5_1,
+    sys::GGML_TYPE_Q2_K,
+    sys::GGML_TYPE_Q3_K,
+    sys::GGML_TYPE_Q4_K,
+    sys::GGML_TYPE_Q5_K,
+    sys::GGML_TYPE_Q6_K,
+    sys::GGML_TYPE_Q8_0,
+    sys::GGML_TYPE_IQ4_NL,
+    sys::GGML_TYPE_IQ4_XS,
+    sys::GGML_TYPE_MXFP4,
+];
 
 fn kinds() -> &'static [Kind] {
     static KINDS: OnceLock<Vec<Kind>> = OnceLock::new();
     KINDS.get_or_init(|| {
         // SAFETY: once; a multiplication that runs beside it would be one of these tests, which all begin here.
         let buffers = (0..SETS).map(|set| (set, unsafe { buffer_type(set) } as usize));
-        let all = [
-            sys::GGML_TYPE_Q4_0,
-            sys::GGML_TYPE_Q4_1,
-            sys::GGML_TYPE_Q5_0,
-            sys::GGML_TYPE_Q5_1,
-            sys::GGML_TYPE_Q2_K,
-            sys::GGML_TYPE_Q3_K,
-            sys::GGML_TYPE_Q4_K,
-            sys::GGML_TYPE_Q5_K,
-            sys::GGML_TYPE_Q6_K,
-            sys::GGML_TYPE_Q8_0,
-            sys::GGML_TYPE_IQ4_NL,
-            sys::GGML_TYPE_IQ4_XS,
-            sys::GGML_TYPE_MXFP4,
-        ];
-        buffers
-            .filter(|&(_, buffer)| buffer != 0)
-            .map(|(set, buffer)| {
-                let weights = if set == WITHOUT_TABLES { &all[..10] } else { &all[..] };
-                Kind { set, buffer, weights: weights.to_vec() }
-            })
-            .collect()
+        buffers.filter(|&(_, buffer)| buffer != 0).map(|(set, buffer)| Kind { set, buffer }).collect()
     })
 }
 

@@ -5,7 +5,7 @@ use std::ptr::NonNull;
 
 use llama_cpp_sys_2 as sys;
 
-use super::{Pool, WITHOUT_TABLES, first_of_each, kinds, numbers};
+use super::{Pool, WEIGHTS, first_of_each, kinds, numbers};
 use crate::repack::{NeededTokens, computing};
 
 fn plain() -> sys::ggml_backend_buffer_type_t {
@@ -143,7 +143,7 @@ fn takes(buffer: sys::ggml_backend_buffer_type_t, kind: sys::ggml_type, [rows, k
 #[test]
 fn products_are_those_of_ggml() {
     for ours in kinds() {
-        for &kind in &ours.weights {
+        for &kind in &WEIGHTS {
             let unit = block(kind);
             for (columns, threads) in
                 [(1, 1), (2, 2), (3, 1), (5, 2), (8, 2), (9, 2), (31, 3), (40, 5), (64, 2)]
@@ -190,7 +190,7 @@ fn products_are_as_near_to_those_of_floats_as_ggmls() {
         squares.sum::<f64>().sqrt()
     };
     for kind in kinds() {
-        for &types in &kind.weights {
+        for &types in &WEIGHTS {
             let shape = [rows, k, columns];
             let theirs = error(&product(plain(), types, shape, &weights, &activations, 1));
             let ours = error(&product(kind.buffer(), types, shape, &weights, &activations, 1));
@@ -202,7 +202,7 @@ fn products_are_as_near_to_those_of_floats_as_ggmls() {
 #[test]
 fn a_column_does_not_depend_on_its_neighbours() {
     for kind in kinds() {
-        for &types in &kind.weights {
+        for &types in &WEIGHTS {
             // So long that a wide tile is done in several steps and a narrow one at once.
             for (rows, k) in [(96, 3 * block(types)), (16, 4096)] {
                 let weights = numbers(rows * k, 3);
@@ -226,7 +226,7 @@ fn a_column_does_not_depend_on_its_neighbours() {
 fn products_that_share_activations_are_those_of_each_alone() {
     const COLUMNS: usize = 21;
     for ours in kinds() {
-        for (&one, &other) in ours.weights.iter().zip(ours.weights.iter().cycle().skip(1)) {
+        for (&one, &other) in WEIGHTS.iter().zip(WEIGHTS.iter().cycle().skip(1)) {
             let (rows, k) = (64, 3 * block(one).max(block(other)));
             let weights: Vec<_> = [(one, 11), (one, 12), (other, 13)]
                 .map(|(kind, seed)| (kind, numbers(rows * k, seed)))
@@ -296,7 +296,7 @@ fn mask_of(tokens: usize, allowed: impl IntoIterator<Item = usize>) -> Vec<u32> 
 #[test]
 fn logits_that_are_not_needed_are_left_out_and_the_others_stay_the_same_bits() {
     for kind in kinds() {
-        for &types in &kind.weights {
+        for &types in &WEIGHTS {
             let (rows, k) = (1024, 2 * block(types));
             let (weights, activations) = (numbers(rows * k, 5), numbers(2 * k, 6));
             let column = &activations[..k];
@@ -351,7 +351,7 @@ fn logits_that_are_not_needed_are_left_out_and_the_others_stay_the_same_bits() {
 #[test]
 fn tokens_that_are_not_needed_are_left_out_and_the_others_stay_the_same_bits() {
     for kind in kinds() {
-        for &types in &kind.weights {
+        for &types in &WEIGHTS {
             let (rows, k) = (96, 3 * block(types));
             let weights = numbers(rows * k, 9);
             // Of three slots, and of one more than two tiles hold.
@@ -405,7 +405,7 @@ fn tokens_that_are_not_needed_are_left_out_and_the_others_stay_the_same_bits() {
 #[test]
 fn of_several_rows_of_logits_those_with_few_that_are_needed_are_done_apart() {
     for kind in kinds() {
-        for &types in &kind.weights {
+        for &types in &WEIGHTS {
             for columns in [2, 9, 40] {
                 let (rows, k) = (1024, 2 * block(types));
                 let (weights, activations) = (numbers(rows * k, 7), numbers(columns * k, 8));
@@ -460,7 +460,7 @@ fn of_several_rows_of_logits_those_with_few_that_are_needed_are_done_apart() {
 #[test]
 fn activations_without_a_value_are_no_trouble() {
     for kind in kinds() {
-        for &types in &kind.weights {
+        for &types in &WEIGHTS {
             let (rows, k) = (16, 2 * block(types));
             let weights = numbers(rows * k, 7);
             let nothing = product(kind.buffer(), types, [rows, k, 1], &weights, &vec![0.0; k], 1);
@@ -475,16 +475,12 @@ fn activations_without_a_value_are_no_trouble() {
 #[test]
 fn other_shapes_and_types_stay_with_ggml() {
     for kind in kinds() {
-        for &types in &kind.weights {
+        for &types in &WEIGHTS {
             let unit = block(types) as i64;
             assert!(takes(kind.buffer(), types, [48, 3 * unit]), "{} {types:?}", kind.set);
             assert!(!takes(kind.buffer(), types, [42, 3 * unit]), "{} {types:?}", kind.set);
         }
         assert!(!takes(kind.buffer(), sys::GGML_TYPE_F16, [48, 256]));
         assert!(!takes(kind.buffer(), sys::GGML_TYPE_IQ3_S, [48, 256]));
-        if kind.set == WITHOUT_TABLES {
-            assert!(!takes(kind.buffer(), sys::GGML_TYPE_IQ4_XS, [48, 256]));
-            assert!(!takes(kind.buffer(), sys::GGML_TYPE_MXFP4, [48, 256]));
-        }
     }
 }
