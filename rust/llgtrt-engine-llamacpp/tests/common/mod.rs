@@ -35,7 +35,7 @@ pub fn model_path() -> Option<PathBuf> {
 /// Whether this CPU has kernels that give a token the same logits in any batch.
 pub fn has_same_bits() -> bool {
     #[cfg(target_arch = "x86_64")]
-    return is_x86_feature_detected!("avx512vnni") || is_x86_feature_detected!("avxvnni");
+    return is_x86_feature_detected!("avx2");
     #[cfg(all(target_arch = "aarch64", target_os = "linux"))]
     return std::arch::is_aarch64_feature_detected!("dotprod");
     #[cfg(not(any(target_arch = "x86_64", all(target_arch = "aarch64", target_os = "linux"))))]
