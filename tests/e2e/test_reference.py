@@ -83,11 +83,15 @@ def unchanged(
         yield process
 
 
-@pytest.mark.parametrize("prompt", PROMPTS)
-def test_greedy_answers_are_those_of_llama_cpp(
-    unchanged: ServerProcess, llama_server: str, prompt: str
-) -> None:
-    ours = completion(unchanged.base_url, prompt)["logprobs"]
+def test_greedy_answers_are_those_of_llama_cpp(unchanged: ServerProcess, llama_server: str) -> None:
+    # Where the first near tie of an answer is depends on the processor: of one it may be after a few tokens.
+    equal = [equal_tokens(unchanged.base_url, llama_server, prompt) for prompt in PROMPTS]
+    assert sum(equal) >= 8 * len(PROMPTS), equal
+
+
+def equal_tokens(base_url: str, llama_server: str, prompt: str) -> int:
+    """How many tokens of two answers are equal before the first that is not, which has to be a near tie."""
+    ours = completion(base_url, prompt)["logprobs"]
     theirs = completion(llama_server, prompt)["logprobs"]["content"]
     equal = 0
     for token, logprob, top, peer in zip(
@@ -100,7 +104,7 @@ def test_greedy_answers_are_those_of_llama_cpp(
             break
         assert abs(logprob - peer["logprob"]) < CLOSE
         equal += 1
-    assert equal >= 8
+    return equal
 
 
 def test_rearranged_weights_know_as_much(server: ServerProcess, unchanged: ServerProcess) -> None:
