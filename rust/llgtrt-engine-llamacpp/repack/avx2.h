@@ -11,6 +11,7 @@
 // As in kernel.h, the order in which a column's floats are added depends on K alone.
 #pragma once
 
+#include <array>
 #include <type_traits>
 
 #include "avx2_steps.h"
@@ -50,20 +51,53 @@ template <class Format> constexpr int groups_together() {
     return MOST < GROUPS_OF_PART<Format> ? MOST : GROUPS_OF_PART<Format>;
 }
 
+// Signed bytes become words that are 256 times as large, which takes fewer instructions than to extend them. Their sums have room, and
+// scales are a 256th.
+constexpr float               OF_WORDS = 0x1p-8F;
+template <class Format> constexpr auto SIGNED_TABLE = [] {
+    std::array<uint8_t, sizeof TABLE<Format>> table{};
+    for (size_t i = 0; i < table.size(); i++) {
+        table[i] = static_cast<uint8_t>(TABLE<Format>[i] - Format::OFFSET);
+    }
+    return table;
+}();
+
+// Calls `take` with each group of a block's numbers out of a table, of each half of the rows, as words: of each four bytes 0 and 2, and 1
+// and 3, see Tile. `q` is where they are packed.
+template <class Format, class Take> __attribute__((always_inline)) inline void for_each_words(const uint8_t * q, const Take & take) {
+    static_assert(IN_TABLE<Format> && IN_WORDS<Format>);
+    using At = Layout<Format, Isa>;
+#pragma GCC unroll 4
+    for (int g = 0; g < GROUPS / 2; g++) {
+#pragma GCC unroll 2
+        for (int half = 0; half < HALVES; half++) {
+            const auto both    = Isa::load(q + half * At::SIZE + g * At::VECTOR);
+            const auto numbers = [&](int group, Isa::Ints places) __attribute__((always_inline)) {
+                const auto bytes = Isa::look_up(SIGNED_TABLE<Format>.data(), places);
+                take(group, half, _mm256_slli_epi16(bytes, 8), Isa::bits(bytes, static_cast<int32_t>(0xff00ff00)));
+            };
+            numbers(g, Isa::bits(both, 0x0f0f0f0f));
+            numbers(GROUPS / 2 + g, Isa::upper_nibbles(both));
+        }
+    }
+}
+
 // The numbers of block `b` of a packed block, of both halves by turns, as they are multiplied.
 template <class Format> __attribute__((always_inline)) inline void unpack_halves(const uint8_t * packed, int b, Isa::Ints * to) {
+    using At = Layout<Format, Isa>;
+    if constexpr (IN_WORDS<Format>) {
+        const auto take = [&](int group, int half, Isa::Ints even, Isa::Ints odd) __attribute__((always_inline)) {
+            to[2 * group * HALVES + half]       = even;
+            to[(2 * group + 1) * HALVES + half] = odd;
+        };
+        for_each_words<Format>(packed + At::Q + b * At::Q_SIZE, take);
+    } else {
 #pragma GCC unroll 2
-    for (int half = 0; half < HALVES; half++) {
-        Isa::Ints u[GROUPS];
-        unpack<Format, Isa>(packed + half * Layout<Format, Isa>::SIZE, b, u);
+        for (int half = 0; half < HALVES; half++) {
+            Isa::Ints u[GROUPS];
+            unpack<Format, Isa>(packed + half * At::SIZE, b, u);
 #pragma GCC unroll 8
-        for (int g = 0; g < GROUPS; g++) {
-            if constexpr (IN_WORDS<Format>) {
-                // Of each four bytes 0 and 2, and 1 and 3: see Tile.
-                const auto number               = _mm256_xor_si256(u[g], _mm256_set1_epi8(-128));
-                to[2 * g * HALVES + half]       = _mm256_srai_epi16(_mm256_slli_epi16(number, 8), 8);
-                to[(2 * g + 1) * HALVES + half] = _mm256_srai_epi16(number, 8);
-            } else {
+            for (int g = 0; g < GROUPS; g++) {
                 to[g * HALVES + half] = u[g];
             }
         }
@@ -130,12 +164,13 @@ template <class Format> struct Scales {
                 read_scales<Format, Isa>(weights, scales, nullptr);
 #pragma GCC unroll 8
                 for (int i = 0; i < Format::PARTS; i++) {
-                    d[i][half] = scales[i];
+                    d[i][half] = Isa::mul(scales[i], Isa::set1(OF_WORDS));
                 }
             } else {
                 factors[0][half] = _mm256_set1_epi16(1);
                 for (int64_t b = 0; b < count; b++) {
-                    d[b][half] = block_scales<Format, Isa>(weights + b * HALVES * SIZE);
+                    const auto scale = block_scales<Format, Isa>(weights + b * HALVES * SIZE);
+                    d[b][half]       = IN_WORDS<Format> && !IN_ORDER<Format> ? Isa::mul(scale, Isa::set1(OF_WORDS)) : scale;
                 }
             }
             if constexpr (Format::MINIMUM) {
@@ -163,17 +198,16 @@ template <int C> struct FromRegisters {
             sums[i] = Isa::plus(sums[i], _mm256_madd_epi16(pairs, factors[i % HALVES]));
         }
     }
+};
 
-    __attribute__((always_inline)) static void multiply_words(const Isa::Ints * u, const uint8_t * q, Isa::Ints * sums) {
-#pragma GCC unroll 4
-        for (int i = 0; i < C * HALVES; i++) {
-            sums[i] = Isa::set1(0);
-#pragma GCC unroll 16
-            for (int step = 0; step < 2 * GROUPS; step++) {
-                const uint8_t * const four = q + 2 * BLOCK * (i / HALVES) + 4 * step;
-                sums[i] = Isa::dot_pairs(sums[i], u[step * HALVES + i % HALVES], four_bytes(four));
-            }
-        }
+// The same of words out of a table, with one column. Registers have no room for a block of them: they are unpacked as they are multiplied.
+template <class Format> struct FromPacked {
+    __attribute__((always_inline)) static void multiply_words(const uint8_t * packed, const uint8_t * q, Isa::Ints * sums) {
+        sums[0] = sums[1] = Isa::set1(0);
+        for_each_words<Format>(packed, [&](int group, int half, Isa::Ints even, Isa::Ints odd) __attribute__((always_inline)) {
+            sums[half] = Isa::dot_pairs(sums[half], even, four_bytes(q + 8 * group));
+            sums[half] = Isa::dot_pairs(sums[half], odd, four_bytes(q + 8 * group + 4));
+        });
     }
 };
 
@@ -299,25 +333,30 @@ void multiply_groups(
             const Scales<Format> scales(weights, some);
 
             const auto unpack_block = [&](int64_t b, Isa::Ints * to) __attribute__((always_inline)) {
-                const uint8_t * const packed = SUPER<Format> ? weights : weights + b * BYTES;
-                unpack_halves<Format>(packed, SUPER<Format> ? static_cast<int>(b) : 0, to);
+                if constexpr (!IN_ORDER<Format>) {
+                    const uint8_t * const packed = SUPER<Format> ? weights : weights + b * BYTES;
+                    unpack_halves<Format>(packed, SUPER<Format> ? static_cast<int>(b) : 0, to);
+                }
             };
             if (n <= NARROW<Format>) {
                 with_constant<NARROW<Format>>(n, [&](auto c) {
                     Isa::Ints  u[UNPACKED];
                     const auto numbers = [&](int64_t b) __attribute__((always_inline)) {
                         prefetch(weights + AHEAD + b * BYTES, BYTES);
-                        unpack_block(b, u);
-                        return u;
+                        if constexpr (IN_WORDS<Format>) {
+                            return weights + Layout<Format, Isa>::Q + b * (SUPER<Format> ? Layout<Format, Isa>::Q_SIZE : BYTES);
+                        } else {
+                            unpack_block(b, u);
+                            return u;
+                        }
                     };
-                    add_span<Format, FromRegisters<c.value>, c.value>(sums, scales, some, numbers, columns, c.value, 0);
+                    using Products = std::conditional_t<IN_WORDS<Format>, FromPacked<Format>, FromRegisters<c.value>>;
+                    add_span<Format, Products, c.value>(sums, scales, some, numbers, columns, c.value, 0);
                 });
             } else {
                 Isa::Ints u[IN_ORDER<Format> ? 1 : BLOCKS_TOGETHER * UNPACKED];
-                if constexpr (!IN_ORDER<Format>) {
-                    for (int64_t b = 0; b < (SUPER<Format> ? BLOCKS_TOGETHER : some); b++) {
-                        unpack_block(b, u + b * UNPACKED);
-                    }
+                for (int64_t b = 0; !IN_ORDER<Format> && b < (SUPER<Format> ? BLOCKS_TOGETHER : some); b++) {
+                    unpack_block(b, u + b * UNPACKED);
                 }
                 for (int64_t i = 0; i < parts; i++) {  // evenly
                     const int64_t first = n * i / parts, last = n * (i + 1) / parts;
