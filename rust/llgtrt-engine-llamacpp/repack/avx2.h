@@ -51,9 +51,11 @@ template <class Format> constexpr int groups_together() {
     return MOST < GROUPS_OF_PART<Format> ? MOST : GROUPS_OF_PART<Format>;
 }
 
-// Signed bytes become words that are 256 times as large, which takes fewer instructions than to extend them. Their sums have room, and
-// scales are a 256th.
-constexpr float               OF_WORDS = 0x1p-8F;
+// Numbers out of a table become words that are 256 times as large, which takes fewer instructions than to extend their signs. The sums of
+// a block have room in 32 bits, and what they are multiplied with is a 256th of the scale.
+constexpr float OF_SCALE = 0x1p-8F;
+
+// What stands in the table, as signed bytes.
 template <class Format> constexpr auto SIGNED_TABLE = [] {
     std::array<uint8_t, sizeof TABLE<Format>> table{};
     for (size_t i = 0; i < table.size(); i++) {
@@ -164,13 +166,13 @@ template <class Format> struct Scales {
                 read_scales<Format, Isa>(weights, scales, nullptr);
 #pragma GCC unroll 8
                 for (int i = 0; i < Format::PARTS; i++) {
-                    d[i][half] = Isa::mul(scales[i], Isa::set1(OF_WORDS));
+                    d[i][half] = Isa::mul(scales[i], Isa::set1(OF_SCALE));
                 }
             } else {
                 factors[0][half] = _mm256_set1_epi16(1);
                 for (int64_t b = 0; b < count; b++) {
                     const auto scale = block_scales<Format, Isa>(weights + b * HALVES * SIZE);
-                    d[b][half]       = IN_WORDS<Format> && !IN_ORDER<Format> ? Isa::mul(scale, Isa::set1(OF_WORDS)) : scale;
+                    d[b][half]       = IN_WORDS<Format> && !IN_ORDER<Format> ? Isa::mul(scale, Isa::set1(OF_SCALE)) : scale;
                 }
             }
             if constexpr (Format::MINIMUM) {
