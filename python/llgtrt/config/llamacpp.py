@@ -30,16 +30,17 @@ class LlamaCppConfig(Section):
         ge=0,
         description="Layers to keep on the GPU. null: all, where the build has a GPU backend.",
     )
-    prefill_pass_ms: int = Field(
-        default=150,
+    prefill_pass_ms: int | None = Field(
+        default=None,
         ge=0,
         le=60_000,
-        description="While other sequences generate, prompts and they take turns at forward passes. One\n"
-        "over prompts takes this long as far as the latest passes tell, or as long as one of the others, if\n"
-        "that is longer; where more generate than wait for their prompt it is shorter, down to a third, but\n"
-        "has 64 tokens if these fit, and always 16. Half of it is for shorter prompts behind a long one.\n"
-        "Small keeps the gaps between the tokens of others short, large has prompts done sooner and more\n"
-        "answers in each pass.",
+        description="While other sequences generate, prompts have this much of a forward pass as far as the\n"
+        "latest passes tell, or as much as two of the others take, if that is more; these go along in it, or\n"
+        "have the next to themselves. Where more generate than wait for their prompt it is less, down to a third,\n"
+        "but 64 tokens if these fit, and always 16, or 4 where the others go along. Half of it is for shorter\n"
+        "prompts behind a long one. Small keeps the gaps between the tokens of others short, large has prompts\n"
+        "done sooner and more answers in each pass. null: 0 where the others can go along at little cost,\n"
+        "which is where all kernels of a pass are our own, and 150 elsewhere.",
     )
     prefill_chunk_tokens: int | None = Field(
         default=None,

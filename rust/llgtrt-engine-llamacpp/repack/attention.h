@@ -140,6 +140,8 @@ template <class Isa> struct UnpackedCells {
     void unpack(const Cells & cells, int count, uint64_t seen, int64_t key_depth, int64_t values_depth) {
         value_depth = values_depth;
         for (int cell = 0; cell < count; cell += Isa::ROWS) {
+            cells.prefetch_keys(cell + Isa::ROWS, key_depth);
+            cells.prefetch_values(cell, value_depth);
             for (int64_t d = 0; d < key_depth; d += Isa::ROWS * Factors<Isa>::TOGETHER) {
                 typename Isa::Floats elements[Isa::ROWS];
                 cells.load_turned(cell, d, key_depth, elements);

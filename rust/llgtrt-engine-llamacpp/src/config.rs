@@ -33,8 +33,8 @@ pub struct LlamaCppConfig {
     /// Most tokens in one forward pass. None: 512, or 2048 where all of the model is on a GPU; at least one for each slot.
     pub max_num_tokens: Option<u32>,
     /// While other sequences generate, a forward pass over prompts takes so many milliseconds, as far as the latest passes
-    /// tell, or as long as a pass of those others, if that is longer.
-    pub prefill_pass_ms: u32,
+    /// tell, or as two of those others, if that is longer. None: 0 where they can share passes, 150 elsewhere.
+    pub prefill_pass_ms: Option<u32>,
     /// Or it has so many tokens, whatever they take.
     pub prefill_chunk_tokens: Option<u32>,
     /// Sequences that may wait in the engine for a slot; beyond it, `submit` answers that it is overloaded.
@@ -71,7 +71,7 @@ impl Default for LlamaCppConfig {
             max_batch_size: 8,
             max_sequence_tokens: None,
             max_num_tokens: None,
-            prefill_pass_ms: 150,
+            prefill_pass_ms: None,
             prefill_chunk_tokens: None,
             max_waiting: 4096,
             reuse_prefix: true,
@@ -147,7 +147,11 @@ impl LlamaCppConfig {
             "must be at least max_batch_size and at most 65536",
         )?;
         check("prefill_chunk_tokens", self.prefill_chunk_tokens != Some(0), "must be at least 1")?;
-        check("prefill_pass_ms", self.prefill_pass_ms <= 60_000, "must be at most 60000")?;
+        check(
+            "prefill_pass_ms",
+            self.prefill_pass_ms.is_none_or(|ms| ms <= 60_000),
+            "must be at most 60000",
+        )?;
         check(
             "max_sequence_tokens",
             self.max_sequence_tokens.is_none_or(|n| (2..=1 << 24).contains(&n)),
@@ -221,7 +225,7 @@ mod tests {
             (LlamaCppConfig { max_batch_size: 257, ..config() }, "max_batch_size"),
             (LlamaCppConfig { max_num_tokens: Some(7), ..config() }, "max_num_tokens"),
             (LlamaCppConfig { prefill_chunk_tokens: Some(0), ..config() }, "prefill_chunk_tokens"),
-            (LlamaCppConfig { prefill_pass_ms: 60_001, ..config() }, "prefill_pass_ms"),
+            (LlamaCppConfig { prefill_pass_ms: Some(60_001), ..config() }, "prefill_pass_ms"),
             (LlamaCppConfig { max_sequence_tokens: Some(1), ..config() }, "max_sequence_tokens"),
             (LlamaCppConfig { batch_threads: Some(0), ..config() }, "batch_threads"),
             (

@@ -5,7 +5,7 @@
 //! before it is used. It sees the end of a long sequence alone, so that a guess costs the same everywhere. Runs in a poll,
 //! on the engine's thread.
 
-use std::time::Instant;
+use std::time::{Duration, Instant};
 
 use llgtrt_core::sampler::token_logprobs;
 use llgtrt_core::{Result, TokenId};
@@ -133,6 +133,7 @@ impl DraftModel {
     /// Takes note of what the next step costs. False if it had better not guess: it would lose too much.
     pub(crate) fn may_guess(&mut self, step: Step) -> bool {
         self.step = step;
+        self.pace.observe_step(step.sequences, Duration::try_from_secs_f64(step.pass).unwrap_or_default());
         self.credit = (self.credit + SPARE * step.pass).min(MOST_CREDIT * step.pass);
         self.credit > 0.0
     }
@@ -193,7 +194,12 @@ impl DraftModel {
     fn follow(&mut self, running: &[Option<Box<Sequence>>], slots: &[usize]) {
         self.begin();
         let room = self.context.slot_tokens() as usize;
-        let mut left = self.pace.tokens(slots.len(), 0).max(FEW).min(self.context.capacity());
+        let mut left = self
+            .pace
+            .part(slots.len(), self.step.sequences, false)
+            .tokens
+            .max(FEW)
+            .min(self.context.capacity());
         for &slot in slots {
             let Some(sequence) = &running[slot] else { continue };
             let len = sequence.len();
@@ -251,7 +257,7 @@ impl DraftModel {
         match result {
             Ok(()) => {
                 self.cost.observe(self.wanted.len(), tokens, tokens as f64, elapsed.as_secs_f64());
-                self.pace.observe_prompts(tokens, elapsed);
+                self.pace.observe_prompts(tokens, tokens as f64, elapsed);
                 Ok(true)
             }
             Err(DecodeError::NoRoom | DecodeError::Refused) => {

@@ -25,6 +25,9 @@ use crate::schedule::{Demand, Span, Work};
 use crate::slot::Slot;
 use crate::turns::Turns;
 
+/// A pass over prompts beside sequences that generate, where these have passes of their own.
+const OWN_PASS_MS: u32 = 150;
+
 /// llama.cpp's context, and what its slots hold.
 pub(crate) struct Held {
     pub(crate) context: Context,
@@ -145,11 +148,11 @@ impl LlamaCppEngine {
         // They are where all of a pass is computed by our kernels.
         let costs = if tokens_are_independent { costs.without_padding() } else { costs };
         let costs = if guessing { costs.with_guesses() } else { costs };
+        // Short passes are cheap where answers go along in them: elsewhere each reads the weights for prompts alone.
+        let pass_ms = config.prefill_pass_ms.unwrap_or(if costs.shares_groups() { 0 } else { OWN_PASS_MS });
         let pace = || {
-            PrefillPace::new(
-                Duration::from_millis(config.prefill_pass_ms.into()),
-                config.prefill_chunk_tokens.map(|tokens| tokens as usize),
-            )
+            let tokens = config.prefill_chunk_tokens.map(|tokens| tokens as usize);
+            PrefillPace::new(Duration::from_millis(pass_ms.into()), tokens, slots)
         };
         let draft_model = match &model.draft {
             Some(draft) if guessing => Some(

@@ -3,7 +3,7 @@
 
 use std::iter;
 use std::ops::Range;
-use std::time::Instant;
+use std::time::{Duration, Instant};
 
 use llgtrt_core::{Error, ErrorKind, Finish, Pass, Result};
 use llgtrt_stepped::{MAX_DRAFT, Output, Prices, Sequence, Worth};
@@ -28,8 +28,7 @@ impl LlamaCppEngine {
     /// # Errors
     /// The context is of no further use.
     pub(crate) fn forward(&mut self) -> Result<Option<(Pass, Instant)>> {
-        let tokens = self.collect_demands();
-        let limits = Limits { tokens, outputs: self.cache.context.max_outputs() };
+        let limits = self.collect_demands();
         plan(self.work, &self.demands, limits, self.costs, &mut self.shares);
         self.fill_batch();
         if self.cache.context.batch_len() == 0 {
@@ -50,28 +49,7 @@ impl LlamaCppEngine {
         let result = self.cache.context.decode_needed(logits, &self.needed);
         drop(turn);
         let elapsed = started.elapsed();
-        let needed: usize = self.shares.iter().sum();
-        let padding = self.cache.context.batch_len().saturating_sub(needed);
-        let tokens = needed as f64 + self.costs.of_padding(padding);
-        match self.work {
-            Work::Prompts => self.prefill_pace.observe_prompts(tokens as usize, elapsed),
-            Work::Mixed => {
-                let shares = self.demands.iter().zip(&self.shares);
-                let prompts =
-                    shares.filter(|(demand, _)| demand.work == Work::Prompts).map(|(_, share)| share).sum();
-                self.prefill_pace.observe_mixed(prompts, elapsed);
-            }
-            Work::Answers => {
-                self.prefill_pace.observe_step(elapsed);
-                if let Some(cost) = &mut self.pass_cost {
-                    let shares = self.demands.iter().zip(&self.shares).map(|(demand, &share)| {
-                        share as f64 * self.costs.token_behind(self.cache.slots[demand.slot].tokens.len())
-                    });
-                    let work = shares.sum::<f64>() + self.costs.of_padding(padding);
-                    cost.observe(self.demands.len(), needed, work, elapsed.as_secs_f64());
-                }
-            }
-        }
+        self.observe(elapsed);
         self.take_back();
         match result {
             Ok(()) => {}
@@ -123,41 +101,74 @@ impl LlamaCppEngine {
         Ok(Some((pass, started)))
     }
 
+    /// Learns what passes cost from the one over `demands` and `shares`, which took `elapsed`.
+    fn observe(&mut self, elapsed: Duration) {
+        let of = |wanted: Work| {
+            let shares =
+                self.demands.iter().zip(&self.shares).filter(move |(demand, _)| demand.work == wanted);
+            shares.fold((0, 0.0), |(tokens, work), (demand, &share)| {
+                let behind = self.cache.slots[demand.slot].tokens.len() + share / 2;
+                (tokens + share, work + share as f64 * self.costs.token_behind(behind))
+            })
+        };
+        let ((prompts, prompts_work), (answers, answers_work)) = (of(Work::Prompts), of(Work::Answers));
+        let generating = self.demands.iter().filter(|demand| demand.work == Work::Answers).count();
+        let padding = self.cache.context.batch_len().saturating_sub(prompts + answers);
+        let padding = self.costs.of_padding(padding);
+        match self.work {
+            Work::Prompts => self.prefill_pace.observe_prompts(prompts, prompts_work + padding, elapsed),
+            Work::Mixed => self.prefill_pace.observe_mixed(prompts, prompts_work, generating, elapsed),
+            Work::Answers => {
+                self.prefill_pace.observe_step(generating, elapsed);
+                if let Some(cost) = &mut self.pass_cost {
+                    cost.observe(generating, answers, answers_work + padding, elapsed.as_secs_f64());
+                }
+            }
+        }
+    }
+
     /// What the next pass is over, and the demands of that kind. Answers how many tokens it may have: of prompts
     /// as many as the pace says.
-    fn collect_demands(&mut self) -> usize {
+    fn collect_demands(&mut self) -> Limits {
         self.demands.clear();
         let of = |wanted: Work| {
             let held = self.sequences.running.iter().zip(&self.cache.slots).enumerate();
-            held.filter(move |&(_, held)| work(held) == Some(wanted))
+            held.filter(move |&(_, held)| work(held) == Some(wanted)).map(|(slot, (sequence, held))| {
+                let pending = sequence.as_ref().map_or(0, |sequence| sequence.target() - held.tokens.len());
+                (slot, pending, self.costs.token_behind(held.tokens.len()))
+            })
         };
-        let answers = of(Work::Answers).count();
-        let pending = |(sequence, slot): (&Option<Box<Sequence>>, &Slot)| {
-            sequence.as_ref().map_or(0, |sequence| sequence.target() - slot.tokens.len())
-        };
-        let longest = of(Work::Prompts).map(|(_, held)| pending(held)).max();
+        let (prompts, answers) = (of(Work::Prompts).count(), of(Work::Answers).count());
         let capacity = self.cache.context.capacity();
-        let pace = self.prefill_pace.tokens(of(Work::Prompts).count(), answers);
-        let width = longest.map_or(0, |longest| longest.min(pace));
+        let beside = self.prefill_pace.part(prompts, answers, true);
+        let shares = of(Work::Prompts).map(|(_, pending, cost)| pending.min(beside.tokens_at(cost)));
+        let width = shares.max().unwrap_or(0);
         // A pass over both goes over the slots of all answers and that of the oldest prompt.
-        let oldest = of(Work::Prompts).min_by_key(|(_, (sequence, _))| sequence.as_ref().map(|s| s.age));
-        let slots = || of(Work::Answers).chain(oldest).map(|(slot, _)| slot);
+        let age =
+            |&(slot, ..): &(usize, usize, f64)| self.sequences.running[slot].as_ref().map(|one| one.age);
+        let oldest = of(Work::Prompts).min_by_key(age);
+        let slots = || of(Work::Answers).chain(oldest).map(|(slot, ..)| slot);
         let span = slots().min().zip(slots().max()).map_or(0, |(first, last)| last + 1 - first);
         let mixes = self.may_pad && self.costs.mixes(span, width, capacity);
-        let next = match (longest.is_some(), answers > 0, self.work) {
+        let next = match (prompts > 0, answers > 0, self.work) {
             (true, true, _) if mixes => Work::Mixed,
             (true, false, _) | (true, true, Work::Answers) => Work::Prompts,
             _ => Work::Answers,
         };
+        let part = if mixes { beside } else { self.prefill_pace.part(prompts, answers, false) };
         let tokens = match next {
-            Work::Prompts if answers > 0 => pace.min(capacity),
+            Work::Prompts if answers > 0 => part.tokens.min(capacity),
             Work::Prompts => {
-                let most = capacity.min(self.prefill_pace.tokens_alone());
-                tokens_of_prompts(of(Work::Prompts).map(|(_, held)| pending(held)), pace, most)
+                let dearest = of(Work::Prompts).map(|(.., cost)| cost).fold(1.0, f64::max);
+                let most = capacity.min(self.prefill_pace.tokens_alone(dearest));
+                tokens_of_prompts(of(Work::Prompts).map(|(_, pending, _)| pending), part.tokens, most)
             }
-            Work::Mixed => pace.min(capacity - answers * width),
+            Work::Mixed => part.tokens.min(capacity - answers * width - part.least.min(width)),
             Work::Answers => capacity,
         };
+        let is_weighed = part.is_weighed && answers > 0;
+        let outputs = self.cache.context.max_outputs();
+        let limits = Limits { tokens, least: if is_weighed { part.least } else { 0 }, outputs };
         self.work = next;
         if self.work != Work::Prompts {
             self.guess();
@@ -168,16 +179,18 @@ impl LlamaCppEngine {
                 continue;
             }
             let Some(sequence) = sequence else { continue };
-            let pending = sequence.target() - self.cache.slots[slot].tokens.len() + sequence.draft.len();
+            let evaluated = self.cache.slots[slot].tokens.len();
+            let pending = sequence.target() - evaluated + sequence.draft.len();
             self.demands.push(Demand {
                 slot,
                 work,
                 pending,
+                cost: if is_weighed { self.costs.token_behind(evaluated) } else { 1.0 },
                 every_output: sequence.wants_many_outputs(pending),
                 age: sequence.age,
             });
         }
-        tokens
+        limits
     }
 
     /// Lets every sequence that generates guess, as far as that pays in a pass of this size.

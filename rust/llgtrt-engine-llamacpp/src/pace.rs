@@ -1,8 +1,9 @@
 //! How many prompt tokens a forward pass takes while other sequences generate, as far as the latest passes tell.
 //!
-//! Prompts are evaluated in passes that those others hardly notice, with a pass for them after each. Shorter ones would cost
-//! more: the weights are read for each anew, the others' passes between them are many, and sequences that wait for their
-//! prompts generate late and alone instead of together. So they are the shorter, the fewer wait beside those that generate.
+//! Prompts are evaluated in passes that those others hardly notice: with them in the same pass, or with a pass for them after
+//! each. Shorter ones would cost more: the weights are read for each anew, the others' passes between them are many, and
+//! sequences that wait for their prompts generate late and alone instead of together. So where passes may be longer than those
+//! others', they are the shorter, the fewer wait beside those that generate.
 
 use std::time::Duration;
 
@@ -15,17 +16,43 @@ const FEW: usize = 16;
 /// Tokens of a pass before anything is known.
 pub(crate) const FIRST_TOKENS: usize = 64;
 
-/// The least: fewer tokens cost a pass nearly as much. What [`FEW`] says holds for no full pass then.
+/// The least in a pass of their own: fewer tokens cost nearly as much. What [`FEW`] says holds for no full pass then.
 const LEAST_TOKENS: usize = FEW;
+
+/// The least in a pass that reads the weights for others anyway: what a prompt attends to is read for all its tokens at once.
+const LEAST_BESIDE: usize = 4;
 
 /// The shortest pass, as a part of the longest, and in tokens if so many fit into that: with fewer a token costs more.
 const SHORTEST: f64 = 1.0 / 3.0;
 const ENOUGH_TOKENS: usize = 64;
 
+/// What prompts have of a pass takes as long as so many steps of the sequences that generate, where that is longer. With one step
+/// all was slower, and gaps hardly shorter: fewer tokens cost more each, and sequences wait long for their prompts.
+const STEPS: f64 = 2.0;
+
 /// The longest pass while nothing is generated, in seconds, but with no fewer tokens than these: a request that comes meanwhile
 /// waits for its end.
 const ALONE_SECONDS: f64 = 2.0;
 const WIDE_TOKENS: usize = 128;
+
+/// What a pass may have of prompts.
+#[derive(Debug, Clone, Copy, PartialEq)]
+pub(crate) struct Part {
+    /// In ordinary tokens: those that attend to little.
+    pub(crate) tokens: usize,
+    /// Of a prompt that does not end in the pass at least so many tokens, whatever they cost.
+    pub(crate) least: usize,
+    /// Whether a token counts for what it costs. Otherwise for one.
+    pub(crate) is_weighed: bool,
+}
+
+impl Part {
+    /// How many tokens of one prompt that is, where each costs as much as so many ordinary ones.
+    pub(crate) fn tokens_at(self, cost: f64) -> usize {
+        let cost = if self.is_weighed { cost } else { 1.0 };
+        ((self.tokens as f64 / cost) as usize).max(self.least)
+    }
+}
 
 /// See the module.
 #[derive(Debug)]
@@ -33,55 +60,86 @@ pub(crate) struct PrefillPace {
     pass: Duration,
     /// Tokens of a pass, where that is fixed.
     fixed: Option<usize>,
+    /// Of an ordinary one.
     seconds_per_token: Option<f64>,
-    /// Of a pass of the sequences that generate.
-    seconds_per_step: f64,
+    /// Of a pass of so many sequences that generate as its place says; 0 where there was none.
+    seconds_per_step: Vec<f64>,
 }
 
 impl PrefillPace {
-    /// A pass takes `pass` at most, or as long as a step of the sequences that generate where that is longer; or it has
-    /// `fixed` tokens.
-    pub(crate) fn new(pass: Duration, fixed: Option<usize>) -> Self {
-        Self { pass, fixed, seconds_per_token: None, seconds_per_step: 0.0 }
+    /// What prompts have of a pass takes `pass` at most, or twice as long as a step of the sequences that generate, of which
+    /// there are `slots` at most, where that is longer; or it has `fixed` tokens.
+    pub(crate) fn new(pass: Duration, fixed: Option<usize>, slots: usize) -> Self {
+        Self { pass, fixed, seconds_per_token: None, seconds_per_step: vec![0.0; slots + 1] }
     }
 
-    /// Learns that a pass over `tokens` tokens of prompts took `elapsed`.
-    pub(crate) fn observe_prompts(&mut self, tokens: usize, elapsed: Duration) {
-        if tokens < FEW {
-            return;
+    /// Learns that a pass over `tokens` tokens of prompts, which were expected to cost as much as `work` ordinary ones, took
+    /// `elapsed`.
+    pub(crate) fn observe_prompts(&mut self, tokens: usize, work: f64, elapsed: Duration) {
+        if tokens >= FEW {
+            self.observe_token(elapsed.as_secs_f64() / work);
         }
-        let latest = elapsed.as_secs_f64() / tokens as f64;
+    }
+
+    fn observe_token(&mut self, latest: f64) {
         let known = self.seconds_per_token.unwrap_or(latest);
         self.seconds_per_token = Some(known + LATEST * (latest - known));
     }
 
-    /// Learns that a pass over `tokens` tokens of prompts and those of the sequences that generate took `elapsed`. It takes the
-    /// place of two passes, and may take as long as they would.
-    pub(crate) fn observe_mixed(&mut self, tokens: usize, elapsed: Duration) {
-        let step = Duration::from_secs_f64(self.seconds_per_step).min(elapsed / 2);
-        self.observe_prompts(tokens, elapsed.saturating_sub(step));
+    /// The same of a pass over those of `generating` sequences as well. It takes the place of two passes, and may take as long
+    /// as they would.
+    pub(crate) fn observe_mixed(&mut self, tokens: usize, work: f64, generating: usize, elapsed: Duration) {
+        let elapsed = elapsed.as_secs_f64();
+        let step = self.step(generating).min(elapsed / 2.0);
+        // Beside a step that takes longer than they do, few tokens tell nothing.
+        let tells = |cost: f64| work * cost >= step / 2.0;
+        if tokens >= FEW || (tokens > 0 && self.seconds_per_token.is_some_and(tells)) {
+            self.observe_token((elapsed - step) / work);
+        }
     }
 
-    /// Learns that a pass of the sequences that generate took `elapsed`.
-    pub(crate) fn observe_step(&mut self, elapsed: Duration) {
-        self.seconds_per_step += LATEST * (elapsed.as_secs_f64() - self.seconds_per_step);
+    /// Learns that a pass of `generating` sequences took `elapsed`.
+    pub(crate) fn observe_step(&mut self, generating: usize, elapsed: Duration) {
+        let latest = elapsed.as_secs_f64();
+        if let Some(known) = self.seconds_per_step.get_mut(generating) {
+            *known = if *known > 0.0 { *known + LATEST * (latest - *known) } else { latest };
+        }
     }
 
-    /// Tokens of a pass over prompts, where so many prompts wait and so many sequences generate.
-    pub(crate) fn tokens(&self, waiting: usize, generating: usize) -> usize {
+    /// Seconds of a pass of so many sequences. If none is known, what it takes at least: as much as with fewer, and its part of
+    /// what it takes with more.
+    fn step(&self, generating: usize) -> f64 {
+        let steps = &self.seconds_per_step;
+        let known = |place: &usize| steps[*place] > 0.0;
+        let fewer = (0..steps.len().min(generating + 1)).rfind(known);
+        let more = (generating..steps.len()).find(known);
+        let part = |more: usize| steps[more] * generating as f64 / more.max(1) as f64;
+        let least = fewer.map_or(0.0, |fewer| steps[fewer]);
+        if fewer == more { least } else { least.max(more.map_or(0.0, part)) }
+    }
+
+    /// What prompts have of a pass, where so many of them wait and so many sequences generate, which are `beside` them in the
+    /// pass or have passes of their own.
+    pub(crate) fn part(&self, waiting: usize, generating: usize, beside: bool) -> Part {
+        if let Some(tokens) = self.fixed {
+            return Part { tokens, least: 0, is_weighed: false };
+        }
         let longest = self.pass.as_secs_f64();
+        let step = self.step(generating);
         let part = (2 * waiting) as f64 / (waiting + generating).max(1) as f64;
-        let within = |seconds: f64, cost: f64| (seconds.max(self.seconds_per_step) / cost) as usize;
+        let within = |seconds: f64, cost: f64| (seconds.max(STEPS * step) / cost) as usize;
+        let least = if beside { LEAST_BESIDE } else { LEAST_TOKENS };
         let measured = self.seconds_per_token.map(|cost| {
             let enough = within(longest, cost).min(ENOUGH_TOKENS);
-            within(longest * part.clamp(SHORTEST, 1.0), cost).max(enough).max(LEAST_TOKENS)
+            within(longest * part.clamp(SHORTEST, 1.0), cost).max(enough).max(least)
         });
-        self.fixed.or(measured).unwrap_or(FIRST_TOKENS)
+        Part { tokens: measured.unwrap_or(FIRST_TOKENS), least, is_weighed: true }
     }
 
-    /// Most tokens of a pass over prompts while nothing is generated.
-    pub(crate) fn tokens_alone(&self) -> usize {
-        self.seconds_per_token.map_or(usize::MAX, |cost| ((ALONE_SECONDS / cost) as usize).max(WIDE_TOKENS))
+    /// Most tokens of a pass over prompts while nothing is generated, where each costs as much as so many ordinary ones.
+    pub(crate) fn tokens_alone(&self, cost: f64) -> usize {
+        let measured = self.seconds_per_token.map(|seconds| (ALONE_SECONDS / (seconds * cost)) as usize);
+        measured.map_or(usize::MAX, |tokens| tokens.max(WIDE_TOKENS))
     }
 }
 
@@ -92,105 +150,155 @@ mod tests {
     const MS: Duration = Duration::from_millis(1);
 
     fn pace() -> PrefillPace {
-        PrefillPace::new(50 * MS, None)
+        PrefillPace::new(50 * MS, None, 8)
+    }
+
+    /// Of a pass of prompts alone.
+    fn tokens(pace: &PrefillPace, waiting: usize, generating: usize) -> usize {
+        pace.part(waiting, generating, false).tokens
     }
 
     #[test]
     fn the_cost_of_a_token_is_learned() {
         let mut pace = pace();
-        assert_eq!(pace.tokens(1, 0), FIRST_TOKENS);
-        pace.observe_prompts(200, 80 * MS);
-        assert_eq!(pace.tokens(1, 0), 125);
+        assert_eq!(tokens(&pace, 1, 0), FIRST_TOKENS);
+        pace.observe_prompts(200, 200.0, 80 * MS);
+        assert_eq!(tokens(&pace, 1, 0), 125);
         for _ in 0..50 {
-            pace.observe_prompts(200, 160 * MS);
+            pace.observe_prompts(200, 200.0, 160 * MS);
         }
-        assert!((61..=63).contains(&pace.tokens(1, 0)), "{pace:?}");
+        assert!((61..=63).contains(&tokens(&pace, 1, 0)), "{pace:?}");
     }
 
     #[test]
-    fn a_pass_takes_no_less_than_a_step() {
+    fn a_pass_takes_no_less_than_two_steps() {
         let mut pace = pace();
-        pace.observe_prompts(200, 200 * MS);
-        assert_eq!(pace.tokens(1, 0), 50);
+        pace.observe_prompts(200, 200.0, 200 * MS);
+        assert_eq!(tokens(&pace, 1, 1), 50);
+        pace.observe_step(1, 80 * MS);
+        assert_eq!(tokens(&pace, 1, 1), 160);
+        assert_eq!(tokens(&pace, 1, 0), 50);
         for _ in 0..50 {
-            pace.observe_step(80 * MS);
+            pace.observe_step(1, 10 * MS);
         }
-        assert!((79..=80).contains(&pace.tokens(1, 0)), "{pace:?}");
-        for _ in 0..50 {
-            pace.observe_step(10 * MS);
-        }
-        assert_eq!(pace.tokens(1, 0), 50);
+        assert_eq!(tokens(&pace, 1, 1), 50);
+    }
+
+    #[test]
+    fn a_step_takes_as_long_as_those_of_so_many_sequences_did() {
+        let mut pace = PrefillPace::new(Duration::ZERO, None, 8);
+        pace.observe_prompts(1000, 1000.0, 1000 * MS);
+        pace.observe_step(2, 40 * MS);
+        assert_eq!([0, 1, 2, 3, 8].map(|generating| tokens(&pace, 1, generating)), [16, 40, 80, 80, 80]);
+        pace.observe_step(8, 120 * MS);
+        assert_eq!([1, 2, 3, 4, 8].map(|generating| tokens(&pace, 1, generating)), [40, 80, 90, 120, 240]);
+        pace.observe_step(9, 1000 * MS);
+        assert_eq!(tokens(&pace, 1, 9), 240, "there are eight slots");
     }
 
     #[test]
     fn a_pass_is_the_shorter_the_fewer_wait() {
-        let tokens = |pace: &PrefillPace| {
+        let of_some = |pace: &PrefillPace| {
             [(1, 0), (4, 1), (1, 1), (1, 2), (1, 3), (1, 9), (0, 0)]
-                .map(|(waiting, generating)| pace.tokens(waiting, generating))
+                .map(|(waiting, generating)| tokens(pace, waiting, generating))
         };
-        let mut fast = PrefillPace::new(50 * MS, None);
-        fast.observe_prompts(1000, 100 * MS);
-        assert_eq!(tokens(&fast), [500, 500, 500, 333, 250, 166, 166]);
-        fast.observe_step(100 * MS);
-        assert_eq!(fast.tokens(1, 9), 300, "but no shorter than a step");
-        let mut slower = PrefillPace::new(50 * MS, None);
-        slower.observe_prompts(100, 50 * MS);
-        assert_eq!(tokens(&slower), [100, 100, 100, 66, 64, 64, 64]);
-        let mut slow = PrefillPace::new(50 * MS, None);
-        slow.observe_prompts(100, 100 * MS);
-        assert_eq!(tokens(&slow), [50; 7]);
+        let mut fast = pace();
+        fast.observe_prompts(1000, 1000.0, 100 * MS);
+        assert_eq!(of_some(&fast), [500, 500, 500, 333, 250, 166, 166]);
+        fast.observe_step(8, 15 * MS);
+        assert_eq!(tokens(&fast, 1, 8), 300, "but no shorter than two steps");
+        let mut slower = pace();
+        slower.observe_prompts(100, 100.0, 50 * MS);
+        assert_eq!(of_some(&slower), [100, 100, 100, 66, 64, 64, 64]);
+        let mut slow = pace();
+        slow.observe_prompts(100, 100.0, 100 * MS);
+        assert_eq!(of_some(&slow), [50; 7]);
     }
 
     #[test]
     fn while_nothing_is_generated_a_pass_takes_two_seconds_or_is_wide() {
         let mut pace = pace();
-        assert_eq!(pace.tokens_alone(), usize::MAX);
-        pace.observe_prompts(512, 512 * MS);
-        assert_eq!(pace.tokens_alone(), 2000);
+        assert_eq!(pace.tokens_alone(1.0), usize::MAX);
+        pace.observe_prompts(512, 512.0, 512 * MS);
+        assert_eq!(pace.tokens_alone(1.0), 2000);
         for _ in 0..50 {
-            pace.observe_prompts(100, 3000 * MS);
+            pace.observe_prompts(100, 100.0, 3000 * MS);
         }
-        assert_eq!(pace.tokens_alone(), WIDE_TOKENS);
+        assert_eq!(pace.tokens_alone(1.0), WIDE_TOKENS);
     }
 
     #[test]
     fn a_pass_has_enough_tokens_to_be_worth_it() {
         let mut pace = pace();
-        pace.observe_prompts(100, 1000 * MS);
-        assert_eq!(pace.tokens(1, 0), LEAST_TOKENS);
+        pace.observe_prompts(100, 100.0, 5000 * MS);
+        assert_eq!(pace.part(1, 1, false).tokens, LEAST_TOKENS);
+        assert_eq!(pace.part(1, 1, true).tokens, LEAST_BESIDE);
     }
 
     #[test]
     fn passes_of_few_prompt_tokens_tell_nothing() {
         let mut pace = pace();
-        pace.observe_prompts(FEW - 1, MS);
-        assert_eq!(pace.tokens(1, 0), FIRST_TOKENS);
+        pace.observe_prompts(FEW - 1, 15.0, MS);
+        pace.observe_mixed(FEW - 1, 15.0, 1, MS);
+        assert_eq!(tokens(&pace, 1, 0), FIRST_TOKENS);
     }
 
     #[test]
     fn a_mixed_pass_may_take_as_long_as_the_two_that_it_stands_for() {
         let mut pace = pace();
-        pace.observe_step(100 * MS);
-        pace.observe_mixed(100, 130 * MS);
-        assert_eq!(pace.tokens(1, 0), 50, "a step of 30 ms, and 1 ms for a token");
-        pace.observe_mixed(100, 40 * MS);
+        pace.observe_step(1, 30 * MS);
+        pace.observe_mixed(100, 100.0, 1, 130 * MS);
+        assert_eq!(pace.part(1, 1, true).tokens, 60, "two steps of 30 ms, and 1 ms for a token");
+        pace.observe_mixed(100, 100.0, 1, 40 * MS);
         assert!(pace.seconds_per_token.unwrap() > 0.0, "{pace:?}");
     }
 
     #[test]
+    fn few_tokens_of_a_mixed_pass_tell_what_they_cost_if_that_is_much() {
+        let mut pace = PrefillPace::new(Duration::ZERO, None, 8);
+        pace.observe_step(1, 10 * MS);
+        pace.observe_prompts(100, 100.0, 200 * MS);
+        assert_eq!(pace.part(1, 1, true).tokens, 10);
+        pace.observe_mixed(2, 2.0, 1, 40 * MS);
+        assert_eq!(pace.part(1, 1, true).tokens, 10, "the end of a prompt");
+        for _ in 0..50 {
+            pace.observe_mixed(5, 5.0, 1, 15 * MS);
+        }
+        assert_eq!(pace.part(1, 1, true).tokens, 13, "half of the pass is theirs");
+        for _ in 0..50 {
+            pace.observe_mixed(6, 6.0, 1, 70 * MS);
+        }
+        assert_eq!(pace.part(1, 1, true).tokens, LEAST_BESIDE);
+    }
+
+    #[test]
+    fn tokens_behind_much_take_their_part() {
+        let mut pace = PrefillPace::new(30 * MS, None, 8);
+        pace.observe_prompts(100, 200.0, 200 * MS);
+        let part = pace.part(8, 1, true);
+        assert_eq!([1.0, 3.0, 100.0].map(|cost| part.tokens_at(cost)), [30, 10, LEAST_BESIDE]);
+        let fixed = PrefillPace::new(30 * MS, Some(7), 8).part(8, 1, true);
+        assert_eq!([1.0, 3.0, 100.0].map(|cost| fixed.tokens_at(cost)), [7; 3]);
+    }
+
+    #[test]
     fn a_pass_can_be_fixed() {
-        let mut pace = PrefillPace::new(50 * MS, Some(7));
-        assert_eq!(pace.tokens(1, 0), 7);
-        pace.observe_prompts(64, MS);
-        pace.observe_step(1000 * MS);
-        pace.observe_prompts(64, Duration::ZERO);
-        assert_eq!(pace.tokens(1, 0), 7);
+        let mut pace = PrefillPace::new(50 * MS, Some(7), 8);
+        assert_eq!(tokens(&pace, 1, 0), 7);
+        pace.observe_prompts(64, 64.0, MS);
+        pace.observe_step(1, 1000 * MS);
+        pace.observe_prompts(64, 64.0, Duration::ZERO);
+        assert_eq!(tokens(&pace, 1, 1), 7);
     }
 
     #[test]
     fn a_clock_that_stands_still_does_no_harm() {
         let mut pace = pace();
-        pace.observe_prompts(64, Duration::ZERO);
-        assert!(pace.tokens(1, 0) >= LEAST_TOKENS);
+        pace.observe_prompts(64, 64.0, Duration::ZERO);
+        pace.observe_step(1, Duration::ZERO);
+        pace.observe_mixed(4, 4.0, 1, Duration::ZERO);
+        pace.observe_mixed(0, 0.0, 1, Duration::ZERO);
+        assert!(tokens(&pace, 1, 0) >= LEAST_TOKENS);
+        assert!(tokens(&pace, 1, 1) >= LEAST_TOKENS);
     }
 }

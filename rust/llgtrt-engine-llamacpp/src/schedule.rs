@@ -31,7 +31,7 @@ pub(crate) enum Work {
 }
 
 /// What one slot has to evaluate.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[derive(Debug, Clone, Copy, PartialEq)]
 pub(crate) struct Demand {
     /// Its number.
     pub(crate) slot: usize,
@@ -39,6 +39,8 @@ pub(crate) struct Demand {
     pub(crate) work: Work,
     /// Tokens known but not evaluated, at least 1.
     pub(crate) pending: usize,
+    /// What one of them counts for in a pass over prompts, at least 1.
+    pub(crate) cost: f64,
     /// Whether every token needs its logits, or only the last pending one.
     pub(crate) every_output: bool,
     /// Order of admission.
@@ -50,6 +52,8 @@ pub(crate) struct Demand {
 pub(crate) struct Limits {
     /// Tokens in all; of answers at least one per slot. Where prompts and answers are mixed, those of prompts.
     pub(crate) tokens: usize,
+    /// Tokens of a prompt that the pass does not finish, at least, whatever they cost.
+    pub(crate) least: usize,
     /// Rows of logits; at least one per slot.
     pub(crate) outputs: usize,
 }
@@ -169,15 +173,15 @@ pub(crate) fn plan(work: Work, demands: &[Demand], limits: Limits, costs: Costs,
     shares.resize(demands.len(), 0);
     let mut outputs = Outputs { spare: limits.outputs.saturating_sub(demands.len()) };
     match work {
-        Work::Prompts => prompt_shares(demands, limits.tokens, &mut outputs, shares),
-        Work::Mixed => mixed_shares(demands, limits.tokens, &mut outputs, shares),
+        Work::Prompts => prompt_shares(demands, limits, &mut outputs, shares),
+        Work::Mixed => mixed_shares(demands, limits, &mut outputs, shares),
         Work::Answers => answer_shares(demands, limits.tokens, costs, &mut outputs, shares),
     }
 }
 
 /// Shares of prompts, and of answers that have no more tokens than the longest of them.
-fn mixed_shares(demands: &[Demand], tokens: usize, outputs: &mut Outputs, shares: &mut [usize]) {
-    prompt_shares(demands, tokens, outputs, shares);
+fn mixed_shares(demands: &[Demand], limits: Limits, outputs: &mut Outputs, shares: &mut [usize]) {
+    prompt_shares(demands, limits, outputs, shares);
     let width = shares.iter().copied().max().unwrap_or(0).max(1);
     for (demand, share) in demands.iter().zip(shares) {
         if demand.work == Work::Answers {
@@ -291,11 +295,11 @@ fn largest_group(demands: &[Demand], rest: &[(usize, usize)]) -> Option<(usize, 
 mod tests {
     use super::*;
 
-    const ALONE: Limits = Limits { tokens: 64, outputs: 32 };
+    const ALONE: Limits = Limits { tokens: 64, least: 0, outputs: 32 };
     const BESIDE: Limits = Limits { tokens: 16, ..ALONE };
 
     fn demand(slot: usize, pending: usize) -> Demand {
-        Demand { slot, work: Work::Prompts, pending, every_output: false, age: slot as u64 }
+        Demand { slot, work: Work::Prompts, pending, cost: 1.0, every_output: false, age: slot as u64 }
     }
 
     fn shares(work: Work, demands: &[Demand], limits: Limits) -> Vec<usize> {
@@ -377,7 +381,8 @@ mod tests {
             let demands: Vec<_> =
                 pending.iter().enumerate().map(|(slot, &pending)| demand(slot, pending)).collect();
             let mut shares = Vec::new();
-            plan(Work::Answers, &demands, Limits { tokens: 256, outputs: 256 }, costs, &mut shares);
+            let limits = Limits { tokens: 256, outputs: 256, ..ALONE };
+            plan(Work::Answers, &demands, limits, costs, &mut shares);
             let mut widths = shares.clone();
             let level = share_group(&mut widths, Work::Answers, costs, 256, |_, _| true);
             (shares, level.then_some(widths[0]))
@@ -543,6 +548,7 @@ mod tests {
                     slot,
                     work: [Work::Prompts, Work::Answers][random(2) as usize],
                     pending: 1 + random(30) as usize,
+                    cost: [1.0, 1.3, 6.0][random(3) as usize],
                     every_output: random(5) == 0,
                     age: random(1000) * 12 + slot as u64,
                 })
@@ -553,7 +559,8 @@ mod tests {
                 _ => demands.into_iter().map(|demand| Demand { work, ..demand }).collect(),
             };
             let tokens = if work == Work::Answers { ALONE.tokens } else { 1 + random(60) as usize };
-            let shares = shares(work, &demands, Limits { tokens, ..BESIDE });
+            let least = random(10) as usize;
+            let shares = shares(work, &demands, Limits { tokens, least, ..BESIDE });
             let counts =
                 |(demand, _): &(&Demand, &usize)| work != Work::Mixed || demand.work == Work::Prompts;
             let used: usize = demands.iter().zip(&shares).filter(counts).map(|(_, share)| share).sum();
@@ -561,8 +568,8 @@ mod tests {
             let rows = |(demand, &share): (&Demand, &usize)| {
                 if demand.every_output { share } else { share.min(1) }
             };
-            assert!(used <= tokens);
-            assert!(used > 0 || is_none);
+            assert!(used <= tokens + least);
+            assert!(used > 0 || is_none || (least == 0 && tokens < 6));
             let cut = |(demand, share): &(&Demand, &usize)| {
                 **share > 0
                     && **share < demand.pending
@@ -574,7 +581,9 @@ mod tests {
             match parts[..] {
                 [] | [_] => {}
                 [(old, &more), (young, &less)] => {
-                    assert!(young.pending <= old.pending / 2 && less <= more, "{old:?} {young:?}");
+                    assert!(young.pending <= old.pending / 2, "{old:?} {young:?}");
+                    let (less, most) = (less as f64 * young.cost, (more + 1) as f64 * old.cost);
+                    assert!(less <= most.max(young.cost), "{old:?} {young:?}");
                 }
                 _ => panic!("at most two are cut: {parts:?}"),
             }

@@ -1,46 +1,49 @@
 //! How the tokens of a pass over prompts are divided: the oldest prompt goes first, and short ones do not wait for the end of a
 //! long one.
 
-use super::{Demand, Outputs, Work};
+use super::{Demand, Limits, Outputs, Work};
 
 /// Shares of prompts, the oldest first. The first that the pass does not finish leaves half of what there is to those behind
 /// it, the shortest first: whole ones, and a part of one that has half as much to go or less. So each prompt is read at half the
 /// speed of one that is alone or faster, when it is the oldest and when it is the shortest.
-pub(super) fn prompt_shares(demands: &[Demand], tokens: usize, outputs: &mut Outputs, shares: &mut [usize]) {
-    let mut left = tokens;
+pub(super) fn prompt_shares(demands: &[Demand], limits: Limits, outputs: &mut Outputs, shares: &mut [usize]) {
+    let mut left = limits.tokens as f64;
     let mut oldest_first: Vec<usize> =
         (0..demands.len()).filter(|&i| demands[i].work == Work::Prompts).collect();
     oldest_first.sort_unstable_by_key(|&i| demands[i].age);
     let pending = |&index: &usize| demands[index].pending;
-    let mut grant = |index: usize, share: usize, left: &mut usize| {
+    let ends_in = |&index: &usize, left: f64| demands[index].pending as f64 * demands[index].cost <= left;
+    let within = |index: usize, left: f64| (left / demands[index].cost) as usize;
+    let mut grant = |index: usize, share: usize, left: &mut f64| {
         shares[index] = outputs.grant(&demands[index], 0, share);
-        *left -= shares[index];
+        *left -= shares[index] as f64 * demands[index].cost;
     };
     let mut whole = 0;
-    while let Some(index) = oldest_first.get(whole).filter(|index| pending(index) <= left) {
+    while let Some(index) = oldest_first.get(whole).filter(|index| ends_in(index, left)) {
         grant(*index, pending(index), &mut left);
         whole += 1;
     }
     let Some((long, younger)) = oldest_first[whole..].split_first_mut() else { return };
     younger.sort_by_key(|index| pending(index));
-    let mut half = left / 2;
+    let mut half = left / 2.0;
     let mut next = 0;
     for index in &*younger {
-        let share = pending(index).min(half);
-        if share < pending(index) && pending(index) > pending(long) / 2 {
+        let share = pending(index).min(within(*index, half).max(usize::from(half >= 1.0)));
+        let is_whole = share == pending(index);
+        if share == 0 || (!is_whole && pending(index) > pending(long) / 2) {
             break;
         }
         grant(*index, share, &mut left);
-        half -= share;
+        half -= share as f64 * demands[*index].cost;
         next += 1;
-        if half == 0 {
+        if !is_whole {
             break;
         }
     }
-    grant(*long, pending(long).min(left), &mut left);
+    grant(*long, pending(long).min(within(*long, left).max(limits.least)), &mut left);
     // Where the long one has no room for more rows of logits.
     for index in &younger[next..] {
-        if pending(index) <= left {
+        if ends_in(index, left) {
             grant(*index, pending(index), &mut left);
         }
     }
@@ -67,6 +70,7 @@ mod tests {
             slot,
             work: Work::Prompts,
             pending,
+            cost: 1.0,
             every_output: false,
             age: slot as u64,
         };
@@ -75,14 +79,21 @@ mod tests {
 
     fn shares(demands: &[Demand], tokens: usize, outputs: usize) -> Vec<usize> {
         let mut shares = vec![0; demands.len()];
-        prompt_shares(demands, tokens, &mut Outputs { spare: outputs - demands.len() }, &mut shares);
+        let limits = Limits { tokens, least: 0, outputs };
+        prompt_shares(demands, limits, &mut Outputs { spare: outputs - demands.len() }, &mut shares);
         shares
     }
 
     #[test]
     fn the_oldest_goes_first() {
-        let demand =
-            |slot, pending, age| Demand { slot, work: Work::Prompts, pending, every_output: false, age };
+        let demand = |slot, pending, age| Demand {
+            slot,
+            work: Work::Prompts,
+            pending,
+            cost: 1.0,
+            every_output: false,
+            age,
+        };
         assert_eq!(shares(&[demand(1, 40, 8), demand(2, 10, 7)], 16, 32), [6, 10]);
         assert_eq!(prompts(&[40, 10], 64), [40, 10]);
         assert_eq!(prompts(&[100, 51], 64), [64, 0]);
@@ -129,11 +140,37 @@ mod tests {
             slot,
             work: Work::Prompts,
             pending,
+            cost: 1.0,
             every_output,
             age: slot as u64,
         };
         let demands = [demand(0, 100, true), demand(1, 40, false), demand(2, 4, false)];
         assert_eq!(shares(&demands, 64, 16), [14, 28, 4]);
+    }
+
+    #[test]
+    fn a_token_counts_for_what_it_costs() {
+        let of = |pending: &[(usize, f64)], tokens, least| {
+            let demand = |(slot, &(pending, cost))| Demand {
+                slot,
+                work: Work::Prompts,
+                pending,
+                cost,
+                every_output: false,
+                age: slot as u64,
+            };
+            let demands: Vec<_> = pending.iter().enumerate().map(demand).collect();
+            let mut shares = vec![0; demands.len()];
+            let limits = Limits { tokens, least, outputs: 32 };
+            prompt_shares(&demands, limits, &mut Outputs { spare: 30 }, &mut shares);
+            shares
+        };
+        assert_eq!(of(&[(7000, 6.0)], 24, 0), [4]);
+        assert_eq!(of(&[(7000, 6.0), (40, 1.0)], 24, 0), [2, 12]);
+        assert_eq!(of(&[(7000, 6.0), (40, 1.0)], 24, 4), [4, 12], "however much they cost");
+        assert_eq!(of(&[(3, 6.0), (40, 1.0)], 24, 4), [3, 6]);
+        assert_eq!(of(&[(5, 6.0), (4, 3.0)], 24, 0), [2, 4], "the second is whole, and half of the pass");
+        assert_eq!(of(&[(7000, 2.0), (3, 9.0), (40, 1.0)], 8, 4), [4, 1, 0], "the shortest goes on");
     }
 
     #[test]
