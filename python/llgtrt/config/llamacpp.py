@@ -35,12 +35,12 @@ class LlamaCppConfig(Section):
         ge=0,
         le=60_000,
         description="While other sequences generate, prompts have this much of a forward pass as far as the\n"
-        "latest passes tell, or as much as two of the others take, if that is more; these go along in it, or\n"
-        "have the next to themselves. Where more generate than wait for their prompt it is less, down to a third,\n"
-        "but 64 tokens if these fit, and always 16, or 4 where the others go along. Half of it is for shorter\n"
-        "prompts behind a long one. Small keeps the gaps between the tokens of others short, large has prompts\n"
-        "done sooner and more answers in each pass. null: 0 where the others can go along at little cost,\n"
-        "which is where all kernels of a pass are our own, and 150 elsewhere.",
+        "latest passes tell, or as much as two of the others take, if that is more; these go along in it,\n"
+        "or have the next to themselves. Where more generate than wait for their prompt it is less, down to\n"
+        "a third, but 64 tokens if these fit, and always 16, or 4 where the others go along. Half of it is\n"
+        "for shorter prompts behind a long one. Small keeps the gaps between the tokens of others short,\n"
+        "large has prompts done sooner and more answers in each pass. null: 0 where the others can go along\n"
+        "at little cost, which is where all kernels of a pass are our own, and 150 elsewhere.",
     )
     prefill_chunk_tokens: int | None = Field(
         default=None,
