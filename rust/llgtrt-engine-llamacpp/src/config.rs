@@ -33,7 +33,7 @@ pub struct LlamaCppConfig {
     /// Most tokens in one forward pass. None: 512, or 2048 where all of the model is on a GPU; at least one for each slot.
     pub max_num_tokens: Option<u32>,
     /// While other sequences generate, a forward pass over prompts takes so many milliseconds, as far as the latest passes
-    /// tell, or as two of those others, if that is longer. None: 0 where they can share passes, 150 elsewhere.
+    /// tell, or as long as two of those others, if that is more. None: 0 where they can share passes, 150 elsewhere.
     pub prefill_pass_ms: Option<u32>,
     /// Or it has so many tokens, whatever they take.
     pub prefill_chunk_tokens: Option<u32>,
