@@ -117,6 +117,7 @@ struct Tile {
         cells.begin        = chunk * CHUNK;
         cells.end          = std::min(cells.begin + CHUNK, plan.k->ne[1]);
         std::memcpy(&cells.scale, plan.out->op_params, sizeof cells.scale);
+        std::memcpy(&cells.cap, plan.out->op_params + 2, sizeof cells.cap);
         kernel.attend(cells, rows, count);
     }
 
@@ -163,9 +164,8 @@ bool Attention::takes(const ggml_tensor * op) const {
         return false;
     }
     const ggml_tensor *q = op->src[0], *k = op->src[1], *v = op->src[2], *mask = op->src[3], *sinks = op->src[4];
-    float bias, softcap;
+    float bias;
     std::memcpy(&bias, op->op_params + 1, sizeof bias);
-    std::memcpy(&softcap, op->op_params + 2, sizeof softcap);
     const auto whole = [&](int64_t n) {
         return n % kernel_.rows == 0 && n % ggml_blck_size(k->type) == 0 && n <= WIDEST_HEAD;
     };
@@ -174,7 +174,7 @@ bool Attention::takes(const ggml_tensor * op) const {
     };
     return plain(q, GGML_TYPE_F32) && (plain(k, GGML_TYPE_F16) || plain(k, GGML_TYPE_Q8_0)) && plain(v, k->type) && whole(k->ne[0]) &&
            whole(v->ne[0]) && k->ne[1] % kernel_.rows == 0 && q->ne[2] % k->ne[2] == 0 && v->ne[2] == k->ne[2] &&
-           q->ne[3] == k->ne[3] && v->ne[3] == k->ne[3] && bias == 0 && softcap == 0 &&
+           q->ne[3] == k->ne[3] && v->ne[3] == k->ne[3] && bias == 0 &&
            (sinks == nullptr || plain(sinks, GGML_TYPE_F32)) && (mask == nullptr || (plain(mask, GGML_TYPE_F16) && mask->ne[2] == 1));
 }
 

@@ -198,6 +198,13 @@ template <class Isa> struct UnpackedCells {
     }
 };
 
+// What a score becomes whose hyperbolic tangent counts, of a `2 * LOG2_E`th of it, times `cap`.
+template <class Isa> inline typename Isa::Floats capped(typename Isa::Floats score, float cap) {
+    const auto power = Factors<Isa>::exp2(Isa::minus_size(score));
+    const auto part  = Isa::divide(Isa::minus(Isa::set1(1.0F), power), Isa::plus(Isa::set1(1.0F), power));
+    return Isa::with_sign_of(score, Isa::mul(part, Isa::set1(cap)));
+}
+
 // What some rows' attention over a run of cells has come to so far, besides their values.
 template <class Isa> struct Progress {
     typename Isa::Floats * sums;
@@ -346,6 +353,16 @@ void attend_block(
         }
     }
 
+    if (shape.cap != 0) {
+        for (int r = 0; r < N; r++) {
+            for (int at = 0; at < count; at += Isa::ROWS) {
+                if ((seen & cell_bits(at, Isa::ROWS)) != 0) {
+                    Isa::store(weights[r] + at, capped<Isa>(Isa::load_floats(weights[r] + at), shape.cap * LOG2_E));
+                }
+            }
+        }
+    }
+
     typename Isa::Floats largest[N];
     for (int r = 0; r < N; r++) {
         largest[r] = Isa::set1(NOTHING);
@@ -476,8 +493,9 @@ void attend_cells(const AttentionCells & cells, const AttentionRow * queries, in
     if (!any) {
         return;
     }
+    const float scale = cells.cap == 0 ? cells.scale : 2 * cells.scale / cells.cap;
     for (int64_t r = 0; r < row_count; r++) {
-        Factors<Isa>::of(queries[r].query, cells.scale * LOG2_E, cells.key_depth, room[r]);
+        Factors<Isa>::of(queries[r].query, scale * LOG2_E, cells.key_depth, room[r]);
         sums[r] = Isa::zero();
         most[r] = NOTHING;
     }

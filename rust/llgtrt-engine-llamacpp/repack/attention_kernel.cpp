@@ -1,7 +1,8 @@
-// Attention, norms and rotations with the instructions that this file is compiled for. As kernels.cpp: nothing here may be used by
+// Attention, norms, rotations and products of floats with the instructions that this file is compiled for. As kernels.cpp: nothing here may be used by
 // other files but the table.
 
 #include "attention.h"
+#include "float_products.h"
 #include "kernels.h"
 #include "norm.h"
 #include "rotation.h"
@@ -9,6 +10,9 @@
 namespace llgtrt::repack {
 
 const AttentionKernel LLGTRT_OF(ATTENTION_) = {
-    Isa::ROWS, Isa::QUERIES, attend<Isa>, merge<Isa>, finish<Isa>, normalize<Isa>, rotate<Isa>};
+    Isa::ROWS, Isa::QUERIES, attend<Isa>, merge<Isa>, finish<Isa>, normalize<Isa>, rotate<Isa>,
+    FLOAT_COLUMNS<Isa>, multiply_floats<Isa>};
+
+static_assert(FLOAT_COLUMNS<Isa> <= MOST_FLOAT_COLUMNS);
 
 }  // namespace llgtrt::repack

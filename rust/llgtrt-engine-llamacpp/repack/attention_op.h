@@ -11,7 +11,7 @@ class Attention : public ggml::cpu::tensor_traits {
     explicit Attention(const AttentionKernel & kernel) : kernel_(kernel) {}
 
     // Whether an operation is attention of a kind that the kernel knows: queries in floats, a cache of halves or of
-    // Q8_0, no slopes or soft caps. What is left out stays with ggml.
+    // Q8_0, no slopes. What is left out stays with ggml.
     bool takes(const ggml_tensor * op) const;
 
     bool work_size(int threads, const ggml_tensor * op, size_t & size) override;

@@ -72,6 +72,12 @@ struct Isa {
     static Floats mul(Floats a, Floats b) { return vmulq_f32(a, b); }
     static Floats fma(Floats a, Floats b, Floats c) { return vfmaq_f32(c, a, b); }
     static Floats minus_product(Floats a, Floats b, Floats c) { return vfmsq_f32(c, a, b); }
+    static Floats divide(Floats a, Floats b) { return vdivq_f32(a, b); }
+    // The number below zero of that size, and the sign of one with the size of another.
+    static Floats minus_size(Floats a) { return vnegq_f32(vabsq_f32(a)); }
+    static Floats with_sign_of(Floats sign, Floats size) {
+        return vbslq_f32(vdupq_n_u32(uint32_t{1} << 31), sign, size);
+    }
     // Pairs of neighbours are complex numbers.
     static Floats complex_product(Floats a, Floats b) {
         const Floats product = mul(vrev64q_f32(a), vtrn2q_f32(b, b));

@@ -49,6 +49,12 @@ struct Isa {
     static Floats mul(Floats a, Floats b) { return _mm512_mul_ps(a, b); }
     static Floats fma(Floats a, Floats b, Floats c) { return _mm512_fmadd_ps(a, b, c); }
     static Floats minus_product(Floats a, Floats b, Floats c) { return _mm512_fnmadd_ps(a, b, c); }
+    static Floats divide(Floats a, Floats b) { return _mm512_div_ps(a, b); }
+    // The number below zero of that size, and the sign of one with the size of another.
+    static Floats minus_size(Floats a) { return (Floats)either((Ints)a, set1(INT32_MIN)); }
+    static Floats with_sign_of(Floats sign, Floats size) {
+        return (Floats)either(bits((Ints)sign, INT32_MIN), bits((Ints)size, INT32_MAX));
+    }
     // Pairs of neighbours are complex numbers.
     static Floats complex_product(Floats a, Floats b) {
         const auto turned = mul(_mm512_permute_ps(a, 0xb1), _mm512_movehdup_ps(b));
@@ -223,6 +229,11 @@ struct Isa {
     static Floats mul(Floats a, Floats b) { return _mm256_mul_ps(a, b); }
     static Floats fma(Floats a, Floats b, Floats c) { return _mm256_fmadd_ps(a, b, c); }
     static Floats minus_product(Floats a, Floats b, Floats c) { return _mm256_fnmadd_ps(a, b, c); }
+    static Floats divide(Floats a, Floats b) { return _mm256_div_ps(a, b); }
+    static Floats minus_size(Floats a) { return (Floats)either((Ints)a, set1(INT32_MIN)); }
+    static Floats with_sign_of(Floats sign, Floats size) {
+        return (Floats)either(bits((Ints)sign, INT32_MIN), bits((Ints)size, INT32_MAX));
+    }
     static Floats complex_product(Floats a, Floats b) {
         const auto turned = mul(_mm256_permute_ps(a, 0xb1), _mm256_movehdup_ps(b));
         return _mm256_fmaddsub_ps(a, _mm256_moveldup_ps(b), turned);

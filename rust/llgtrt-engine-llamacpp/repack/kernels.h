@@ -51,7 +51,7 @@ struct AttentionRow {
 };
 
 constexpr int ROWS_AT_ONCE = 64;   // of an attention, at most
-constexpr int WIDEST_HEAD  = 256;  // elements
+constexpr int WIDEST_HEAD  = 576;  // elements
 
 // Cells `begin` to `end` of one head of a KV cache, of halves or of Q8_0; the strides are bytes from one cell to the next.
 // Depths are elements, divisible by the rows of AttentionKernel, as are the cells.
@@ -63,7 +63,17 @@ struct AttentionCells {
     int64_t      key_depth, value_depth;
     int64_t      begin, end;
     float        scale;
+    float        cap;  // of scores: they become `cap` times the hyperbolic tangent of a `cap`th of them; 0: none
 };
+
+// Rows of weights in floats, halves or bfloat16, `stride` bytes apart. `depth` elements each, divisible by the rows of AttentionKernel.
+struct FloatRows {
+    ggml_type    type;
+    const char * data;
+    int64_t      stride, count, depth;
+};
+
+constexpr int64_t MOST_FLOAT_COLUMNS = 8;
 
 // One set of instructions' products.
 struct Kernels {
@@ -86,6 +96,9 @@ struct AttentionKernel {
     void (*normalize)(const float * from, int64_t count, float epsilon, float * to);
     // Turns the pairs of `count` floats: see rotation.h.
     void (*rotate)(const float * from, const float * turns, int64_t count, bool halves, float * to);
+    // Multiplies rows by `n` columns, `columns` at most: row r times column c goes to `out[c][r]`.
+    int columns;
+    void (*multiply)(const FloatRows & rows, const float * const * columns, int64_t n, float * const * out);
 };
 
 // Of one processor family or the other.

@@ -4,11 +4,11 @@
 #include "rows_op.h"
 
 #include "binary-ops.h"
+#include "ggml-backend.h"
 #include "gate.h"
 #include "ops.h"
 #include "pass.h"
 #include "tensors.h"
-#include "vec.h"
 
 #include <algorithm>
 #include <cmath>
@@ -143,34 +143,6 @@ bool is_matrix(const ggml_tensor * tensor) {
     return tensor->ne[2] == 1 && tensor->ne[3] == 1;
 }
 
-// A product that gives each token a few scores, as those of the experts of a mixture. Its weights are floats, which nobody rearranges; what
-// llama.cpp turns numbers by before it stores them in few bits is none of the model's.
-constexpr int64_t MOST_SCORES = 512;
-
-bool are_scores(const ggml_tensor * op) {
-    const ggml_tensor *weights = op->src[0], *from = op->src[1];
-    const bool         are_of_model = weights->op == GGML_OP_NONE && (weights->flags & GGML_TENSOR_FLAG_INPUT) == 0;
-    return are_of_model && weights->ne[1] <= MOST_SCORES && is_plain(weights) && is_matrix(weights) && is_plain(from) && is_matrix(from);
-}
-
-// This thread's part of the scores, some at a time: their weights stay in the second level cache for all tokens.
-void score(const ggml_compute_params & params, const ggml_tensor & op, const Needed * needed, int64_t count) {
-    constexpr int64_t AT_ONCE = 8;
-    const ggml_tensor *weights = op.src[0], *from = op.src[1];
-    const auto         scores = share(weights->ne[1], params);
-    for (int64_t begin = scores.begin; begin < scores.end; begin += AT_ONCE) {
-        const int64_t end = std::min(begin + AT_ONCE, scores.end);
-        for_ranges(needed, {0, count}, [&](Range tokens) {
-            for (int64_t token = tokens.begin; token < tokens.end; token++) {
-                for (int64_t i = begin; i < end; i++) {
-                    ggml_vec_dot_f32(
-                        static_cast<int>(weights->ne[0]), row(&op, token) + i, 0, row(weights, i), 0, row(from, token), 0, 1);
-                }
-            }
-        });
-    }
-}
-
 // A product of each row of a token with one number, as of what experts make of it with their weights: ggml takes one element after the
 // other there.
 bool is_weighted(const ggml_tensor * op) {
@@ -232,7 +204,7 @@ bool Rows::takes(const ggml_tensor * op) const {
                    rotation.first == 0 && (rotation.halves() || rotation.mode == GGML_ROPE_TYPE_NORMAL);
         }
         case GGML_OP_MUL_MAT:
-            return are_scores(op);
+            return is_product(op);
         case GGML_OP_ARGSORT:
             return is_plain(from) && is_matrix(from);
         case GGML_OP_SET_ROWS:
@@ -259,6 +231,10 @@ bool Rows::compute_forward(ggml_compute_params * params, ggml_tensor * op) {
         rotate(*params, *op);
         return true;
     }
+    if (op->op == GGML_OP_MUL_MAT) {
+        multiply(*params, *op);
+        return true;
+    }
     const bool     norm   = op->op == GGML_OP_RMS_NORM;
     const int64_t  all    = norm ? ggml_nrows(op) : shape(op)->ne[1];
     const Needed * needed = needed_of(passes.of(params->threadpool), *shape(op), 1);
@@ -277,10 +253,6 @@ bool Rows::compute_forward(ggml_compute_params * params, ggml_tensor * op) {
         weigh(*params, *op, passes.of(params->threadpool));
         return true;
     }
-    if (op->op == GGML_OP_MUL_MAT) {
-        score(*params, *op, needed, count);
-        return true;
-    }
     if (op->op == GGML_OP_ARGSORT) {
         sort(*params, *op, needed);
         return true;
@@ -293,6 +265,46 @@ bool Rows::compute_forward(ggml_compute_params * params, ggml_tensor * op) {
         compute(*params, *op, all, tokens);
     });
     return true;
+}
+
+// Weights of the model that nobody rearranges, such as those that choose experts: what llama.cpp turns numbers by before it stores them in
+// few bits is none of the model's.
+bool Rows::is_product(const ggml_tensor * op) const {
+    const ggml_tensor *weights = op->src[0], *from = op->src[1];
+    const bool         are_of_model = weights->op == GGML_OP_NONE && (weights->flags & GGML_TENSOR_FLAG_INPUT) == 0;
+    const bool         are_plain    = weights->type == GGML_TYPE_F32 || weights->type == GGML_TYPE_F16 || weights->type == GGML_TYPE_BF16;
+    const bool         are_here     = weights->buffer == nullptr || ggml_backend_buft_is_host(weights->buffer->buft);
+    return are_of_model && are_plain && are_here && weights->nb[0] == ggml_type_size(weights->type) && is_matrix(weights) &&
+           weights->ne[0] % kernel_.rows == 0 && is_plain(from) && is_matrix(from);
+}
+
+// Some rows at a time, for all tokens: they stay in the second level cache.
+void Rows::multiply(ggml_compute_params & params, ggml_tensor & op) const {
+    constexpr int64_t  CACHED = 128 << 10, LEAST = 8, PARTS = 4;
+    Pass * const       pass    = passes.of(params.threadpool);
+    const Needed *     needed  = needed_of(pass, op, 1);
+    const ggml_tensor *weights = op.src[0], *from = op.src[1];
+    const int64_t      count   = needed == nullptr ? op.ne[1] : needed->count;
+    const int64_t      all     = weights->ne[1];
+    const int64_t      most    = std::min<int64_t>(CACHED / weights->nb[1], all / (PARTS * params.nth));
+    const int64_t      at_once = std::max(most / LEAST * LEAST, LEAST);
+    take_shares(pass, params, (all + at_once - 1) / at_once, [&](int64_t part) {
+        const int64_t   begin = part * at_once;
+        const FloatRows rows  = {
+            weights->type, static_cast<const char *>(weights->data) + begin * weights->nb[1], static_cast<int64_t>(weights->nb[1]),
+            std::min(at_once, all - begin), weights->ne[0]};
+        for (int64_t i = 0; i < count; i += kernel_.columns) {
+            const int64_t n = std::min<int64_t>(kernel_.columns, count - i);
+            const float * columns[MOST_FLOAT_COLUMNS];
+            float *       out[MOST_FLOAT_COLUMNS];
+            for (int64_t c = 0; c < n; c++) {
+                const int64_t token = needed == nullptr ? i + c : needed->tokens[i + c];
+                columns[c]          = row(from, token);
+                out[c]              = row(&op, token) + begin;
+            }
+            kernel_.multiply(rows, columns, n, out);
+        }
+    });
 }
 
 void Rows::rotate(ggml_compute_params & params, ggml_tensor & op) const {

@@ -1,5 +1,5 @@
-// What a layer does to each token by itself, as ggml's CPU backend asks for it: norms and rotations, with the instructions of one
-// set, the choice of experts, and sums and gates, by ggml.
+// What a layer does to each token by itself, as ggml's CPU backend asks for it: norms, rotations and products of weights that are floats, with the
+// instructions of one set, the choice of experts, and sums and gates, by ggml.
 #pragma once
 
 #include "kernels.h"
@@ -18,6 +18,8 @@ class Rows : public ggml::cpu::tensor_traits {
     bool compute_forward(ggml_compute_params * params, ggml_tensor * op) override;
 
   private:
+    bool is_product(const ggml_tensor * op) const;
+    void multiply(ggml_compute_params & params, ggml_tensor & op) const;
     void rotate(ggml_compute_params & params, ggml_tensor & op) const;
 
     const AttentionKernel & kernel_;

@@ -67,6 +67,10 @@ pub(crate) struct Context {
     on_gpu: bool,
     /// Whether copies of slots are made by the device that holds them.
     copies_on_device: bool,
+    /// Whether such a copy is to be made before the next pass.
+    copies_wait: bool,
+    /// Tokens that some layers attend to at most; 0: all layers attend to all.
+    window: usize,
     copy_buffer: Vec<u8>,
     /// The context points into it.
     weights: Arc<LlamaModel>,
@@ -154,6 +158,9 @@ impl Context {
             slot_tokens,
             on_gpu,
             copies_on_device: false,
+            copies_wait: false,
+            // SAFETY: the model is alive.
+            window: unsafe { sys::llama_model_n_swa(raw_model) }.max(0) as usize,
             copy_buffer: Vec::new(),
             weights: Arc::clone(weights),
         };
@@ -201,6 +208,11 @@ impl Context {
         // A GPU's kernels are chosen by the size of the batch. It has loaded those for one token now, which the first answer
         // would have waited for.
         covered && done && !self.on_gpu
+    }
+
+    /// Tokens that some layers attend to at most; 0: all layers attend to all.
+    pub(crate) fn window(&self) -> usize {
+        self.window
     }
 
     /// Lets the device that holds the cells copy slots.
@@ -288,7 +300,10 @@ impl Context {
         // SAFETY: the context is alive.
         unsafe { sys::llama_synchronize(self.raw.as_ptr()) };
         match code {
-            0 => Ok(()),
+            0 => {
+                self.copies_wait = false;
+                Ok(())
+            }
             1 => Err(DecodeError::NoRoom),
             -1 => Err(DecodeError::Refused),
             code => Err(DecodeError::Fatal(code)),
@@ -332,14 +347,21 @@ impl Context {
         let context = self.raw.as_ptr();
         // SAFETY: the memory belongs to the living context; -1 of an empty slot.
         let used = unsafe { sys::llama_memory_seq_pos_max(self.memory, from as i32) + 1 };
-        if self.copies_on_device && self.slot_tokens as usize <= used as usize * CELLS_PER_TRANSFER {
-            // A copy of all cells of a slot within the device, before the next pass. The way through the host's memory has two
-            // transfers per layer, one after the other.
+        let used = used.max(0) as usize;
+        let on_device = self.copies_on_device && self.slot_tokens as usize <= used * CELLS_PER_TRANSFER;
+        // What llama.cpp writes of a slot lacks the cells that no token behind the last one attends to, in layers with a window. They are
+        // needed where the copy is cut.
+        let is_cut = self.window > 0 && used > self.window && self.can_take_back();
+        // What waits is not in the memory that would be read, and would overwrite what is written.
+        if on_device || is_cut || self.copies_wait {
+            // A copy of all cells of a slot, used or not, before the next pass. On a device the other way, through the host's memory,
+            // has two transfers per layer, one after the other.
             // SAFETY: the memory belongs to the living context, the slots are in range, and all positions are copied.
             unsafe {
                 sys::llama_memory_seq_rm(self.memory, to as i32, -1, -1);
                 sys::llama_memory_seq_cp(self.memory, from as i32, to as i32, -1, -1);
             }
+            self.copies_wait = true;
             return true;
         }
         // llama.cpp's own `seq_cp` copies a whole stream of `max_sequence_tokens` cells; this copies the

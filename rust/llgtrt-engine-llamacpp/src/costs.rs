@@ -21,6 +21,8 @@ pub(crate) struct Costs {
     copy: usize,
     /// So many copied cells cost as much as one token.
     copied_cells: usize,
+    /// A slot that holds more cells than the first is copied with so many as the second: see [`Self::with_window`].
+    whole: Option<(usize, usize)>,
     /// So many tokens of a pass over answers take as long as one; fewer sequences than that may fill it with guesses.
     /// 1: what a guess costs is learned.
     free_tokens: usize,
@@ -42,6 +44,7 @@ impl Costs {
         bridge: 50,
         copy: 1,
         copied_cells: 64,
+        whole: None,
         free_tokens: 1,
         padding: 1,
         attended_cells: f64::INFINITY,
@@ -61,6 +64,7 @@ impl Costs {
         bridge: 50,
         copy: 48,
         copied_cells: usize::MAX,
+        whole: None,
         // Up to eight llama.cpp multiplies row by column.
         free_tokens: 8,
         padding: 1,
@@ -70,6 +74,12 @@ impl Costs {
     /// Where slots have room for so many tokens: a GPU copies all of a slot, used or not.
     pub(crate) fn with_slots_of(self, tokens: usize) -> Self {
         if self.keeps_shape() { Self { copy: self.copy + tokens / 1500, ..self } } else { self }
+    }
+
+    /// Where some layers attend to a window of so many tokens, and slots have room for `tokens`: what the window has passed is copied
+    /// with all cells of a slot or not at all. No window: 0.
+    pub(crate) fn with_window(self, window: usize, tokens: usize) -> Self {
+        Self { whole: (window > 0).then_some((window, tokens)), ..self }
     }
 
     /// Where guesses take part in passes: they are runs of any length, and whether they pay is known from what passes took.
@@ -110,7 +120,8 @@ impl Costs {
 
     /// A copy of a slot that holds so many cells.
     pub(crate) fn copy_of(self, cells: usize) -> usize {
-        self.copy + cells / self.copied_cells
+        let copied = self.whole.filter(|&(window, _)| cells > window).map_or(cells, |(_, all)| all);
+        self.copy + copied / self.copied_cells
     }
 
     /// Tokens of each of so many slots in a pass over answers with guesses, where these go by what is free; `None` elsewhere.
@@ -154,5 +165,12 @@ mod tests {
         assert!((costs.token_behind(0) - 1.0).abs() < 1e-9);
         assert!((costs.token_behind(3000) - 3.0).abs() < 1e-9);
         assert!((Costs::GPU.token_behind(3000) - 1.0).abs() < 1e-9);
+    }
+
+    #[test]
+    fn what_a_window_has_passed_is_copied_with_all_of_a_slot() {
+        let costs = Costs::CPU.with_window(128, 4096);
+        assert_eq!([64, 128, 129, 4000].map(|cells| costs.copy_of(cells)), [2, 3, 65, 65]);
+        assert_eq!(Costs::CPU.with_window(0, 4096).copy_of(640), 11);
     }
 }

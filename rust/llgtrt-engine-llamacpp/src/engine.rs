@@ -144,7 +144,8 @@ impl LlamaCppEngine {
         } else {
             Costs::CPU.with_attention_to(model.cells_per_token())
         };
-        let costs = costs.with_slots_of(context.slot_tokens() as usize);
+        let tokens = context.slot_tokens() as usize;
+        let costs = costs.with_slots_of(tokens).with_window(context.window(), tokens);
         // They are where all of a pass is computed by our kernels.
         let costs = if tokens_are_independent { costs.without_padding() } else { costs };
         let costs = if guessing { costs.with_guesses() } else { costs };

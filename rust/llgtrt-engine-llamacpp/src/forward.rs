@@ -155,7 +155,7 @@ impl LlamaCppEngine {
             (true, false, _) | (true, true, Work::Answers) => Work::Prompts,
             _ => Work::Answers,
         };
-        let part = if mixes { beside } else { self.prefill_pace.part(prompts, answers, false) };
+        let part = if next == Work::Mixed { beside } else { self.prefill_pace.part(prompts, answers, false) };
         let tokens = match next {
             Work::Prompts if answers > 0 => part.tokens.min(capacity),
             Work::Prompts => {

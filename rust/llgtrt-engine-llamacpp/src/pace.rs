@@ -106,16 +106,18 @@ impl PrefillPace {
         }
     }
 
-    /// Seconds of a pass of so many sequences. If none is known, what it takes at least: as much as with fewer, and its part of
-    /// what it takes with more.
+    /// Seconds of a pass of so many sequences. If none is known, as much as with fewer, and what as many tokens of prompts as there are
+    /// sequences more would take; but no more than with more, and no less than its part of that.
     fn step(&self, generating: usize) -> f64 {
         let steps = &self.seconds_per_step;
         let known = |place: &usize| steps[*place] > 0.0;
         let fewer = (0..steps.len().min(generating + 1)).rfind(known);
         let more = (generating..steps.len()).find(known);
-        let part = |more: usize| steps[more] * generating as f64 / more.max(1) as f64;
-        let least = fewer.map_or(0.0, |fewer| steps[fewer]);
-        if fewer == more { least } else { least.max(more.map_or(0.0, part)) }
+        let further = |fewer: usize| (generating - fewer) as f64 * self.seconds_per_token.unwrap_or(0.0);
+        let least = fewer.map_or(0.0, |fewer| steps[fewer] + further(fewer));
+        let Some(more) = more else { return least };
+        let part = steps[more] * generating as f64 / more.max(1) as f64;
+        least.clamp(part.min(steps[more]), steps[more])
     }
 
     /// What prompts have of a pass, where so many of them wait and so many sequences generate, which are `beside` them in the
@@ -189,11 +191,17 @@ mod tests {
         let mut pace = PrefillPace::new(Duration::ZERO, None, 8);
         pace.observe_prompts(1000, 1000.0, 1000 * MS);
         pace.observe_step(2, 40 * MS);
-        assert_eq!([0, 1, 2, 3, 8].map(|generating| tokens(&pace, 1, generating)), [16, 40, 80, 80, 80]);
+        let further = [80, 82, 92];
+        assert_eq!([0, 1].map(|generating| tokens(&pace, 1, generating)), [16, 40]);
+        assert_eq!(
+            [2, 3, 8].map(|generating| tokens(&pace, 1, generating)),
+            further,
+            "as prompts would take"
+        );
         pace.observe_step(8, 120 * MS);
         assert_eq!([1, 2, 3, 4, 8].map(|generating| tokens(&pace, 1, generating)), [40, 80, 90, 120, 240]);
         pace.observe_step(9, 1000 * MS);
-        assert_eq!(tokens(&pace, 1, 9), 240, "there are eight slots");
+        assert_eq!(tokens(&pace, 1, 9), 242, "there are eight slots");
     }
 
     #[test]

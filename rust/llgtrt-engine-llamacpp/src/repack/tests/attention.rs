@@ -29,6 +29,8 @@ struct Heads {
 const SMALL: Heads = Heads { depth: 64, queries: 9, cached: 3 };
 /// Whose elements are no multiple of what two vectors hold.
 const ODD: Heads = Heads { depth: 80, queries: 4, cached: 2 };
+/// The widest.
+const WIDE: Heads = Heads { depth: 576, queries: 4, cached: 1 };
 
 impl Stream {
     /// Of shape `[heads][tokens][depth]`. A token is the same whatever the others are.
@@ -62,11 +64,17 @@ impl Stream {
 
     /// By the definition, in double precision: of shape `[tokens][heads][depth]`.
     fn right(self, heads: Heads, cache: sys::ggml_type) -> Vec<f64> {
-        self.right_with_sinks(heads, cache, None)
+        self.right_with(heads, cache, None, None)
     }
 
-    /// The same where each head has one cell more, of that score and without a value.
-    fn right_with_sinks(self, heads: Heads, cache: sys::ggml_type, sinks: Option<&[f32]>) -> Vec<f64> {
+    /// The same where each head has one cell more, of that score and without a value, and where scores are bent to stay below a cap.
+    fn right_with(
+        self,
+        heads: Heads,
+        cache: sys::ggml_type,
+        sinks: Option<&[f32]>,
+        cap: Option<f64>,
+    ) -> Vec<f64> {
         let cells = |which| rounded(&self.cells(heads, self.seen, which), cache);
         let (queries, keys, values) = (self.queries(heads), cells(0), cells(1));
         let mut result = Vec::new();
@@ -80,7 +88,8 @@ impl Stream {
                         let key = &keys[(first + cell) * heads.depth..][..heads.depth];
                         let score: f64 =
                             query.iter().zip(key).map(|(q, k)| f64::from(*q) * f64::from(*k)).sum();
-                        (score * f64::from(SCALE)).exp()
+                        let score = score * f64::from(SCALE);
+                        cap.map_or(score, |cap| cap * (score / cap).tanh()).exp()
                     })
                     .collect();
                 let sink = sinks.map_or(0.0, |sinks| f64::from(sinks[head]).exp());
@@ -273,7 +282,7 @@ fn attention_is_that_of_the_definition() {
     with_each_set(|set, cache| {
         // Numbers of bfloat16 have eight bits.
         let near = if set == BF16 { 4e-3 } else { 1e-5 };
-        for heads in [SMALL, large, shared, ODD].into_iter().filter(|heads| fits(*heads, cache)) {
+        for heads in [SMALL, large, shared, ODD, WIDE].into_iter().filter(|heads| fits(*heads, cache)) {
             for (tokens, seen, cells) in
                 [(1, 1, 256), (1, 300, 512), (5, 77, 256), (2, 1000, 1024), (70, 290, 304)]
             {
@@ -290,39 +299,74 @@ fn attention_is_that_of_the_definition() {
     });
 }
 
-#[test]
-fn a_sink_takes_a_part_of_the_weights() {
+/// Attention of one stream of small heads by `threads` threads, where `change` has changed it.
+fn attend_changed(
+    stream: Stream,
+    cache: sys::ggml_type,
+    cells: usize,
+    threads: u32,
+    change: impl FnOnce(*mut sys::ggml_context, *mut sys::ggml_tensor),
+) -> Vec<f32> {
+    // SAFETY: as in `attend_needed`.
+    unsafe {
+        let context = new_context();
+        let operation = Operation::new(context, &[stream], SMALL, cache, cells, None);
+        change(context, operation.output);
+        operation.write(&[stream]);
+        let graph = sys::ggml_new_graph(context);
+        sys::ggml_build_forward_expand(graph, operation.output);
+        Pool::new(threads).compute(graph);
+        let result = operation.results().remove(0);
+        sys::ggml_free(context);
+        result
+    }
+}
+
+/// Checks attention that was changed, over few cells and over many.
+fn check_changed(
+    change: impl Fn(*mut sys::ggml_context, *mut sys::ggml_tensor),
+    right: impl Fn(Stream, sys::ggml_type) -> Vec<f64>,
+) {
     with_each_set(|set, cache| {
         let near = if set == BF16 { 4e-3 } else { 1e-5 };
-        // One that weighs more than all cells, some that weigh little, and one nothing.
-        let mut sinks = numbers(SMALL.queries, 3);
-        (sinks[0], sinks[1]) = (40.0, f32::NEG_INFINITY);
         for (tokens, seen, cells) in [(1, 1, 256), (5, 77, 256), (2, 1500, 1536)] {
             for threads in [1, 3] {
                 let stream = Stream { seed: 1, tokens, seen };
-                // SAFETY: as in `attend_needed`; a head has a number.
-                let found = unsafe {
-                    let context = new_context();
-                    let operation = Operation::new(context, &[stream], SMALL, cache, cells, None);
-                    let tensor = sys::ggml_new_tensor_1d(context, sys::GGML_TYPE_F32, SMALL.queries as i64);
-                    std::ptr::copy_nonoverlapping(sinks.as_ptr(), (*tensor).data.cast(), sinks.len());
-                    sys::ggml_flash_attn_ext_add_sinks(operation.output, tensor);
-                    operation.write(&[stream]);
-                    let graph = sys::ggml_new_graph(context);
-                    sys::ggml_build_forward_expand(graph, operation.output);
-                    Pool::new(threads).compute(graph);
-                    let result = operation.results().remove(0);
-                    sys::ggml_free(context);
-                    result
-                };
-                let right = stream.right_with_sinks(SMALL, cache, Some(&sinks));
-                for (i, (found, right)) in found.iter().zip(right).enumerate() {
+                let found = attend_changed(stream, cache, cells, threads, &change);
+                for (i, (found, right)) in found.iter().zip(right(stream, cache)).enumerate() {
                     let off = (f64::from(*found) - right).abs();
                     assert!(off < near, "{set} {stream:?} {threads} {i}: {found}, not {right}");
                 }
             }
         }
     });
+}
+
+#[test]
+fn a_sink_takes_a_part_of_the_weights() {
+    // One that weighs more than all cells, some that weigh little, and one nothing.
+    let mut sinks = numbers(SMALL.queries, 3);
+    (sinks[0], sinks[1]) = (40.0, f32::NEG_INFINITY);
+    let add = |context: *mut sys::ggml_context, output: *mut sys::ggml_tensor| {
+        // SAFETY: as in `attend_needed`; a head has a number.
+        unsafe {
+            let tensor = sys::ggml_new_tensor_1d(context, sys::GGML_TYPE_F32, SMALL.queries as i64);
+            std::ptr::copy_nonoverlapping(sinks.as_ptr(), (*tensor).data.cast(), sinks.len());
+            sys::ggml_flash_attn_ext_add_sinks(output, tensor);
+        }
+    };
+    check_changed(add, |stream, cache| stream.right_with(SMALL, cache, Some(&sinks), None));
+}
+
+#[test]
+fn a_cap_bends_scores() {
+    for cap in [0.5, 20.0] {
+        let set = |_: *mut sys::ggml_context, output: *mut sys::ggml_tensor| {
+            // SAFETY: the third parameter of the operation.
+            unsafe { (*output).op_params[2] = f32::to_bits(cap).cast_signed() };
+        };
+        check_changed(set, |stream, cache| stream.right_with(SMALL, cache, None, Some(f64::from(cap))));
+    }
 }
 
 #[test]

@@ -11,7 +11,8 @@ const EPSILON: f32 = 1e-5;
 const HEAD: usize = 64;
 /// Of the cache that rows are written to.
 const CELLS: usize = 100;
-const SCORES: usize = 21;
+/// Of weights: no multiple of what is multiplied at a time.
+const ROWS: usize = 21;
 
 /// One operation of a layer; all but the last have so many elements for each token.
 #[derive(Clone, Copy, Debug, PartialEq)]
@@ -30,15 +31,17 @@ enum Operation {
         mode: i32,
     },
     Store,
-    /// A few scores of each token.
-    Scores,
+    /// With weights of a type that nobody rearranges.
+    Product {
+        weights: sys::ggml_type,
+    },
     /// Each of a token's heads with a number.
     WeighHeads,
     /// A token with a number.
     Weigh,
 }
 
-const OPERATIONS: [Operation; 13] = [
+const OPERATIONS: [Operation; 15] = [
     Operation::Norm,
     Operation::NormAndScale,
     Operation::Sum,
@@ -49,7 +52,9 @@ const OPERATIONS: [Operation; 13] = [
     Operation::Rotation { mode: 0 },
     Operation::Rotation { mode: sys::LLAMA_ROPE_TYPE_NEOX },
     Operation::Store,
-    Operation::Scores,
+    Operation::Product { weights: sys::GGML_TYPE_F32 },
+    Operation::Product { weights: sys::GGML_TYPE_F16 },
+    Operation::Product { weights: sys::GGML_TYPE_BF16 },
     Operation::WeighHeads,
     Operation::Weigh,
 ];
@@ -171,8 +176,12 @@ fn compute(
                 }
                 (sys::ggml_set_rows(context, cache, first, places), row(cache))
             }
-            Operation::Scores => {
-                let output = sys::ggml_mul_mat(context, floats(depth, SCORES, 3), first);
+            Operation::Product { weights: kind } => {
+                let (values, all) = (numbers(depth * ROWS, 3), ROWS as i64);
+                let weights = sys::ggml_new_tensor_2d(context, kind, depth as i64, all);
+                let (from, to) = (values.as_ptr(), (*weights).data);
+                sys::ggml_quantize_chunk(kind, from, to, 0, all, depth as i64, std::ptr::null());
+                let output = sys::ggml_mul_mat(context, weights, first);
                 (output, row(output))
             }
             Operation::Weigh => {
@@ -350,10 +359,52 @@ fn floats(bytes: &[u8]) -> Vec<f32> {
 fn is_that_of_ggml(operation: Operation, found: &[u8], right: &[u8]) -> bool {
     let most = match operation {
         Operation::Rotation { .. } => 1e-6,
-        Operation::Scores => 1e-4,
+        // ggml rounds what it multiplies by to the type of the weights.
+        Operation::Product { weights: sys::GGML_TYPE_F16 } => 2e-2,
+        Operation::Product { weights: sys::GGML_TYPE_BF16 } => 0.2,
+        Operation::Product { .. } => 1e-4,
         _ => return found == right,
     };
     floats(found).iter().zip(floats(right)).all(|(found, right)| (found - right).abs() < most)
+}
+
+#[test]
+fn products_are_those_of_the_definition_in_any_company() {
+    let depth = 9 * HEAD;
+    for kind in [sys::GGML_TYPE_F32, sys::GGML_TYPE_F16, sys::GGML_TYPE_BF16] {
+        let mut weights = numbers(depth * ROWS, 3);
+        // SAFETY: as in `compute`; the table has an entry for each type.
+        unsafe {
+            let mut bytes = vec![0_u8; depth * ROWS * 4];
+            let (from, to, rows) = (weights.as_ptr(), bytes.as_mut_ptr().cast(), ROWS as i64);
+            sys::ggml_quantize_chunk(kind, from, to, 0, rows, depth as i64, std::ptr::null());
+            if let Some(to_float) = (*sys::ggml_get_type_traits(kind)).to_float {
+                to_float(bytes.as_ptr().cast(), weights.as_mut_ptr(), weights.len() as i64);
+            }
+        }
+        for_each_set(|set| {
+            let operation = Operation::Product { weights: kind };
+            let alone = compute(operation, depth, 1, 1, &all());
+            for (tokens, threads) in [(1, 2), (2, 1), (5, 2), (40, 3)] {
+                let values = numbers((depth + 3) * tokens, 1);
+                let found = compute(operation, depth, tokens, threads, &all());
+                assert_eq!(found[0], alone[0], "{set} {kind}, {tokens} tokens");
+                for (found, values) in found.iter().zip(values.chunks(depth + 3)) {
+                    for (found, row) in floats(found).iter().zip(weights.chunks(depth)) {
+                        let products = row
+                            .iter()
+                            .zip(values)
+                            .map(|(weight, value)| f64::from(*weight) * f64::from(*value));
+                        let right: f64 = products.sum();
+                        assert!(
+                            (f64::from(*found) - right).abs() < 1e-4,
+                            "{set} {kind}: {found}, not {right}"
+                        );
+                    }
+                }
+            }
+        });
+    }
 }
 
 #[test]

@@ -1,0 +1,162 @@
+//! Models of many families: what each is made of differs in attention, norms, gates, experts, windows and states.
+
+mod common;
+#[path = "common/family.rs"]
+mod family;
+#[path = "common/patch.rs"]
+mod patch;
+
+use std::path::Path;
+use std::process::Command;
+use std::sync::Arc;
+
+use common::*;
+use llgtrt_core::{Engine, SequenceSpec, TokenId};
+use llgtrt_engine_llamacpp::{LlamaCppConfig, LlamaCppModel, Speculation};
+use patch::TempFile;
+
+/// Families of whose answers' passes a part is llama.cpp's own, or which cannot take tokens back.
+const LEFT: &[&str] = &[
+    "bloom",
+    "deepseek2",
+    "falcon-h1",
+    "gemma3n",
+    "granitehybrid",
+    "lfm2",
+    "mamba2",
+    "mpt",
+    "nemotron_h",
+    "qwen35",
+    "qwen35moe",
+];
+
+/// Where the process of [`reference`] writes to.
+const REFERENCE: &str = "LLGTRT_TEST_REFERENCE";
+
+const TEXT: &str =
+    "The lighthouse keeper wrote down every ship that passed, its flag, its course and the hour. ";
+
+fn load(path: &Path, change: impl FnOnce(&mut LlamaCppConfig)) -> LlamaCppModel {
+    let mut config = config(path.to_owned());
+    change(&mut config);
+    LlamaCppModel::load(&config).unwrap()
+}
+
+/// The logits behind each token of a prompt but the last.
+fn rows(model: &LlamaCppModel, prompt: &[TokenId]) -> Vec<Arc<[f32]>> {
+    let mut spec = spec(1, prompt, 1);
+    spec.prompt_logprobs = true;
+    spec.sampling.logprobs = Some(1);
+    spec.sampling.prompt_logits = true;
+    spec.sampling.logits_rows = prompt.len() as u32;
+    let answers = run(&mut engine(model), vec![spec]);
+    let places = answers[&1].prompt_logprobs.clone().unwrap();
+    places.into_iter().flatten().map(|place| place.row.unwrap()).collect()
+}
+
+/// Sequences that begin alike, with answers of many lengths: a slot's cells are cut and copied for others.
+fn specs(model: &LlamaCppModel) -> Vec<SequenceSpec> {
+    let spec = |id: u64| {
+        let (text, notes) = (TEXT.repeat(1 + id as usize % 3), "more ".repeat(id as usize % 5));
+        spec(id, encode(model, &format!("{text}Report {id} says {notes}")), 10 + (id as u32 * 7) % 40)
+    };
+    (0..16).map(spec).collect()
+}
+
+/// How much less likely the tokens of an answer are than the most likely ones, as a part of how much those stand out.
+fn distance(model: &LlamaCppModel, prompt: &[TokenId], answer: &[TokenId]) -> f32 {
+    let all: Vec<TokenId> = prompt.iter().chain(answer).copied().collect();
+    let rows = rows(model, &all);
+    let of = |(row, token): (&Arc<[f32]>, &TokenId)| {
+        let most = row.iter().copied().fold(f32::MIN, f32::max);
+        let mean = row.iter().sum::<f32>() / row.len() as f32;
+        (most - row[*token as usize]) / (most - mean)
+    };
+    rows[prompt.len() - 1..].iter().zip(answer).map(of).fold(0.0, f32::max)
+}
+
+#[test]
+fn answers_are_the_same_alone_and_beside_others() {
+    let Some(tokenizer) = model_path() else { return };
+    let mut guesses = 0;
+    for (name, own) in family::all() {
+        let file = TempFile::new(&name, b"");
+        family::write(&name, &own, &tokenizer, file.path());
+        let model = load(file.path(), |config| config.speculation = Speculation::Auto);
+        let alone = load(file.path(), |config| {
+            (config.max_batch_size, config.reuse_prefix) = (1, false);
+        });
+        let expected = run(&mut engine(&alone), specs(&model));
+        let mut together = engine(&model);
+        // The second time with what the slots hold of the first.
+        for round in 0..2 {
+            let answers = run(&mut together, specs(&model));
+            for spec in specs(&model) {
+                let (found, expected) = (answers[&spec.id.0].ids(), expected[&spec.id.0].ids());
+                if found == expected {
+                    continue;
+                }
+                assert!(LEFT.contains(&&*name) || !has_same_bits(), "{name}: answer {} differs", spec.id.0);
+                let distance = distance(&alone, &spec.prompt, &found);
+                assert!(
+                    distance < 0.05,
+                    "{name}, round {round}: answer {} is another: {distance}",
+                    spec.id.0
+                );
+            }
+        }
+        let drafts = together.stats().draft_tokens;
+        assert!(drafts == 0 || !LEFT.contains(&&*name), "{name} guesses");
+        guesses += drafts;
+    }
+    assert!(guesses > 0 || !has_same_bits(), "no family guesses");
+}
+
+fn written(folder: &Path, name: &str, kind: &str) -> std::path::PathBuf {
+    folder.join(format!("{name}.{kind}"))
+}
+
+#[test]
+fn logits_are_those_of_llama_cpp() {
+    let Some(tokenizer) = model_path() else { return };
+    let folder = std::env::temp_dir().join(format!("llgtrt-families-{}", std::process::id()));
+    std::fs::create_dir(&folder).unwrap();
+    for (name, own) in family::all() {
+        family::write(&name, &own, &tokenizer, &written(&folder, &name, "gguf"));
+    }
+    // llama.cpp's own kernels compute in a process of which no model uses ours.
+    let tests = std::env::current_exe().unwrap();
+    let child =
+        Command::new(tests).args(["--exact", "reference", "--ignored"]).env(REFERENCE, &folder).output();
+    let child = child.unwrap();
+    assert!(child.status.success(), "{}", String::from_utf8_lossy(&child.stdout));
+    for name in family::all().keys() {
+        let model = load(&written(&folder, name, "gguf"), |_| ());
+        let found = rows(&model, &encode(&model, &TEXT.repeat(3)));
+        let bytes = std::fs::read(written(&folder, name, "rows")).unwrap();
+        let expected = bytes.chunks(4).map(|number| f32::from_le_bytes(number.try_into().unwrap()));
+        let (mut error, mut size) = (0.0, 0.0);
+        for (found, expected) in found.iter().flat_map(|row| row.iter()).zip(expected) {
+            error += f64::from(found - expected).powi(2);
+            size += f64::from(expected).powi(2);
+        }
+        println!("{name}: {:.1e}", error / size);
+        assert!(error < 1e-3 * size, "{name}: {:.1e}", error / size);
+    }
+    std::fs::remove_dir_all(folder).unwrap();
+}
+
+/// Writes the logits of the models in a folder, by llama.cpp's own kernels.
+#[test]
+#[ignore = "a part of logits_are_those_of_llama_cpp"]
+fn reference() {
+    let Some(folder) = std::env::var_os(REFERENCE) else { return };
+    let folder = Path::new(&folder);
+    for name in family::all().keys() {
+        let model = load(&written(folder, name, "gguf"), |config| config.repack = false);
+        let rows = rows(&model, &encode(&model, &TEXT.repeat(3)));
+        let bytes: Vec<u8> =
+            rows.iter().flat_map(|row| row.iter()).flat_map(|logit| logit.to_le_bytes()).collect();
+        std::fs::write(written(folder, name, "rows"), bytes).unwrap();
+    }
+}
