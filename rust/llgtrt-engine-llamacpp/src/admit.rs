@@ -5,9 +5,10 @@ use std::cmp::Reverse;
 use std::sync::Arc;
 
 use llgtrt_core::{SequenceSpec, StepBatch};
+use llgtrt_stepped::KvCache;
 
 use crate::engine::LlamaCppEngine;
-use crate::slot::{Placement, common_prefix, place};
+use crate::slot::{Placement, Slot, common_prefix, place};
 
 /// Waiting sequences looked at in one poll.
 const LOOK_AHEAD: usize = 32;
@@ -41,17 +42,17 @@ impl LlamaCppEngine {
         // The last token is always evaluated: its logits are needed.
         let most = spec.prompt.len() - 1;
         self.usable.clear();
-        for (slot, sequence) in self.cache.slots.iter().zip(&self.sequences.running) {
+        for (index, (slot, sequence)) in self.cache.slots.iter().zip(&self.sequences.running).enumerate() {
             let choice = sequence.as_ref().is_some_and(|s| Arc::ptr_eq(&s.spec.prompt, &spec.prompt));
             let usable = if spec.prompt_logprobs || !(self.reuse_prefix || choice) {
                 0
             } else {
-                common_prefix(&slot.tokens, &spec.prompt).min(most)
+                self.cache.kept(index, common_prefix(&slot.tokens, &spec.prompt).min(most))
             };
             self.usable.push(usable);
         }
         let best = self.usable.iter().copied().max().unwrap_or(0);
-        for (slot, sequence) in self.cache.slots.iter().zip(&self.sequences.running) {
+        for (slot, sequence) in self.sequences.running.iter().enumerate() {
             let Some(other) = sequence.as_ref().filter(|other| !other.started) else { continue };
             if spec.prompt_logprobs {
                 break;
@@ -63,7 +64,10 @@ impl LlamaCppEngine {
             } else {
                 continue;
             };
-            if shared > slot.tokens.len() && shared >= best + least {
+            if shared > self.cache.slots[slot].tokens.len()
+                && shared >= best + least
+                && self.cache.save_at(slot, shared)
+            {
                 return None;
             }
         }
@@ -71,7 +75,14 @@ impl LlamaCppEngine {
     }
 
     fn start(&mut self, spec: SequenceSpec, placement: Placement) {
+        let parting = self.parting(&spec);
         let reused = self.prepare_slot(placement);
+        if parting >= reused + MIN_SHARED {
+            self.cache.save_at(placement.slot, parting);
+        }
+        if self.reuse_prefix && !spec.prompt_logprobs {
+            self.cache.save_before_end(placement.slot, spec.prompt.len());
+        }
         self.stats.prefix_cache_queries += spec.prompt.len() as u64;
         self.stats.prefix_cache_hits += reused as u64;
         let age = self.cache.tick();
@@ -82,6 +93,16 @@ impl LlamaCppEngine {
         {
             sequence.expect_of_model(&model.usual);
         }
+    }
+
+    /// Where a prompt parts from what the slots hold: others may begin as both do.
+    fn parting(&self, spec: &SequenceSpec) -> usize {
+        if !self.reuse_prefix || spec.prompt_logprobs {
+            return 0;
+        }
+        let most = spec.prompt.len() - 1;
+        let shared = |slot: &Slot| common_prefix(&slot.tokens, &spec.prompt).min(most);
+        self.cache.slots.iter().map(shared).max().unwrap_or(0)
     }
 
     /// Brings the reused cells into the slot and removes all others. Answers how many there are.
@@ -98,18 +119,14 @@ impl LlamaCppEngine {
                 source.released = 0;
             }
         }
-        self.cache.context.keep(slot, &mut self.cache.slots[slot].tokens, reused);
+        self.cache.slots[slot].save_at.clear();
+        self.cache.keep(slot, reused);
         self.cache.slots[slot].tokens.len()
     }
 
     /// Replaces what slot `to` holds by a copy of slot `from`; by nothing, if that fails.
     fn copy(&mut self, from: usize, to: usize) {
-        let mut tokens = std::mem::take(&mut self.cache.slots[to].tokens);
-        tokens.clear();
-        if self.cache.context.copy(from, to) {
-            tokens.extend(&self.cache.slots[from].tokens);
-        }
-        self.cache.slots[to].tokens = tokens;
+        self.cache.copy(from, to);
         if let Some(draft) = &mut self.draft_model {
             draft.copy(from, to);
         }

@@ -22,6 +22,9 @@ const MIN_OUTPUT_ROWS: u32 = 64;
 /// The copy buffer is given back when a copy needs less than one part in so many.
 const KEPT_RATIO: usize = 4;
 
+/// llama.h's `LLAMA_STATE_SEQ_FLAGS_PARTIAL_ONLY`, which the bindings lack: what is no cells of tokens.
+const PARTIAL_ONLY: sys::llama_state_seq_flags = 1;
+
 /// Cells that a GPU copies within its memory in the time that one takes to the host's memory and back.
 const CELLS_PER_TRANSFER: usize = 256;
 
@@ -318,6 +321,30 @@ impl Context {
         unsafe {
             let row = sys::llama_get_logits_ith(self.raw.as_ptr(), index as i32);
             (!row.is_null()).then(|| std::slice::from_raw_parts(row, self.vocab_size))
+        }
+    }
+
+    /// The state of a recurrent model behind the last token of `slot`: what it needs to go on, beside the cells of tokens.
+    pub(crate) fn save(&self, slot: usize) -> Option<Arc<Vec<u8>>> {
+        assert!(slot < self.slots, "slot out of range");
+        let (context, slot, flags) = (self.raw.as_ptr(), slot as i32, PARTIAL_ONLY);
+        // SAFETY: the context is alive, the slot is in range, and the buffer has the length passed.
+        unsafe {
+            let mut state = vec![0_u8; sys::llama_state_seq_get_size_ext(context, slot, flags)];
+            let size =
+                sys::llama_state_seq_get_data_ext(context, state.as_mut_ptr(), state.len(), slot, flags);
+            (size > 0 && size == state.len()).then(|| Arc::new(state))
+        }
+    }
+
+    /// Brings `slot` back to a state that was saved. What follows the token of the state is to be taken back then. False if that failed:
+    /// the slot has no state then.
+    pub(crate) fn restore(&mut self, slot: usize, state: &[u8]) -> bool {
+        assert!(slot < self.slots, "slot out of range");
+        let (context, data) = (self.raw.as_ptr(), state.as_ptr());
+        // SAFETY: the context is alive, the slot is in range, and llama.cpp checks what it reads.
+        unsafe {
+            sys::llama_state_seq_set_data_ext(context, data, state.len(), slot as i32, PARTIAL_ONLY) > 0
         }
     }
 

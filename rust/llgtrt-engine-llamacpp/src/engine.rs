@@ -11,59 +11,26 @@ use llgtrt_core::{
     Capabilities, Engine, EngineStats, Error, KvEventQueue, MaskSource, Result, SequenceId, SequenceSpec,
     StepBatch,
 };
-use llgtrt_stepped::{KvCache, Output, PassCost, Rows, Sequences};
+use llgtrt_stepped::{Output, PassCost, Rows, Sequences};
 
 use crate::cells::SlotBlocks;
 use crate::config::Speculation;
 use crate::context::Context;
 use crate::costs::Costs;
 use crate::draft_model::DraftModel;
+use crate::held::Held;
 use crate::model::LlamaCppModel;
 use crate::pace::PrefillPace;
 use crate::repack::NeededTokens;
 use crate::schedule::{Demand, Span, Work};
-use crate::slot::Slot;
 use crate::turns::Turns;
 
 /// A pass over prompts beside sequences that generate, where these have passes of their own.
 const OWN_PASS_MS: u32 = 150;
 
-/// llama.cpp's context, and what its slots hold.
-pub(crate) struct Held {
-    pub(crate) context: Context,
-    pub(crate) slots: Vec<Slot>,
-    /// Counts admissions and releases.
-    clock: u64,
-}
-
-impl Held {
-    /// The next tick of the engine's own clock.
-    pub(crate) fn tick(&mut self) -> u64 {
-        self.clock += 1;
-        self.clock
-    }
-}
-
 impl Rows for Context {
     fn logits(&self, index: usize) -> Option<&[f32]> {
         Context::logits(self, index)
-    }
-}
-
-impl KvCache for Held {
-    fn evaluated(&self, slot: usize) -> usize {
-        self.slots[slot].tokens.len()
-    }
-
-    fn keep(&mut self, slot: usize, count: usize) {
-        self.context.keep(slot, &mut self.slots[slot].tokens, count);
-    }
-
-    /// The cells stay for reuse.
-    fn free(&mut self, slot: usize) {
-        let released = self.tick();
-        let cells = &mut self.slots[slot];
-        (cells.busy, cells.released) = (false, released);
     }
 }
 
@@ -179,7 +146,7 @@ impl LlamaCppEngine {
                 config.drawing_threads(model.is_on_gpu()) as usize,
                 masks,
             ),
-            cache: Held { context, slots: (0..slots).map(|_| Slot::default()).collect(), clock: 0 },
+            cache: Held::new(context, slots),
             turns: Arc::clone(&model.turns),
             costs,
             may_pad: can_take_back,

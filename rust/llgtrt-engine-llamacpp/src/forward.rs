@@ -69,7 +69,7 @@ impl LlamaCppEngine {
                 // It may be for what one of these holds: the next batch is not to be refused as well.
                 for (slot, _) in std::mem::take(&mut self.padded) {
                     if self.sequences.running[slot].is_none() {
-                        self.forget(slot);
+                        self.cache.forget(slot);
                     }
                 }
                 return Ok(None);
@@ -91,6 +91,7 @@ impl LlamaCppEngine {
             }
             // Guesses that had no room in the pass.
             sequence.draft.truncate(cells.len().saturating_sub(sequence.len()));
+            self.cache.save(demand.slot);
         }
         self.read_logprobs();
         for (sequence, slot) in self.sequences.running.iter_mut().zip(&self.cache.slots) {
@@ -134,7 +135,7 @@ impl LlamaCppEngine {
         let of = |wanted: Work| {
             let held = self.sequences.running.iter().zip(&self.cache.slots).enumerate();
             held.filter(move |&(_, held)| work(held) == Some(wanted)).map(|(slot, (sequence, held))| {
-                let pending = sequence.as_ref().map_or(0, |sequence| sequence.target() - held.tokens.len());
+                let pending = sequence.as_ref().map_or(0, |sequence| end(sequence, held) - held.tokens.len());
                 (slot, pending, self.costs.token_behind(held.tokens.len()))
             })
         };
@@ -180,7 +181,7 @@ impl LlamaCppEngine {
             }
             let Some(sequence) = sequence else { continue };
             let evaluated = self.cache.slots[slot].tokens.len();
-            let pending = sequence.target() - evaluated + sequence.draft.len();
+            let pending = end(sequence, &self.cache.slots[slot]) - evaluated + sequence.draft.len();
             self.demands.push(Demand {
                 slot,
                 work,
@@ -381,7 +382,7 @@ impl LlamaCppEngine {
             if self.sequences.running[slot].is_some() {
                 self.fail(slot, Error::engine("llama.cpp cannot forget tokens"));
             } else {
-                self.forget(slot);
+                self.cache.forget(slot);
             }
         }
     }
@@ -404,14 +405,15 @@ impl LlamaCppEngine {
 
     fn fail(&mut self, slot: usize, error: Error) {
         self.sequences.end(slot, Finish::Failed(error), &mut self.cache);
-        self.forget(slot);
+        self.cache.forget(slot);
     }
+}
 
-    /// Empties a free slot whose cells are in doubt.
-    fn forget(&mut self, slot: usize) {
-        self.cache.context.truncate(slot, 0);
-        self.cache.slots[slot].tokens.clear();
-    }
+/// Where the next pass over a sequence ends at most.
+fn end(sequence: &Sequence, slot: &Slot) -> usize {
+    let evaluated = slot.tokens.len();
+    let next = slot.save_at.iter().copied().filter(|&tokens| tokens > evaluated).min();
+    next.map_or(sequence.target(), |next| next.min(sequence.target()))
 }
 
 /// What a sequence has to evaluate next, if anything. A prompt of which one token is left costs nothing beside answers.

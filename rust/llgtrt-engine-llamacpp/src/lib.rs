@@ -24,6 +24,7 @@ mod embedder;
 mod engine;
 mod forward;
 mod gguf;
+mod held;
 mod log;
 mod memory;
 mod model;

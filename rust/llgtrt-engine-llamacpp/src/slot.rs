@@ -4,6 +4,7 @@ use llgtrt_core::TokenId;
 
 use crate::cells::Cells;
 use crate::costs::Costs;
+use crate::held::SavedState;
 
 /// Prompt tokens a copy must save.
 const MIN_COPY_GAIN: usize = 8;
@@ -21,6 +22,10 @@ pub(crate) struct Slot {
     pub(crate) busy: bool,
     /// When it was last given up; larger is later.
     pub(crate) released: u64,
+    /// States of a recurrent model behind some of its tokens.
+    pub(crate) saved: Vec<SavedState>,
+    /// Numbers of tokens that it is to save such a state behind, the next one last.
+    pub(crate) save_at: Vec<usize>,
 }
 
 /// Where a new sequence goes.
@@ -111,7 +116,12 @@ mod tests {
     use super::*;
 
     fn slots(states: &[(usize, bool, u64)]) -> Vec<Slot> {
-        let slot = |&(cells, busy, released)| Slot { tokens: vec![7; cells].into(), busy, released };
+        let slot = |&(cells, busy, released)| Slot {
+            tokens: vec![7; cells].into(),
+            busy,
+            released,
+            ..Slot::default()
+        };
         states.iter().map(slot).collect()
     }
 

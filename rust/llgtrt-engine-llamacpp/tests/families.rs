@@ -105,11 +105,68 @@ fn answers_are_the_same_alone_and_beside_others() {
                 );
             }
         }
+        let hits = together.stats().prefix_cache_hits;
+        assert!(hits > 0, "{name} reuses nothing");
         let drafts = together.stats().draft_tokens;
         assert!(drafts == 0 || !LEFT.contains(&&*name), "{name} guesses");
         guesses += drafts;
     }
     assert!(guesses > 0 || !has_same_bits(), "no family guesses");
+}
+
+/// A model whose tokens cannot be taken back, and one like it that reuses nothing.
+fn recurrent(slots: u32) -> Option<[LlamaCppModel; 2]> {
+    let (tokenizer, own) = (model_path()?, family::all().remove("qwen35")?);
+    let file = TempFile::new(&format!("recurrent-{slots}"), b"");
+    family::write("qwen35", &own, &tokenizer, file.path());
+    let of = |slots: u32, reuse: bool| {
+        load(file.path(), |config| (config.max_batch_size, config.reuse_prefix) = (slots, reuse))
+    };
+    Some([of(slots, true), of(1, false)])
+}
+
+/// Prompts of `start`, of which the first numbers are as they are and the others differ.
+fn prompt(same: usize, length: usize, other: u32) -> Vec<TokenId> {
+    (0..length as u32)
+        .map(|at| 100 + if (at as usize) < same { at } else { (at + other * 37) % 1500 })
+        .collect()
+}
+
+#[test]
+fn a_recurrent_model_goes_on_where_prompts_part() {
+    let Some([model, alone]) = recurrent(1) else { return };
+    let mut engine = engine(&model);
+    let mut cached = |prompt: Vec<TokenId>| {
+        let answers = run(&mut engine, vec![spec(1, prompt.clone(), 20)]);
+        let expected = run(&mut common::engine(&alone), vec![spec(1, prompt, 20)]);
+        assert_eq!(answers[&1].ids(), expected[&1].ids());
+        answers[&1].cached.unwrap()
+    };
+    assert_eq!(cached(prompt(300, 300, 0)), 0);
+    // As far as 16 tokens before its end, and no further.
+    assert_eq!(cached(prompt(290, 310, 1)), 284);
+    assert_eq!(cached(prompt(100, 200, 2)), 0, "nobody knew that they would part there");
+    assert_eq!(cached(prompt(100, 210, 3)), 100);
+    assert_eq!(cached(prompt(100, 300, 4)), 100);
+    // There are two states at most, and this makes a third one: behind 100 tokens, 200, and 284.
+    assert_eq!(cached(prompt(200, 300, 5)), 100);
+    assert_eq!(cached(prompt(200, 300, 4)), 100);
+    assert_eq!(cached(prompt(100, 300, 6)), 0, "that was the oldest");
+}
+
+#[test]
+fn prompts_that_come_together_wait_for_what_they_share() {
+    let Some([model, alone]) = recurrent(4) else { return };
+    let mut engine = engine(&model);
+    let specs: Vec<SequenceSpec> =
+        (0..4).map(|id| spec(id, prompt(150, 200 + id as usize, id as u32), 12)).collect();
+    let answers = run(&mut engine, specs.clone());
+    for spec in specs {
+        let id = spec.id.0;
+        assert_eq!(answers[&id].cached, Some(if id == 0 { 0 } else { 150 }), "{id}");
+        let expected = run(&mut common::engine(&alone), vec![spec]);
+        assert_eq!(answers[&id].ids(), expected[&id].ids(), "{id}");
+    }
 }
 
 fn written(folder: &Path, name: &str, kind: &str) -> std::path::PathBuf {
