@@ -60,7 +60,8 @@ class RuntimeConfig(Section):
     )
     enable_kv_cache_reuse: bool = Field(
         default=True,
-        description="Keep the KV cache of finished prompts and reuse common prefixes.\n"
+        description="Keep the KV cache of finished prompts and reuse common prefixes. With llamacpp\n"
+        "a recurrent model keeps states of prompts for it, in up to twice the memory of its slots' states.\n"
         "(TensorRT-LLM, llamacpp)",
     )
     kv_cache_free_gpu_mem_fraction: float = Field(
