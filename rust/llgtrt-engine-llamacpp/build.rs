@@ -51,6 +51,7 @@ fn main() {
     compile("llgtrt_weights", "repack/weights.cpp", &[]);
     compile("llgtrt_attention", "repack/attention.cpp", &[]);
     compile("llgtrt_rows", "repack/rows.cpp", &[]);
+    compile("llgtrt_recurrence", "repack/recurrence.cpp", &[]);
     for &(file, set, flags) in sets {
         let name = format!("llgtrt_{file}_{}", set.to_lowercase());
         let table = format!("-DLLGTRT_SET={set}");

@@ -1,17 +1,19 @@
-// Attention, norms, rotations and products of floats with the instructions that this file is compiled for. As kernels.cpp: nothing here may be used by
+// Attention, norms, rotations, products of floats and layers that remember with the instructions that this file is compiled for. As kernels.cpp: nothing here may be used by
 // other files but the table.
 
 #include "attention.h"
+#include "convolution.h"
 #include "float_products.h"
 #include "kernels.h"
 #include "norm.h"
 #include "rotation.h"
+#include "state.h"
 
 namespace llgtrt::repack {
 
 const AttentionKernel LLGTRT_OF(ATTENTION_) = {
     Isa::ROWS, Isa::QUERIES, attend<Isa>, merge<Isa>, finish<Isa>, normalize<Isa>, rotate<Isa>,
-    FLOAT_COLUMNS<Isa>, multiply_floats<Isa>};
+    FLOAT_COLUMNS<Isa>, multiply_floats<Isa>, STATE_VALUES<Isa>, remember<Isa>, gather_channels<Isa>, convolve<Isa>};
 
 static_assert(FLOAT_COLUMNS<Isa> <= MOST_FLOAT_COLUMNS);
 

@@ -24,6 +24,7 @@
 #include "ggml-cpu.h"
 #include "kernels.h"
 #include "pass.h"
+#include "recurrence_op.h"
 #include "repack.h"
 #include "rows_op.h"
 #include "sets.h"
@@ -35,12 +36,13 @@ namespace {
 
 constexpr const char * NAME = "CPU_LLGTRT";
 
-// What computes attention and operations on each token in place of ggml.
+// What computes attention, operations on each token and what remembers in place of ggml.
 struct Others {
-    explicit Others(const AttentionKernel & kernel) : attention(kernel), rows(kernel) {}
+    explicit Others(const AttentionKernel & kernel) : attention(kernel), rows(kernel), recurrence(kernel) {}
 
-    Attention attention;
-    Rows      rows;
+    Attention  attention;
+    Rows       rows;
+    Recurrence recurrence;
 };
 
 // Null: ggml computes them.
@@ -127,6 +129,7 @@ class BufferType : public ggml::cpu::extra_buffer_type {
 
     ggml::cpu::tensor_traits * get_tensor_traits(const ggml_tensor * op) override {
         Gates::see(op);
+        Recurrence::see(op);
         if (Gates::is_gate(op)) {
             return static_cast<Weights *>(op->src[0]->src[0]->extra);
         }
@@ -136,6 +139,9 @@ class BufferType : public ggml::cpu::extra_buffer_type {
         }
         if (others != nullptr && others->rows.takes(op)) {
             return &others->rows;
+        }
+        if (others != nullptr && others->recurrence.takes(op)) {
+            return &others->recurrence;
         }
         if ((op->op == GGML_OP_MUL_MAT || op->op == GGML_OP_MUL_MAT_ID) && holds(op->src[0])) {
             return static_cast<Weights *>(op->src[0]->extra);

@@ -75,6 +75,42 @@ struct FloatRows {
 
 constexpr int64_t MOST_FLOAT_COLUMNS = 8;
 
+// One head of a layer that remembers, over the tokens of one sequence: a matrix that each token lets decay, and to which it adds the product of its
+// key and a change. Strides are elements from one token to the next.
+struct StateHead {
+    // Whether a token changes what its key leads to in the state so that it leads to the token's value, as far as its rate says (a gated
+    // delta rule); else the change is its rate times its value (Mamba 2).
+    bool          corrects;
+    int64_t       depth;   // elements of keys and queries; divisible by the rows of AttentionKernel
+    int64_t       width;   // and of values; divisible by `state_values` of AttentionKernel
+    int64_t       tokens;
+    const float * queries;
+    const float * keys;
+    const float * values;
+    int64_t       query_stride, key_stride, value_stride;
+    // What is left of the state is e to the power of `decays` if it corrects; else to the power of `decay` times the rate, which then is
+    // the logarithm of 1 and e to the power of `rates`.
+    const float * decays;
+    const float * rates;
+    int64_t       number_stride;
+    float         decay;
+    const float * from;  // the state before, a row for each value
+    float *       to;    // and after; it may be the same place
+    float *       out;
+    int64_t       out_stride;
+    float         scale;  // of what queries find
+};
+
+constexpr int64_t WIDEST_STATE = 256;  // elements of a key, or of a value
+
+// Channels of a convolution: `row` elements from one to the next, and `taps` weights each.
+struct Channels {
+    const float * from;
+    const float * weights;
+    int64_t       row, taps;
+    int64_t       count;  // divisible by the rows of AttentionKernel
+};
+
 // One set of instructions' products.
 struct Kernels {
     const char *   name;
@@ -99,6 +135,12 @@ struct AttentionKernel {
     // Multiplies rows by `n` columns, `columns` at most: row r times column c goes to `out[c][r]`.
     int columns;
     void (*multiply)(const FloatRows & rows, const float * const * columns, int64_t n, float * const * out);
+    // Computes values `begin` to `end` of a head's tokens; both are divisible by `state_values`.
+    int64_t state_values;
+    void (*remember)(const StateHead & head, int64_t begin, int64_t end);
+    // Puts each channel's elements of all tokens side by side, and the other way round what a convolution makes of them: see convolution.h.
+    void (*gather_channels)(const float * from, int64_t stride, int64_t tokens, int64_t channels, float * to, int64_t row);
+    void (*convolve)(const Channels & channels, int64_t tokens, float * out, int64_t stride);
 };
 
 // Of one processor family or the other.

@@ -4,6 +4,7 @@ mod attention;
 mod experts;
 mod gates;
 mod products;
+mod recurrence;
 mod rows;
 
 #[cfg(target_arch = "aarch64")]
