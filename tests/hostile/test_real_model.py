@@ -29,9 +29,11 @@ def real(tmp_path_factory: pytest.TempPathFactory) -> Iterator[ServerProcess]:
     model = demo_model()
     assert model is not None, "the demo model is not installed: run `make setup`"
     config = tmp_path_factory.mktemp("real") / "llgtrt.json5"
-    # One thread of llama.cpp's: the clients of the suite need the other cores.
+    # One thread of llama.cpp's: the clients of the suite need the other cores. Sequences end while clients
+    # wait for them.
     config.write_text(
-        "{llamacpp: {threads: 1}, runtime: {max_queue_size: 2048}, server: {log_requests: false}}"
+        "{llamacpp: {threads: 1}, runtime: {max_queue_size: 2048, max_seq_len: 1024}, "
+        "server: {log_requests: false}}"
     )
     with ServerProcess(str(model), "-C", str(config), "--served-model-name", "sim-model") as process:
         yield process
@@ -74,7 +76,7 @@ def test_tokens_are_taken_back_in_proportion_to_the_answer(real: ServerProcess) 
 def test_clients_that_leave(real: ServerProcess) -> None:
     with watched(real, f"real model, {CLIENTS} clients leave"):
         for number in range(CLIENTS):
-            text = "word " * (1500 if number % 3 == 0 else 3)
+            text = "word " * (500 if number % 3 == 0 else 3)
             body = chat(text, stream=number % 2 == 0, n=1 + number % 3, ignore_eos=True, max_tokens=400)
             with open_request(real, CHAT, body) as client:
                 if number % 4 == 0:

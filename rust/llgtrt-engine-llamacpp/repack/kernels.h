@@ -88,8 +88,8 @@ struct StateHead {
     const float * keys;
     const float * values;
     int64_t       query_stride, key_stride, value_stride;
-    // What is left of the state is e to the power of `decays` if it corrects; else to the power of `decay` times the rate, which then is
-    // the logarithm of 1 and e to the power of `rates`.
+    // If it corrects, e to the power of `decays` is left of the state. Else the rate is the logarithm of 1 plus e to the power of `rates`, and
+    // e to the power of `decay` times the rate is left.
     const float * decays;
     const float * rates;
     int64_t       number_stride;

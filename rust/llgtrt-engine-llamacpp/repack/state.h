@@ -59,7 +59,7 @@ template <class Isa> struct StateColumns {
         Floats       change[V], sums_found[SUMS][V], sums_asked[SUMS][V];
 #pragma GCC unroll 4
         for (int v = 0; v < V; v++) {
-            change[v] = changes[v];
+            change[v] = CHANGE ? changes[v] : Isa::zero();
 #pragma GCC unroll 2
             for (int s = 0; s < SUMS; s++) {
                 sums_found[s][v] = sums_asked[s][v] = Isa::zero();

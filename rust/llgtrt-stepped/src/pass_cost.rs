@@ -3,7 +3,7 @@
 use crate::draft::MAX_DRAFT;
 
 /// What forward passes cost: as much as the latest ones over as many sequences, and for each token more what it was seen to
-/// cost in passes over as many sequences. A further sequence costs more than a token does: its cells are read for it.
+/// cost in passes over about as many sequences. A further sequence costs more than a token does: its cells are read for it.
 #[derive(Debug, Default)]
 pub struct PassCost {
     /// Of the latest passes, which were over so many sequences.
@@ -11,13 +11,34 @@ pub struct PassCost {
     weight: f64,
     mean_tokens: f64,
     mean_seconds: f64,
-    /// Sums over passes, fading, of products of what they differ by from such means.
+    /// Of passes over 1 sequence, 2, 3 or 4, 5 to 8 and so on: while a pass waits for the weights a token more costs little, and beside
+    /// many others much.
+    slopes: [Slope; SIZES],
+}
+
+const SIZES: usize = 8;
+
+/// What a token more costs.
+#[derive(Debug, Default, Clone, Copy)]
+struct Slope {
+    /// Sums over passes, fading, of products of what they differ by from the means of passes over as many sequences.
     tokens_squared: f64,
     product: f64,
     /// Passes that these are of, fading.
     passes: f64,
-    /// Seconds of a token, once known.
-    slope: Option<f64>,
+    /// In seconds, once known.
+    seconds: Option<f64>,
+}
+
+impl Slope {
+    fn learn(&mut self, tokens_squared: f64, product: f64) {
+        self.tokens_squared = self.tokens_squared * FADING + tokens_squared;
+        self.product = self.product * FADING + product;
+        self.passes = self.passes * FADING + 1.0;
+        if self.passes > SEVERAL && self.tokens_squared > TELLING {
+            self.seconds = Some(self.product / self.tokens_squared);
+        }
+    }
 }
 
 /// A pass of more tokens than so many times its sequences says nothing of what some tokens more cost.
@@ -56,12 +77,8 @@ impl PassCost {
         self.mean_tokens += more_tokens / self.weight;
         self.mean_seconds += more_seconds / self.weight;
         // From the means with this pass; nothing where it is the first of its kind.
-        self.tokens_squared = self.tokens_squared * FADING + more_tokens * (work - self.mean_tokens);
-        self.product = self.product * FADING + more_tokens * (seconds - self.mean_seconds);
-        self.passes = self.passes * FADING + 1.0;
-        if self.passes > SEVERAL && self.tokens_squared > TELLING {
-            self.slope = Some(self.product / self.tokens_squared);
-        }
+        let (tokens_off, seconds_off) = (work - self.mean_tokens, seconds - self.mean_seconds);
+        self.slopes[size(sequences)].learn(more_tokens * tokens_off, more_tokens * seconds_off);
     }
 
     /// Seconds of a pass over what costs as much as `tokens` ordinary tokens; 0 before anything is known.
@@ -72,9 +89,13 @@ impl PassCost {
 
     /// Seconds of one more ordinary token in a pass.
     pub fn token_seconds(&self) -> f64 {
-        let first = self.mean_seconds * FIRST_RATIO / (1.0 + FIRST_RATIO * self.mean_tokens);
-        let (least, most) = (self.mean_seconds * SLOPES.start(), self.mean_seconds * SLOPES.end());
-        self.slope.unwrap_or(first).clamp(least, most)
+        let size = size(self.sequences);
+        let seconds = self.slopes[size].seconds.unwrap_or_else(|| {
+            let first = self.mean_seconds * FIRST_RATIO / (1.0 + FIRST_RATIO * self.mean_tokens);
+            // Not less than beside fewer.
+            self.slopes[..size].iter().rev().find_map(|slope| slope.seconds).unwrap_or(0.0).max(first)
+        });
+        seconds.clamp(self.mean_seconds * SLOPES.start(), self.mean_seconds * SLOPES.end())
     }
 
     /// The probability from which on a guess is worth its token, an ordinary one, in a pass over `tokens` tokens that samples
@@ -84,6 +105,11 @@ impl PassCost {
         let cost = OVERHEAD * self.token_seconds() + seconds;
         if pass > 0.0 { (cost * sequences as f64 / pass) as f32 } else { (OVERHEAD * FIRST_RATIO) as f32 }
     }
+}
+
+/// Which of the slopes is that of passes over so many sequences.
+fn size(sequences: usize) -> usize {
+    sequences.next_power_of_two().ilog2().min(SIZES as u32 - 1) as usize
 }
 
 #[cfg(test)]
@@ -124,5 +150,25 @@ mod tests {
         }
         assert!((cost.token_seconds() - 0.001).abs() < 1e-6, "{cost:?}");
         assert!((cost.seconds(10.0) - (0.003 + 0.004 * 8.0 + 0.01)).abs() < 1e-3, "{cost:?}");
+    }
+
+    #[test]
+    fn what_a_token_costs_beside_few_says_nothing_of_what_it_costs_beside_many() {
+        let mut cost = PassCost::default();
+        let alone = |step: usize| [1.0, 4.0, 9.0][step % 3];
+        for step in 0..100 {
+            cost.observe(1, alone(step) as usize, alone(step), 0.05 + 0.002 * alone(step));
+        }
+        assert!((cost.token_seconds() - 0.002).abs() < 1e-6, "{cost:?}");
+        cost.observe(8, 8, 8.0, 0.148);
+        let first = 0.148 * FIRST_RATIO / (1.0 + FIRST_RATIO * 8.0);
+        assert!((cost.token_seconds() - first).abs() < 1e-6, "{cost:?}");
+        for step in 0..100 {
+            let tokens = 8 + step % 3;
+            cost.observe(8, tokens, tokens as f64, 0.02 + 0.016 * tokens as f64);
+        }
+        assert!((cost.token_seconds() - 0.016).abs() < 1e-6, "{cost:?}");
+        cost.observe(1, 1, 1.0, 0.052);
+        assert!((cost.token_seconds() - 0.002).abs() < 1e-6, "what was known stays: {cost:?}");
     }
 }

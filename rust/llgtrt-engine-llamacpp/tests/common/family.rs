@@ -115,8 +115,7 @@ unsafe extern "C" fn draw(tensor: *mut sys::ggml_tensor, file: *mut c_void) {
         let values: Vec<f32> = (0..count).map(|_| middle + width * noise(&mut state)).collect();
         sys::ggml_backend_tensor_set(tensor, values.as_ptr().cast(), 0, size_of_val(&values[..]));
         let file = file.cast::<sys::gguf_context>();
-        let is_scale = text.ends_with(".scale") || text.ends_with(".input_scale");
-        if !is_scale && sys::gguf_find_tensor(file, name.as_ptr()) < 0 {
+        if !text.ends_with("scale") && sys::gguf_find_tensor(file, name.as_ptr()) < 0 {
             sys::gguf_add_tensor(file, tensor);
         }
     }
