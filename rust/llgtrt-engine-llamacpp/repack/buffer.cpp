@@ -129,11 +129,13 @@ class BufferType : public ggml::cpu::extra_buffer_type {
 
     ggml::cpu::tensor_traits * get_tensor_traits(const ggml_tensor * op) override {
         Gates::see(op);
-        Recurrence::see(op);
         if (Gates::is_gate(op)) {
             return static_cast<Weights *>(op->src[0]->src[0]->extra);
         }
         Others * const others = chosen;
+        if (others != nullptr) {
+            others->recurrence.see(op);
+        }
         if (others != nullptr && others->attention.takes(op)) {
             return &others->attention;
         }

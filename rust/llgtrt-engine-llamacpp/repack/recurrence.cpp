@@ -178,11 +178,14 @@ int64_t unread(const ggml_tensor * gather) {
 
 }  // namespace
 
-void Recurrence::see(const ggml_tensor * op) {
+void Recurrence::see(const ggml_tensor * op) const {
     for (const ggml_tensor * from : op->src) {
         const ggml_tensor * const gather = from != nullptr ? gather_of(from) : nullptr;
-        // Only rules and the copies around them know what they leave out.
-        if (gather != nullptr && linked(gather) != gather && !is_view(op) && !is_rest(op) && !Rule::is_one(op)) {
+        if (gather == nullptr || linked(gather) == gather || is_view(op) || is_rest(op)) {
+            continue;
+        }
+        // Whoever is no rule of ours reads all of it.
+        if (!Rule::is_one(op) || !takes(op) || Rule(op).gather() != gather) {
             link(gather, gather);
         }
     }
@@ -216,8 +219,9 @@ bool Recurrence::work_size(int, const ggml_tensor * op, size_t & size) {
         size = 0;
         return true;
     }
-    if (is_rest(op) && linked(gather_of(op->src[0])) == nullptr) {
-        link(gather_of(op->src[0]), op);
+    if (is_rest(op)) {
+        const ggml_tensor * const gather = gather_of(op->src[0]);
+        link(gather, linked(gather) == nullptr ? op : gather);
     }
     if (const ggml_tensor * const rule = rule_of(op)) {
         link(rule, op);

@@ -12,7 +12,7 @@ class Recurrence : public ggml::cpu::tensor_traits {
     explicit Recurrence(const AttentionKernel & kernel) : kernel_(kernel) {}
 
     // To be called where any operation is planned, before what follows. Nothing changes where one is computed that was planned.
-    static void see(const ggml_tensor * op);
+    void see(const ggml_tensor * op) const;
 
     // Whether an operation is one of these, on floats and of a shape that is known here. What is left out stays with ggml.
     bool takes(const ggml_tensor * op) const;

@@ -24,13 +24,15 @@ const TAPS: usize = 4;
 enum Rule {
     /// A gated delta rule, whose values are as wide as its keys.
     Delta,
+    /// With a decay for each element of a key, which is left to ggml.
+    DeltaOfElements,
     /// A state space.
     Space,
 }
 
 impl Rule {
     fn width(self) -> usize {
-        if self == Self::Delta { DEPTH } else { WIDTH }
+        if self == Self::Space { WIDTH } else { DEPTH }
     }
 
     fn state(self) -> usize {
@@ -136,8 +138,9 @@ fn remember(rule: Rule, pass: &Pass, cache: &mut Vec<f32>) -> Results {
             expand(sys::ggml_cpy(context, rows, cells(pass.first + pass.sequences, rest)));
         };
         let (output, gather) = match rule {
-            Rule::Delta => {
-                let decays = memory.of_tokens(pass, [1, HEADS], 5, -0.2, 0.1);
+            Rule::Delta | Rule::DeltaOfElements => {
+                let of_head = if rule == Rule::Delta { 1 } else { DEPTH };
+                let decays = memory.of_tokens(pass, [of_head, HEADS], 5, -0.2, 0.1);
                 let gather = sys::ggml_get_rows(context, states, places);
                 let old = rows_of(gather, 0, sequences);
                 expand(old);
@@ -227,7 +230,7 @@ fn by_ggml<T>(compute: impl FnOnce() -> T) -> T {
     compute()
 }
 
-const RULES: [Rule; 2] = [Rule::Delta, Rule::Space];
+const RULES: [Rule; 3] = [Rule::Delta, Rule::DeltaOfElements, Rule::Space];
 
 #[test]
 fn answers_and_states_are_those_of_ggml_wherever_states_come_from() {
@@ -248,7 +251,7 @@ fn answers_and_states_are_those_of_ggml_wherever_states_come_from() {
             for tokens in [1, 3, 40] {
                 let mut pass = pass(0..tokens, first, from, sequences);
                 // llama.cpp gathers states behind a state space, where they may have been changed.
-                for has_reader in [false, rule == Rule::Delta] {
+                for has_reader in [false, rule != Rule::Space] {
                     pass.has_reader = has_reader;
                     let mut expected_cache = cache.clone();
                     let expected = by_ggml(|| remember(rule, &pass, &mut expected_cache));
