@@ -15,8 +15,8 @@ use llgtrt_core::{Engine, SequenceSpec, TokenId};
 use llgtrt_engine_llamacpp::{LlamaCppConfig, LlamaCppModel, Speculation};
 use patch::TempFile;
 
-/// Families of whose answers' passes a part is llama.cpp's own.
-const LEFT: &[&str] = &["bloom", "deepseek2", "gemma3n", "mpt"];
+/// Families of whose answers' passes a part is llama.cpp's own, as far as is known.
+const LEFT: &[&str] = &["bloom", "deepseek2", "gemma3n", "mpt", "nemotron_h"];
 
 /// Where the process of [`reference`] writes to.
 const REFERENCE: &str = "LLGTRT_TEST_REFERENCE";
@@ -186,7 +186,7 @@ fn logits_are_those_of_llama_cpp() {
             size += f64::from(expected).powi(2);
         }
         println!("{name}: {:.1e}", error / size);
-        assert!(error < 5e-3 * size, "{name}: {:.1e}", error / size);
+        assert!(error < 1e-3 * size, "{name}: {:.1e}", error / size);
     }
     std::fs::remove_dir_all(folder).unwrap();
 }

@@ -91,8 +91,7 @@ fn noise(state: &mut u64) -> f32 {
     parts[..6].iter().map(|&part| f32::from(part) / 255.0 - 0.5).sum::<f32>() / 3.0
 }
 
-/// Draws the weights of a tensor, always the same for its name, and adds it to the file, but what weights of other types than the file's are
-/// scaled by.
+/// Draws the weights of a tensor, always the same for its name, and adds it to the file.
 unsafe extern "C" fn draw(tensor: *mut sys::ggml_tensor, file: *mut c_void) {
     // SAFETY: llama.cpp has made the tensor, of floats, and the file is that of `write`.
     unsafe {
@@ -115,7 +114,7 @@ unsafe extern "C" fn draw(tensor: *mut sys::ggml_tensor, file: *mut c_void) {
         let values: Vec<f32> = (0..count).map(|_| middle + width * noise(&mut state)).collect();
         sys::ggml_backend_tensor_set(tensor, values.as_ptr().cast(), 0, size_of_val(&values[..]));
         let file = file.cast::<sys::gguf_context>();
-        if !text.ends_with("scale") && sys::gguf_find_tensor(file, name.as_ptr()) < 0 {
+        if sys::gguf_find_tensor(file, name.as_ptr()) < 0 {
             sys::gguf_add_tensor(file, tensor);
         }
     }
