@@ -6,6 +6,7 @@
 #include "attention_op.h"
 
 #include "pass.h"
+#include "tensors.h"
 
 #include <algorithm>
 #include <cmath>
@@ -69,11 +70,6 @@ struct Plan {
     int64_t partial;         // floats of one row's partial result
     int64_t blocks;          // of cells that a token is looked at for
 };
-
-template <class T> T * at(const ggml_tensor * tensor, int64_t i1, int64_t i2, int64_t i3) {
-    return reinterpret_cast<T *>(
-        static_cast<char *>(tensor->data) + i1 * tensor->nb[1] + i2 * tensor->nb[2] + i3 * tensor->nb[3]);
-}
 
 // Some rows of one head of the cache in one stream; none, in the first tiles of a head, where fewer rows are needed. The last rows come
 // first: they see most cells, and what is done last should not take long.

@@ -59,10 +59,14 @@ class BufferType : public ggml::cpu::extra_buffer_type {
             weights_.push_back(std::make_unique<Weights>(kernels, kernels.kernels[i]));
         }
         name_                 = std::string(NAME) + " " + kernels.name;
-        type_.iface.get_name  = [](ggml_backend_buffer_type_t type) { return of(type).name_.c_str(); };
-        type_.iface.alloc_buffer  = alloc_buffer;
-        type_.iface.get_alignment = [](ggml_backend_buffer_type_t) { return ALIGNMENT; };
-        type_.device              = ggml_backend_reg_dev_get(ggml_backend_cpu_reg(), 0);
+        type_.iface.get_name = [](ggml_backend_buffer_type_t type) { return of(type).name_.c_str(); };
+        type_.iface.alloc_buffer   = alloc_buffer;
+        type_.iface.get_alloc_size = [](ggml_backend_buffer_type_t type, const ggml_tensor * tensor) {
+            const Weights * const weights = of(type).weights(tensor);
+            return weights != nullptr ? weights->packed_size(tensor) : ggml_nbytes(tensor);
+        };
+        type_.iface.get_alignment  = [](ggml_backend_buffer_type_t) { return ALIGNMENT; };
+        type_.device               = ggml_backend_reg_dev_get(ggml_backend_cpu_reg(), 0);
         // ggml casts this pointer back to its own base class.
         type_.context = static_cast<ggml::cpu::extra_buffer_type *>(this);
     }

@@ -49,7 +49,7 @@ class Gates {
     }
 
   private:
-    static bool is_product(const ggml_tensor * op) { return op->op == GGML_OP_MUL_MAT && is_packed(op->src[0]); }
+    static bool is_product(const ggml_tensor * op) { return op->op == GGML_OP_MUL_MAT && ggml_is_matrix(op->src[0]) && is_packed(op->src[0]); }
 
     // Whether it is of a kind that is computed here, of two products that can be computed together.
     static bool is_pair(const ggml_tensor * op) {

@@ -31,6 +31,7 @@ template <class Format> void pack_rows(const void * rows, int64_t stride, uint8_
 }
 
 template <class Format> constexpr Kernel kernel(ggml_type type) {
+    static_assert(GROUP_ROWS <= MOST_ROWS && GROUP_ROWS * sizeof(typename Format::Block) <= MOST_PACKED);
     Kernel kernel = {
         type,
         ELEMENTS<Format>,

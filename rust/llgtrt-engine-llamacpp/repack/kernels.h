@@ -8,6 +8,8 @@
 namespace llgtrt::repack {
 
 constexpr int64_t WIDEST_TILE = 32;
+constexpr int64_t MOST_ROWS   = 16;    // of a group
+constexpr int64_t MOST_PACKED = 4096;  // bytes of a packed block
 
 // For weights of one type. A block is `elements` of K, a packed one that of each of a group of rows.
 struct Kernel {

@@ -6,6 +6,7 @@
 #include "recurrence_op.h"
 
 #include "pass.h"
+#include "tensors.h"
 
 #include <algorithm>
 #include <cmath>
@@ -13,16 +14,6 @@
 
 namespace llgtrt::repack {
 namespace {
-
-bool is_plain(const ggml_tensor * tensor) {
-    return tensor->type == GGML_TYPE_F32 && tensor->nb[0] == sizeof(float);
-}
-
-// Element (0, i1, i2, i3) of a tensor.
-float * at(const ggml_tensor * tensor, int64_t i1, int64_t i2, int64_t i3 = 0) {
-    return reinterpret_cast<float *>(
-        static_cast<char *>(tensor->data) + i1 * tensor->nb[1] + i2 * tensor->nb[2] + i3 * tensor->nb[3]);
-}
 
 int64_t stride(const ggml_tensor * tensor, int dimension) {
     return static_cast<int64_t>(tensor->nb[dimension] / sizeof(float));

@@ -135,10 +135,6 @@ template <class Some> void for_ranges(const Needed * needed, Range places, const
     }
 }
 
-bool is_plain(const ggml_tensor * tensor) {
-    return tensor->type == GGML_TYPE_F32 && tensor->nb[0] == sizeof(float);
-}
-
 bool is_matrix(const ggml_tensor * tensor) {
     return tensor->ne[2] == 1 && tensor->ne[3] == 1;
 }
@@ -331,9 +327,6 @@ void Rows::rotate(ggml_compute_params & params, ggml_tensor & op) const {
 
     const Rotation rotation(op);
     const int64_t  heads = op.ne[1];
-    const auto     at    = [](const ggml_tensor & tensor, int64_t token, int64_t head) {
-        return reinterpret_cast<float *>(static_cast<char *>(tensor.data) + token * tensor.nb[2] + head * tensor.nb[1]);
-    };
     // Where nothing is shared: those of one token.
     float   found[WIDEST_HEAD];
     int64_t found_token     = -1;
@@ -344,8 +337,8 @@ void Rows::rotate(ggml_compute_params & params, ggml_tensor & op) const {
             find_turns(params, op, {token, token + 1}, found);
             found_token = token;
         }
-        const float * from = at(*op.src[0], token, head);
-        float * const to   = at(op, token, head);
+        const float * from = at(op.src[0], head, token);
+        float * const to   = at(&op, head, token);
         kernel_.rotate(from, turns != nullptr ? turns->at(op, token) : found, rotation.count, rotation.halves(), to);
         std::copy(from + rotation.count, from + op.ne[0], to + rotation.count);
     }

@@ -8,8 +8,8 @@
 #include <thread>
 #include <vector>
 
-#include "experts.h"
 #include "gate.h"
+#include "routing.h"
 #include "tensors.h"
 #include "vec.h"
 
@@ -103,27 +103,36 @@ void Weights::quantize(
 }
 
 bool Weights::fits(const ggml_tensor * tensor) const {
-    return tensor->type == kernel_.type && ggml_n_dims(tensor) <= 3 && tensor->ne[0] % kernel_.elements == 0 &&
-           tensor->ne[1] % rows_ == 0;
+    return tensor->type == kernel_.type && ggml_n_dims(tensor) <= 3 && tensor->ne[0] % kernel_.elements == 0;
+}
+
+size_t Weights::packed_size(const ggml_tensor * tensor) const {
+    return tensor->ne[0] / kernel_.elements * kernel_.packed * groups_of(tensor) * tensor->ne[2];
 }
 
 bool Weights::can_multiply(const ggml_tensor * op) {
     const ggml_tensor *weights = op->src[0], *activations = op->src[1];
-    return (op->op == GGML_OP_MUL_MAT_ID || (op->op == GGML_OP_MUL_MAT && ggml_n_dims(weights) <= 2)) &&
-           activations->type == GGML_TYPE_F32 && ggml_is_contiguous_rows(activations);
+    const bool is_of_matrix = op->op == GGML_OP_MUL_MAT && (ggml_is_matrix(weights) || weights->ne[2] == activations->ne[2]);
+    return (is_of_matrix || op->op == GGML_OP_MUL_MAT_ID) && activations->type == GGML_TYPE_F32 && ggml_is_contiguous_rows(activations);
 }
 
 void Weights::pack(const ggml_tensor * tensor, const void * from) const {
     const int64_t blocks = tensor->ne[0] / kernel_.elements;
-    const int64_t groups = ggml_nrows(tensor) / rows_;
+    const int64_t of_one = groups_of(tensor), groups = of_one * tensor->ne[2];
     const size_t  block  = ggml_type_size(tensor->type);
     const auto *  rows   = static_cast<const uint8_t *>(from);
     auto * const  to     = static_cast<uint8_t *>(tensor->data);
     const auto    some   = [=](int64_t begin, int64_t end) {
         for (int64_t group = begin; group < end; group++) {
-            for (int64_t b = 0; b < blocks; b++) {
-                kernel_.pack(
-                    rows + (group * rows_ * blocks + b) * block, blocks, to + (group * blocks + b) * kernel_.packed);
+            const int64_t   row   = group % of_one * rows_, count = std::min<int64_t>(rows_, tensor->ne[1] - row);
+            const uint8_t * first = rows + (group / of_one * tensor->ne[1] + row) * blocks * block;
+            uint8_t *       at    = to + group * blocks * kernel_.packed;
+            for (int64_t b = 0; b < blocks; b++, first += block, at += kernel_.packed) {
+                if (count == rows_) {
+                    kernel_.pack(first, blocks, at);
+                } else {
+                    pack_last(first, count, blocks * block, block, at);
+                }
             }
         }
     };
@@ -149,14 +158,27 @@ void Weights::pack(const ggml_tensor * tensor, const void * from) const {
     }
 }
 
+void Weights::pack_last(const uint8_t * rows, int64_t count, size_t row, size_t block, uint8_t * to) const {
+    uint8_t whole[MOST_PACKED] = {};
+    for (int64_t i = 0; i < count; i++) {
+        std::memcpy(whole + i * block, rows + i * row, block);
+    }
+    kernel_.pack(whole, 1, to);
+}
+
+int64_t Weights::groups_of(const ggml_tensor * weights) const {
+    return (weights->ne[1] + rows_ - 1) / rows_;
+}
+
 bool Weights::work_size(int, const ggml_tensor * op, size_t & size) {
     if (op->op != GGML_OP_MUL_MAT && op->op != GGML_OP_MUL_MAT_ID) {
         return false;
     }
     Passes::forget();
-    if (op->op == GGML_OP_MUL_MAT_ID) {
-        const int64_t columns = ggml_nelements(op->src[2]);
-        size                  = Routing::bytes(op->src[0]->ne[2], columns) + tiles_size(op, columns);
+    if (ProductOfMany::is_one(op)) {
+        const ProductOfMany product(op);
+        const int64_t       columns = product.tokens() * product.per_token();
+        size                        = Routing::bytes(product.matrices(), columns) + tiles_size(op, columns);
         return true;
     }
     Gates::plan_product(op);
@@ -165,13 +187,13 @@ bool Weights::work_size(int, const ggml_tensor * op, size_t & size) {
 }
 
 bool Weights::compute_forward(ggml_compute_params * params, ggml_tensor * op) {
-    if (op->op == GGML_OP_MUL_MAT_ID) {
-        multiply_by_experts(*params, op);
-        return true;
-    }
     const bool is_gate = Gates::is_gate(op);
-    if (!is_gate && op->op != GGML_OP_MUL_MAT) {
+    if (!is_gate && op->op != GGML_OP_MUL_MAT && op->op != GGML_OP_MUL_MAT_ID) {
         return false;
+    }
+    if (!is_gate && ProductOfMany::is_one(op)) {
+        multiply_by_many(*params, op);
+        return true;
     }
     if (!is_gate && Gates::gate_of(op) != nullptr) {
         return true;
@@ -180,7 +202,7 @@ bool Weights::compute_forward(ggml_compute_params * params, ggml_tensor * op) {
     const ggml_tensor * const activations = product->src[1];
 
     const int64_t  blocks = product->src[0]->ne[0] / kernel_.elements;
-    const int64_t  groups = product->src[0]->ne[1] / rows_;
+    const int64_t  groups = groups_of(product->src[0]);
     const int64_t  all    = ggml_nrows(activations);
     Pass * const   pass   = passes.of(params->threadpool);
     char * const   work   = static_cast<char *>(params->wdata);
@@ -247,54 +269,50 @@ void Weights::arrange(Order & order, const Needed * needed, int64_t columns, int
     }
 }
 
-void Weights::multiply_by_experts(const ggml_compute_params & params, ggml_tensor * op) const {
-    const ggml_tensor *weights = op->src[0], *activations = op->src[1], *ids = op->src[2];
-    const int64_t      blocks = weights->ne[0] / kernel_.elements, groups = weights->ne[1] / rows_, experts = weights->ne[2];
-    Pass * const       pass   = passes.of(params.threadpool);
-    const Needed *     needed = needed_of(pass, *op, 2);
+void Weights::multiply_by_many(const ggml_compute_params & params, ggml_tensor * op) const {
+    const ProductOfMany product(op);
+    const ggml_tensor * weights = op->src[0];
+    const int64_t       blocks = weights->ne[0] / kernel_.elements, groups = groups_of(weights);
+    Pass * const        pass   = passes.of(params.threadpool);
+    const Needed *      needed = product.needed(pass);
 
-    const int64_t   columns   = (needed != nullptr ? needed->count : ids->ne[1]) * ids->ne[0];
-    const size_t    head      = Routing::bytes(experts, columns);
-    Shared * const  shared    = pass != nullptr ? &pass->quantized : nullptr;
+    const int64_t   columns   = (needed != nullptr ? needed->count : product.tokens()) * product.per_token();
+    const size_t    head      = Routing::bytes(product.matrices(), columns);
+    // Several products take what experts are given, and one what a head has.
+    Shared * const  shared    = pass != nullptr && product.ids() != nullptr ? &pass->quantized : nullptr;
     const bool      shares    = shared != nullptr && shared->has_room(params, head + tiles_size(op, columns));
     void * const    memory    = shares ? shared->memory() : params.wdata;
     Routing &       routing   = *static_cast<Routing *>(memory);
     uint8_t * const quantized = static_cast<uint8_t *>(memory) + head;
     const auto      tile_at   = [&](int64_t tile) { return routing.at(quantized, tile); };
     const auto      form      = reinterpret_cast<const void *>(kernel_.quantize);
-    if (!shares || !shared->is(activations, form, columns, ids)) {
+    if (!shares || !shared->is(op->src[1], form, columns, product.ids())) {
         if (params.ith == 0) {
-            new (memory) Routing(*ids, needed, experts, blocks * kernel_.tile, kernel_.columns);
+            new (memory) Routing(product, needed, blocks * kernel_.tile, kernel_.columns);
         }
         ggml_barrier(params.threadpool);
-        quantize(params, blocks, routing, tile_at, [&](int64_t index) {
-            const auto [token, number] = routing.column(index);
-            return row(activations, token * activations->ne[1] + number % activations->ne[1]);
-        });
+        quantize(params, blocks, routing, tile_at, [&](int64_t index) { return product.activations(routing.column(index)); });
         ggml_barrier(params.threadpool);
         if (params.ith == 0 && shares) {
-            shared->become(activations, form, columns, ids);
+            shared->become(op->src[1], form, columns, product.ids());
         }
     }
 
-    // Chunks of each expert's rows, with all of its tiles.
+    // Chunks of each matrix's rows, with all of its tiles.
     const int64_t used   = routing.used();
     const int64_t most   = std::max<int64_t>(1, ROWS_BYTES / (blocks * kernel_.packed));
     const int64_t parts  = (CHUNKS * params.nth + used - 1) / used;
     const int64_t chunks = std::min(groups, std::max(parts, (groups + most - 1) / most));
     take_shares(pass, params, used * chunks, [&](int64_t i) {
-        const auto [begin, end] = share(groups, i % chunks, chunks);
-        const auto tiles        = routing.tiles_of(i / chunks);
+        const Range some  = share(groups, i % chunks, chunks);
+        const auto  tiles = routing.tiles_of(i / chunks);
         for (int64_t tile = tiles.begin; tile < tiles.end; tile++) {
-            const int64_t n  = routing.width(tile);
-            const int64_t at = (routing.expert(tile) * groups + begin) * blocks * kernel_.packed;
+            const int64_t n = routing.width(tile);
             float *       out[WIDEST_TILE];
             for (int64_t c = 0; c < n; c++) {
-                const auto [token, number] = routing.column(routing.first(tile) + c);
-                out[c]                     = row(op, token * op->ne[1] + number);
+                out[c] = product.result(routing.column(routing.first(tile) + c));
             }
-            kernel_.multiply(
-                static_cast<const uint8_t *>(weights->data) + at, end - begin, blocks, tile_at(tile), n, out, begin * rows_);
+            multiply(*weights, routing.matrix(tile), some, tile_at(tile), n, out);
         }
     });
 }
@@ -305,7 +323,7 @@ int64_t Weights::gated_together() const {
 
 void Weights::multiply_gated(
     const ggml_tensor * op, const Tiles & tiles, const Columns & columns, Range groups, Range some_tiles) const {
-    const int64_t blocks = op->src[0]->src[0]->ne[0] / kernel_.elements;
+    const int64_t blocks = op->src[0]->src[0]->ne[0] / kernel_.elements, rows = op->ne[0];
     for (int64_t t = some_tiles.begin; t < some_tiles.end; t++) {
         alignas(ALIGNMENT) float products[2][GATED_AT_ONCE];
 
@@ -324,8 +342,9 @@ void Weights::multiply_gated(
                     weights + group * blocks * kernel_.packed, count, blocks, tiles[t], n, results[i], 0);
             }
             for (int64_t c = 0; c < n; c++) {
+                const int64_t row = group * rows_;
                 ggml_vec_swiglu_f32(
-                    static_cast<int>(count * rows_), out[c] + group * rows_, results[0][c], results[1][c]);
+                    static_cast<int>(std::min(count * rows_, rows - row)), out[c] + row, results[0][c], results[1][c]);
             }
         }
     }
@@ -333,16 +352,11 @@ void Weights::multiply_gated(
 
 void Weights::multiply(ggml_tensor * op, const Tiles & tiles, const Columns & columns, Range groups, Range some_tiles) const {
     const auto [begin, end] = groups;
-    const int64_t   blocks  = op->src[0]->ne[0] / kernel_.elements;
-    const uint8_t * weights = static_cast<const uint8_t *>(op->src[0]->data);
     for (int64_t t = some_tiles.begin; t < some_tiles.end; t++) {
         float * out[WIDEST_TILE];
         const int64_t column = tiles.first(t), n = tiles.width(t);
         find_results(op, columns, column, n, out);
-        const auto some = [&](int64_t first, int64_t last) {
-            kernel_.multiply(
-                weights + first * blocks * kernel_.packed, last - first, blocks, tiles[t], n, out, first * rows_);
-        };
+        const auto some = [&](int64_t first, int64_t last) { multiply(*op->src[0], 0, {first, last}, tiles[t], n, out); };
         const uint32_t * const mask = columns.mask(column);
         if (mask == nullptr) {
             some(begin, end);
@@ -356,8 +370,29 @@ void Weights::multiply(ggml_tensor * op, const Tiles & tiles, const Columns & co
             if (need) {
                 some(group, next);
             } else {
-                std::fill(out[0] + group * rows_, out[0] + next * rows_, -INFINITY);
+                std::fill(out[0] + group * rows_, out[0] + std::min(next * rows_, op->ne[0]), -INFINITY);
             }
+        }
+    }
+}
+
+void Weights::multiply(
+    const ggml_tensor & weights, int64_t matrix, Range groups, const uint8_t * tile, int64_t n, float * const * out) const {
+    const int64_t blocks = weights.ne[0] / kernel_.elements, whole = weights.ne[1] / rows_, end = std::min(groups.end, whole);
+    const auto *  data   = static_cast<const uint8_t *>(weights.data) + matrix * groups_of(&weights) * blocks * kernel_.packed;
+    if (groups.begin < end) {
+        const int64_t at = groups.begin * blocks * kernel_.packed;
+        kernel_.multiply(data + at, end - groups.begin, blocks, tile, n, out, groups.begin * rows_);
+    }
+    if (end < groups.end) {
+        alignas(ALIGNMENT) float products[WIDEST_TILE * MOST_ROWS];
+        float *                  results[WIDEST_TILE];
+        for (int64_t c = 0; c < n; c++) {
+            results[c] = products + c * rows_;
+        }
+        kernel_.multiply(data + whole * blocks * kernel_.packed, 1, blocks, tile, n, results, 0);
+        for (int64_t c = 0; c < n; c++) {
+            std::copy_n(results[c], weights.ne[1] % rows_, out[c] + whole * rows_);
         }
     }
 }

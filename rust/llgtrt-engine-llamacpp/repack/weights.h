@@ -16,7 +16,10 @@ class Weights : public ggml::cpu::tensor_traits {
     // Whether a tensor is of this type, and of a shape that can be packed.
     bool fits(const ggml_tensor * tensor) const;
 
-    // Whether a product of them is one of those: of a matrix, or of the matrices of experts.
+    // Bytes of a tensor, packed: of each matrix as many groups of rows as it begins.
+    size_t packed_size(const ggml_tensor * tensor) const;
+
+    // Whether a product of them is one of those: of a matrix, or of the matrices of experts, or of one for each head.
     static bool can_multiply(const ggml_tensor * op);
 
     // Writes to the tensor's memory what ggml has at `from`, packed.
@@ -28,14 +31,24 @@ class Weights : public ggml::cpu::tensor_traits {
     bool compute_forward(ggml_compute_params * params, ggml_tensor * op) override;
 
   private:
+    // Of each matrix; what is missing of the last one's rows is zero, and what is made of that goes nowhere.
+    int64_t groups_of(const ggml_tensor * weights) const;
+
+    // Packs the block at the same place of the `count` rows of such a group, `row` bytes apart.
+    void pack_last(const uint8_t * rows, int64_t count, size_t row, size_t block, uint8_t * to) const;
+
+    // Multiplies some groups of rows of the matrix of that number by a tile of `n` columns. A row's result goes to its place of `out`.
+    void multiply(
+        const ggml_tensor & weights, int64_t matrix, Range groups, const uint8_t * tile, int64_t n, float * const * out) const;
+
     // Bytes of so many columns' tiles.
     size_t tiles_size(const ggml_tensor * op, int64_t columns) const;
 
     // Asks which logits are needed.
     void arrange(Order & order, const Needed * needed, int64_t columns, int64_t groups) const;
 
-    // Each column by one of some matrices: that of an expert.
-    void multiply_by_experts(const ggml_compute_params & params, ggml_tensor * op) const;
+    // Each column by one of some matrices: that of an expert, or of a head.
+    void multiply_by_many(const ggml_compute_params & params, ggml_tensor * op) const;
 
     // This thread's part of the columns' blocks, where `column` has the floats of one and `tile_at` the memory of a tile: the same of all columns of a tile, because what two of them have of one block is in the
     // same cache lines. Where there are more threads than blocks they divide the tiles as well.

@@ -92,7 +92,7 @@ fn needed_all(width: usize, used: &[usize]) -> bool {
 fn each_token_is_multiplied_by_the_matrices_of_its_experts_as_it_would_be_alone() {
     for kind in kinds() {
         for &types in &WEIGHTS {
-            let (rows, k) = (48, 2 * block(types));
+            let (rows, k) = (45, 2 * block(types));
             let weights: Vec<_> = (1..=3).map(|seed| numbers(EXPERTS * rows * k, seed)).collect();
             let shape = [EXPERTS, rows, k];
             let held = weights.iter().map(|all| Matrix::of_experts(kind.buffer(), types, shape, all));

@@ -135,7 +135,9 @@ fn a_gate_of_products_is_that_of_ggml_and_they_are_not_stored_unless_somebody_re
         for ours in kinds() {
             for &kind in &WEIGHTS {
                 // Chunks of rows of unequal sizes, and columns that fill tiles and do not.
-                for (rows, columns, threads) in [(208, 1, 1), (208, 21, 3), (48, 40, 2), (32, 5, 4)] {
+                for (rows, columns, threads) in
+                    [(208, 1, 1), (208, 21, 3), (48, 40, 2), (32, 5, 4), (59, 3, 2)]
+                {
                     with_gate(ours, kind, [rows, columns], |case, products| {
                         let right = gate_of(products, rows);
                         for reader in READERS {

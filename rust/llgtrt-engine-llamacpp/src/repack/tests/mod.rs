@@ -3,6 +3,7 @@
 mod attention;
 mod experts;
 mod gates;
+mod heads;
 mod products;
 mod recurrence;
 mod rows;
