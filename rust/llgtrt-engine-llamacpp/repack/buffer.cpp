@@ -153,12 +153,19 @@ class BufferType : public ggml::cpu::extra_buffer_type {
             return static_cast<Weights *>(op->src[0]->extra);
         }
         // What others store in the cache they store for tokens that are not needed as well, and they put no numbers in order.
-        const bool matters = op->op == GGML_OP_MUL_MAT || op->op == GGML_OP_MUL_MAT_ID || op->op == GGML_OP_FLASH_ATTN_EXT ||
+        const bool matters = (op->op == GGML_OP_MUL_MAT && !mixes(op)) || op->op == GGML_OP_MUL_MAT_ID || op->op == GGML_OP_FLASH_ATTN_EXT ||
                              op->op == GGML_OP_SET_ROWS || op->op == GGML_OP_ARGSORT || op->op == GGML_OP_TOP_K;
         if (matters && !left_to_ggml.load(std::memory_order_relaxed)) {
             left_to_ggml = true;
         }
         return nullptr;
+    }
+
+    // Whether it mixes vectors of each token by a square matrix of its own (Gemma 3n): ggml computes one token as it computes many.
+    static bool mixes(const ggml_tensor * product) {
+        const ggml_tensor *vectors = product->src[0], *matrices = product->src[1];
+        return vectors->op == GGML_OP_CONT && vectors->type == GGML_TYPE_F32 && matrices->type == GGML_TYPE_F32 &&
+               matrices->ne[0] == matrices->ne[1] && vectors->ne[2] == matrices->ne[2];
     }
 
     std::vector<std::unique_ptr<Weights>> weights_;

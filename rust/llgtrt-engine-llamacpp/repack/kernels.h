@@ -98,6 +98,9 @@ struct StateHead {
     float         decay;
     const float * from;  // the state before, a row for each value
     float *       to;    // and after; it may be the same place
+    // That behind each of so many of the last tokens, at least 1, is kept: those `kept_stride` elements apart, that behind the last one first. One
+    // of them may be where the state before is.
+    int64_t       kept, kept_stride;
     float *       out;
     int64_t       out_stride;
     float         scale;  // of what queries find

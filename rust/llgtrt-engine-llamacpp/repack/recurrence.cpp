@@ -81,6 +81,9 @@ struct Rule {
     int64_t depth() const { return keys->ne[0]; }
     int64_t of_head() const { return width() * depth(); }
     int64_t all() const { return of_head() * heads() * sequences(); }
+    // How many states of each sequence it has the room for, and makes: those behind its last tokens.
+    int64_t room() const { return op->op_params[0]; }
+    int64_t made() const { return std::min<int64_t>(room(), tokens()); }
     // Bytes before the new states.
     size_t before() const { return ggml_nelements(values) * sizeof(float); }
 
@@ -102,15 +105,17 @@ struct Rule {
     const ggml_tensor *queries, *keys, *values, *rates, *decays, *states;
 };
 
-// The operation whose new states a copy is of, all of them and nothing else; null: it is another copy.
+// The operation whose new states a copy is of, all of them and nothing else; null: it is another copy. Those behind the last tokens come
+// first, and of the tokens before, if there is room for them, each has its part of the cache.
 const ggml_tensor * rule_of(const ggml_tensor * copy) {
     const ggml_tensor * const states = copy->src[0];
     if (copy->op != GGML_OP_CPY || states->view_src == nullptr || !Rule::is_one(states->view_src)) {
         return nullptr;
     }
     const Rule rule(states->view_src);
-    return is_plain(copy) && ggml_is_contiguous(copy) && ggml_is_contiguous(states) && states->view_offs == rule.before() &&
-                   ggml_nelements(states) == rule.all()
+    const bool are_together = copy->nb[1] == copy->ne[0] * sizeof(float) && copy->ne[0] * copy->ne[1] == rule.all();
+    return is_plain(copy) && are_together && copy->ne[2] == rule.made() && ggml_is_contiguous(states) &&
+                   states->view_offs == rule.before() && ggml_nelements(states) == rule.made() * rule.all()
                ? rule.op
                : nullptr;
 }
@@ -145,9 +150,13 @@ float * place_of(const Rule & rule) {
     const ggml_tensor * const list  = rule.list();
     const auto * const        from  = static_cast<const int32_t *>(list->data);
     const int64_t             first = offset / row, count = rule.sequences();
+    // Rows of a part of the cache. One has all where no states but the last are kept.
+    const int64_t part = rule.room() > 1 ? static_cast<int64_t>(copy->nb[2]) / row : cache->ne[rule.corrects ? 1 : 3];
     for (int64_t i = 0; i < list->ne[0]; i++) {
-        // States of other sequences are gathered behind the rule of a state space: from elsewhere, that is.
-        if (i < count ? from[i] != first + i : from[i] >= first && from[i] < first + count) {
+        // A sequence goes on from its own row in any part, and those of others are gathered behind the rule of a state space: from
+        // rows that are written in none, that is.
+        const int64_t own = from[i] % part;
+        if (i < count ? own != first + i : own >= first && own < first + count) {
             return nullptr;
         }
     }
@@ -191,8 +200,8 @@ bool Recurrence::takes(const ggml_tensor * op) const {
     }
     const Rule rule(op);
     const auto fits = [](const ggml_tensor * tensor) { return is_plain(tensor) && ggml_is_contiguous_rows(tensor); };
-    // With a decay for each head, not for each element, and no states but the last.
-    return op->op_params[0] == 1 && fits(rule.queries) && fits(rule.keys) && fits(rule.values) && fits(rule.rates) && fits(rule.decays) &&
+    // With a decay for each head, not for each element.
+    return fits(rule.queries) && fits(rule.keys) && fits(rule.values) && fits(rule.rates) && fits(rule.decays) &&
            (!rule.corrects || (ggml_is_contiguous(rule.rates) && ggml_is_contiguous(rule.decays))) && is_plain(rule.states) &&
            ggml_is_contiguous(rule.states) && rule.decays->ne[0] == 1 && rule.queries->ne[0] == rule.depth() &&
            rule.depth() <= WIDEST_STATE && rule.width() <= WIDEST_STATE && rule.depth() % kernel_.rows == 0 &&
@@ -258,6 +267,8 @@ void Recurrence::remember(ggml_compute_params & params, ggml_tensor & op) const 
     const int64_t     parts = all >= BUSY * params.nth ? 1 : width / kernel_.state_values;
     float * const     place = place_of(rule);
     float * const     to    = place != nullptr ? place : reinterpret_cast<float *>(static_cast<char *>(op.data) + rule.before());
+    const int64_t     apart = place != nullptr ? stride(linked(&op), 2) : rule.all();
+    const auto *      from  = place != nullptr || !rule.corrects ? static_cast<const int32_t *>(rule.list()->data) : nullptr;
     const auto        of    = [heads, &rule](const ggml_tensor * tensor, int64_t head, int64_t sequence) {
         // Heads that share keys or queries are neighbours in one kind, and as far apart as there are of those in the other.
         return at(tensor, rule.corrects ? head % tensor->ne[1] : head / (heads / tensor->ne[1]), 0, sequence);
@@ -286,9 +297,13 @@ void Recurrence::remember(ggml_compute_params & params, ggml_tensor & op) const 
             head.number_stride = stride(rule.rates, 1);
             head.scale         = 1;
         }
-        const int64_t source = rule.corrects ? sequence : static_cast<const int32_t *>(op.src[6]->data)[sequence];
-        head.to              = to + i * rule.of_head();
-        head.from            = place != nullptr ? head.to : at(rule.states, 0, h, source);
+        // Of the rows of the cache, or those that were gathered.
+        const auto * const old = static_cast<const char *>((place != nullptr ? rule.cache() : rule.states)->data);
+        const int64_t      row = from != nullptr ? from[sequence] : sequence;
+        head.from              = reinterpret_cast<const float *>(old + row * rule.row()) + h * rule.of_head();
+        head.to                = to + i * rule.of_head();
+        head.kept              = rule.made();
+        head.kept_stride       = apart;
         head.out             = static_cast<float *>(op.data) + (sequence * head.tokens * heads + h) * width;
         head.out_stride      = heads * width;
         kernel_.remember(head, width * part / parts, width * (part + 1) / parts);

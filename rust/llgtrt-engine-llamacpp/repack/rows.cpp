@@ -150,13 +150,24 @@ bool is_weighted(const ggml_tensor * op) {
 void weigh(const ggml_compute_params & params, const ggml_tensor & op, const Pass * pass) {
     const int      tokens  = op.ne[2] == 1 ? 1 : 2;  // their dimension
     const int64_t  numbers = tokens == 2 ? op.ne[1] : 1;
-    const Needed * needed  = needed_of(pass, op, tokens);
+    // Of Gemma 3n the second dimension is that of tokens, the third the vectors of each. As many of both may be either.
+    const Needed * needed  = op.ne[1] != op.ne[2] ? needed_of(pass, op, tokens) : nullptr;
     const auto [begin, end] = share(numbers * (needed != nullptr ? needed->count : op.ne[tokens]), params);
     for (int64_t i = begin; i < end; i++) {
         const int64_t       token = needed != nullptr ? needed->tokens[i / numbers] : i / numbers, at = token * numbers + i % numbers;
         const float         by    = *row(op.src[1], at);
         const float * const from  = row(op.src[0], at);
         std::transform(from, from + op.ne[0], row(&op, at), [by](float value) { return value * by; });
+    }
+}
+
+// Products of rows of floats that fill no vector.
+void multiply_short(const FloatRows & rows, const float * const * columns, int64_t n, float * const * out) {
+    for (int64_t c = 0; c < n; c++) {
+        for (int64_t r = 0; r < rows.count; r++) {
+            const auto * const row = reinterpret_cast<const float *>(rows.data + r * rows.stride);
+            out[c][r]              = std::inner_product(row, row + rows.depth, columns[c], 0.0F);
+        }
     }
 }
 
@@ -270,11 +281,16 @@ bool Rows::is_product(const ggml_tensor * op) const {
     const bool         are_of_model = weights->op == GGML_OP_NONE && (weights->flags & GGML_TENSOR_FLAG_INPUT) == 0;
     const bool         are_plain    = weights->type == GGML_TYPE_F32 || weights->type == GGML_TYPE_F16 || weights->type == GGML_TYPE_BF16;
     const bool         are_here     = weights->buffer == nullptr || ggml_backend_buft_is_host(weights->buffer->buft);
-    return are_of_model && are_plain && are_here && weights->nb[0] == ggml_type_size(weights->type) && is_matrix(weights) &&
-           weights->ne[0] % kernel_.rows == 0 && is_plain(from) && is_matrix(from);
+    return are_of_model && are_plain && are_here && weights->nb[0] == ggml_type_size(weights->type) &&
+           (weights->ne[0] % kernel_.rows == 0 || is_short(weights)) && is_plain(from) && weights->ne[2] == from->ne[2] &&
+           weights->ne[3] == 1 && from->ne[3] == 1;
 }
 
-// Some rows at a time, for all tokens: they stay in the second level cache.
+bool Rows::is_short(const ggml_tensor * weights) const {
+    return weights->type == GGML_TYPE_F32 && weights->ne[0] < kernel_.rows;
+}
+
+// Some rows of a matrix at a time, for all tokens: they stay in the second level cache. There may be several matrices, each for vectors of its own.
 void Rows::multiply(ggml_compute_params & params, ggml_tensor & op) const {
     constexpr int64_t  CACHED = 128 << 10, LEAST = 8, PARTS = 4;
     Pass * const       pass    = passes.of(params.threadpool);
@@ -284,10 +300,11 @@ void Rows::multiply(ggml_compute_params & params, ggml_tensor & op) const {
     const int64_t      all     = weights->ne[1];
     const int64_t      most    = std::min<int64_t>(CACHED / weights->nb[1], all / (PARTS * params.nth));
     const int64_t      at_once = std::max(most / LEAST * LEAST, LEAST);
-    take_shares(pass, params, (all + at_once - 1) / at_once, [&](int64_t part) {
-        const int64_t   begin = part * at_once;
+    const int64_t      parts   = (all + at_once - 1) / at_once;
+    take_shares(pass, params, parts * weights->ne[2], [&](int64_t turn) {
+        const int64_t   begin = turn % parts * at_once, matrix = turn / parts;
         const FloatRows rows  = {
-            weights->type, static_cast<const char *>(weights->data) + begin * weights->nb[1], static_cast<int64_t>(weights->nb[1]),
+            weights->type, at<const char>(weights, begin, matrix), static_cast<int64_t>(weights->nb[1]),
             std::min(at_once, all - begin), weights->ne[0]};
         for (int64_t i = 0; i < count; i += kernel_.columns) {
             const int64_t n = std::min<int64_t>(kernel_.columns, count - i);
@@ -295,10 +312,14 @@ void Rows::multiply(ggml_compute_params & params, ggml_tensor & op) const {
             float *       out[MOST_FLOAT_COLUMNS];
             for (int64_t c = 0; c < n; c++) {
                 const int64_t token = needed == nullptr ? i + c : needed->tokens[i + c];
-                columns[c]          = row(from, token);
-                out[c]              = row(&op, token) + begin;
+                columns[c]          = at(from, token, matrix);
+                out[c]              = at(&op, token, matrix) + begin;
             }
-            kernel_.multiply(rows, columns, n, out);
+            if (is_short(weights)) {
+                multiply_short(rows, columns, n, out);
+            } else {
+                kernel_.multiply(rows, columns, n, out);
+            }
         }
     });
 }

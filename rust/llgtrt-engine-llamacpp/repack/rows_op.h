@@ -19,6 +19,8 @@ class Rows : public ggml::cpu::tensor_traits {
 
   private:
     bool is_product(const ggml_tensor * op) const;
+    // Whether rows of weights do not fill a vector.
+    bool is_short(const ggml_tensor * weights) const;
     void multiply(ggml_compute_params & params, ggml_tensor & op) const;
     void rotate(ggml_compute_params & params, ggml_tensor & op) const;
 

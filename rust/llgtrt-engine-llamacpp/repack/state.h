@@ -175,13 +175,17 @@ template <class Isa> void remember(const StateHead & head, int64_t begin, int64_
                 float * const value = values + t * width + j;
                 if (!head.corrects) {
                     columns.add(key, query, value, decays[t], rates[t], head.scale);
-                    continue;
-                }
-                columns.correct(value, decays[t], rates[t], overlaps[t], head.scale);
-                if (t + 1 < count) {
-                    columns.template pass<true, true, true>(key, decays[t], key + depth, query + depth);
                 } else {
-                    columns.template pass<true, false, false>(key, decays[t], nullptr, nullptr);
+                    columns.correct(value, decays[t], rates[t], overlaps[t], head.scale);
+                    if (t + 1 < count) {
+                        columns.template pass<true, true, true>(key, decays[t], key + depth, query + depth);
+                    } else {
+                        columns.template pass<true, false, false>(key, decays[t], nullptr, nullptr);
+                    }
+                }
+                const int64_t back = head.tokens - 1 - (first + t);
+                if (back > 0 && back < head.kept) {
+                    turn_state<Isa, true>(state, depth, head.to + back * head.kept_stride + j * depth);
                 }
             }
             turn_state<Isa, true>(state, depth, head.to + j * depth);

@@ -13,11 +13,14 @@ use llama_cpp_sys_2 as sys;
 use llgtrt_core::{Error, Result, TokenId};
 
 use crate::cells::Cells;
-use crate::config::{FlashAttention, KvCacheType, LlamaCppConfig};
+use crate::config::{FlashAttention, KvCacheType, LlamaCppConfig, Speculation};
 use crate::{log, memory, model, repack};
 
 /// Output rows of one forward pass are memory: 64 rows of a vocabulary of 128 000 are 32 MB.
 const MIN_OUTPUT_ROWS: u32 = 64;
+
+/// Guesses of a recurrent model's next tokens at most: each takes a state more in each slot.
+const MOST_STATES: u64 = 4;
 
 /// The copy buffer is given back when a copy needs less than one part in so many.
 const KEPT_RATIO: usize = 4;
@@ -112,6 +115,7 @@ impl Context {
         params.n_outputs_max = max_outputs;
         params.n_threads = threads as i32;
         params.n_threads_batch = batch_threads as i32;
+        params.n_rs_seq = kept_states(weights, config, capacity);
         params.kv_unified = false;
         params.no_perf = true;
         let on_gpu = model::uses_gpu(config);
@@ -196,6 +200,16 @@ impl Context {
         let model = raw_model(&self.weights);
         // SAFETY: the model is alive.
         unsafe { !sys::llama_model_is_recurrent(model) && !sys::llama_model_is_hybrid(model) }
+    }
+
+    /// How many tokens of the latest pass can be taken back, once: all, but of a recurrent model those behind which its state is kept.
+    pub(crate) fn most_guesses(&self) -> usize {
+        // SAFETY: the context is alive.
+        if self.can_take_back() {
+            usize::MAX
+        } else {
+            unsafe { sys::llama_n_rs_seq(self.raw.as_ptr()) as usize }
+        }
     }
 
     /// Whether a token has the same logits, bit for bit, whatever else is in its forward pass. Found out by a pass
@@ -406,6 +420,21 @@ impl Context {
         }
         copied
     }
+}
+
+/// States of a recurrent model that each slot keeps beside the last one, so that guesses can be taken back: all of them are at most half as
+/// large as the weights.
+fn kept_states(weights: &LlamaModel, config: &LlamaCppConfig, capacity: u32) -> u32 {
+    let model = raw_model(weights);
+    // SAFETY: the model is alive.
+    let has_states = unsafe { sys::llama_model_is_recurrent(model) || sys::llama_model_is_hybrid(model) };
+    if !has_states || config.speculation == Speculation::Off || model::uses_gpu(config) {
+        return 0;
+    }
+    let of_all = memory::state_bytes(weights).saturating_mul(config.max_batch_size.into());
+    let states = (weights.size() / 2).checked_div(of_all).unwrap_or(MOST_STATES).min(MOST_STATES);
+    // llama.cpp ends the process if they do not fit in a pass with the last one.
+    (states as u32).min(capacity.saturating_sub(2))
 }
 
 impl Drop for Context {

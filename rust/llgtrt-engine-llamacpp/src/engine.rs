@@ -54,6 +54,9 @@ pub struct LlamaCppEngine {
     pub(crate) width: usize,
     /// What decides whether guesses at the next tokens take part in a pass; `None` if they never do.
     pub(crate) pass_cost: Option<PassCost>,
+    /// Guesses of a sequence in a pass, at most. Where there are few, no others generate beside it: llama.cpp gives a sequence with another
+    /// number of tokens a pass of its own.
+    pub(crate) most_guesses: usize,
     /// Guesses where the text says nothing.
     pub(crate) draft_model: Option<DraftModel>,
     /// What routers are told of `slots`; `None`: nobody asks.
@@ -97,10 +100,10 @@ impl LlamaCppEngine {
             handover: false,
             name: "llamacpp",
         };
-        let can_take_back = context.can_take_back();
-        let tokens_are_independent = can_take_back && context.tokens_are_independent();
+        let (can_take_back, most_guesses) = (context.can_take_back(), context.most_guesses());
+        let tokens_are_independent = most_guesses > 0 && context.tokens_are_independent();
         // Wrong guesses have to leave the cache.
-        let guessing = can_take_back
+        let guessing = most_guesses > 0
             && match config.speculation {
                 Speculation::On => true,
                 Speculation::Off => false,
@@ -114,7 +117,7 @@ impl LlamaCppEngine {
         let tokens = context.slot_tokens() as usize;
         let costs = costs.with_slots_of(tokens).with_window(context.window(), tokens);
         // They are where all of a pass is computed by our kernels.
-        let costs = if tokens_are_independent { costs.without_padding() } else { costs };
+        let costs = if can_take_back && tokens_are_independent { costs.without_padding() } else { costs };
         let costs = if guessing { costs.with_guesses() } else { costs };
         // Short passes are cheap where answers go along in them: elsewhere each reads the weights for prompts alone.
         let pass_ms = config.prefill_pass_ms.unwrap_or(if costs.shares_groups() { 0 } else { OWN_PASS_MS });
@@ -153,6 +156,7 @@ impl LlamaCppEngine {
             span: Span::default(),
             width: 1,
             pass_cost: guessing.then(PassCost::default),
+            most_guesses,
             capabilities,
             reuse_prefix: config.reuse_prefix,
             prefill_pace: pace(),

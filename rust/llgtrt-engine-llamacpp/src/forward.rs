@@ -201,6 +201,9 @@ impl LlamaCppEngine {
         let answers = held.filter(|&held| work(held) == Some(Work::Answers));
         let answers = answers.filter_map(|(sequence, slot)| Some((sequence.as_deref()?, slot.tokens.len())));
         let sequences = answers.clone().count();
+        if self.most_guesses < MAX_DRAFT && sequences > 1 {
+            return;
+        }
         let known = answers.clone().map(|(sequence, evaluated)| {
             (sequence.target() - evaluated) as f64 * self.costs.token_behind(evaluated)
         });
@@ -241,6 +244,9 @@ impl LlamaCppEngine {
                 tracing::error!("the draft model failed and is not used any more: {error:?}");
                 self.draft_model = None;
             }
+        }
+        for sequence in self.sequences.running.iter_mut().flatten() {
+            sequence.draft.truncate(self.most_guesses);
         }
         if self.costs.shares_groups() && sequences > 1 {
             self.limit_guesses(there);

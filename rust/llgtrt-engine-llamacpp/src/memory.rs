@@ -33,10 +33,7 @@ unsafe extern "C" {
 /// Bytes of `cells` tokens in a KV cache of a number format, by what the model file says of its layers and heads; some
 /// architectures keep less.
 pub(crate) fn kv_cache_bytes(weights: &LlamaModel, cells: u32, kind: sys::ggml_type) -> u64 {
-    let said = |key: &str| {
-        let architecture = weights.meta_val_str("general.architecture").ok()?;
-        weights.meta_val_str(&format!("{architecture}.attention.{key}")).ok()?.parse::<u64>().ok()
-    };
+    let said = |key: &str| number(weights, &format!("attention.{key}"));
     let head = u64::try_from(weights.n_embd()).unwrap_or(0) / u64::from(weights.n_head().max(1));
     let heads = u64::from(weights.n_head_kv());
     // SAFETY: look-ups in a table.
@@ -44,6 +41,21 @@ pub(crate) fn kv_cache_bytes(weights: &LlamaModel, cells: u32, kind: sys::ggml_t
         unsafe { (sys::ggml_blck_size(kind).max(1) as u64, sys::ggml_type_size(kind) as u64) };
     let row = |length: Option<u64>| (heads * length.unwrap_or(head)).div_ceil(block) * size;
     u64::from(cells) * u64::from(weights.n_layer()) * (row(said("key_length")) + row(said("value_length")))
+}
+
+/// Bytes of the state that a recurrent model keeps for a sequence, by what the model file says: at most, where not all layers have one.
+pub(crate) fn state_bytes(weights: &LlamaModel) -> u64 {
+    let said = |key: &str| number(weights, &format!("ssm.{key}")).unwrap_or(0);
+    let (inner, depth) = (said("inner_size"), said("state_size"));
+    let channels = inner + 2 * said("group_count") * depth;
+    let of_layer = inner * depth + channels * said("conv_kernel").saturating_sub(1);
+    u64::from(weights.n_layer()) * of_layer * size_of::<f32>() as u64
+}
+
+/// What a model file says of its own architecture.
+fn number(weights: &LlamaModel, key: &str) -> Option<u64> {
+    let architecture = weights.meta_val_str("general.architecture").ok()?;
+    weights.meta_val_str(&format!("{architecture}.{key}")).ok()?.parse().ok()
 }
 
 #[cfg(all(test, lazy_memory))]

@@ -11,12 +11,12 @@ use std::process::Command;
 use std::sync::Arc;
 
 use common::*;
-use llgtrt_core::{Engine, SequenceSpec, TokenId};
-use llgtrt_engine_llamacpp::{LlamaCppConfig, LlamaCppModel, Speculation};
+use llgtrt_core::{Engine, SamplingParams, SequenceSpec, TokenId};
+use llgtrt_engine_llamacpp::{LlamaCppConfig, LlamaCppEngine, LlamaCppModel, Speculation};
 use patch::TempFile;
 
 /// Families of whose answers' passes a part is llama.cpp's own, as far as is known.
-const LEFT: &[&str] = &["bloom", "gemma3n", "mpt"];
+const LEFT: &[&str] = &["bloom", "mpt"];
 
 /// Where the process of [`reference`] writes to.
 const REFERENCE: &str = "LLGTRT_TEST_REFERENCE";
@@ -155,6 +155,57 @@ fn prompts_that_come_together_wait_for_what_they_share() {
         let expected = run(&mut common::engine(&alone), vec![spec]);
         assert_eq!(answers[&id].ids(), expected[&id].ids(), "{id}");
     }
+}
+
+/// Families of which llama.cpp can keep states behind more than the last token.
+const KEEPING: [&str; 3] = ["lfm2", "nemotron_h", "qwen35"];
+
+#[test]
+fn guesses_leave_the_state_of_a_recurrent_model() {
+    let Some(tokenizer) = model_path() else { return };
+    if !has_same_bits() {
+        return;
+    }
+    let mut refused = 0;
+    for name in KEEPING {
+        let file = TempFile::new(&format!("guessing-{name}"), b"");
+        // So wide that the states of some tokens are small beside the weights.
+        let (key, mut own) = ("feed_forward_length", family::all()[name].clone());
+        own[key] = if name == "nemotron_h" { [0, 0, 8192].into() } else { 4096.into() };
+        family::write(name, &own, &tokenizer, file.path());
+        let with = |speculation| {
+            load(file.path(), |config| (config.max_batch_size, config.speculation) = (1, speculation))
+        };
+        let [guessing, plain] = [Speculation::Auto, Speculation::Off].map(with);
+        let text = encode(&guessing, &TEXT.repeat(2));
+        // An answer that repeats the prompt, and goes on otherwise at some places; the grammar forces a run at others.
+        let mut tokens = text.clone();
+        for at in [9, 17, 30, 31] {
+            tokens[at] = 100 + at as TokenId;
+        }
+        let line = || Line { tokens: tokens.clone(), runs: [(5, 6), (20, 3)].into(), ..Line::default() };
+        let one = SequenceSpec { constrained: true, ..spec(1, text.clone(), tokens.len() as u32) };
+        let logprobs = SamplingParams { logprobs: Some(3), ..greedy() };
+        let answer = |model: &LlamaCppModel| {
+            let mut engine = LlamaCppEngine::new(model, Script::new([(1, line())])).unwrap();
+            let first = run(&mut engine, vec![one.clone()]);
+            // Goes on behind what the slot holds.
+            let behind = [&one.prompt[..], &first[&1].ids()].concat();
+            let second = SequenceSpec { sampling: logprobs.clone(), ..spec(2, behind, 40) };
+            let second = run(&mut engine, vec![second]);
+            (first[&1].clone(), second[&2].clone(), engine.stats())
+        };
+        let (found, right) = (answer(&guessing), answer(&plain));
+        assert!(found.0 == right.0 && found.1 == right.1, "{name}");
+        let (with, without) = (found.2, right.2);
+        assert!(with.accepted_draft_tokens > 20, "{name}: {with:?}");
+        assert!(
+            with.forward_passes + with.accepted_draft_tokens / 2 < without.forward_passes,
+            "{name}: {with:?} {without:?}"
+        );
+        refused += with.draft_tokens - with.accepted_draft_tokens;
+    }
+    assert!(refused > 0);
 }
 
 fn written(folder: &Path, name: &str, kind: &str) -> std::path::PathBuf {

@@ -8,7 +8,7 @@ use llama_cpp_sys_2 as sys;
 use super::{GGML, Pool, choice, for_each_set, numbers};
 use crate::repack::attention;
 
-/// Of the cache that the states are in, each with one.
+/// Of a part of the cache that the states are in, each with one.
 const CELLS: usize = 8;
 /// Elements of a key.
 const DEPTH: usize = 64;
@@ -51,6 +51,8 @@ struct Pass {
     /// Whether the old states are read by something else as well.
     has_reader: bool,
     threads: u32,
+    /// States that are kept of each sequence at most, those behind its last tokens. The cache has a part for each, the last one's first.
+    kept: usize,
 }
 
 /// What a pass comes to: a row for each token of each sequence, and what else reads the old states, nothing if nobody does.
@@ -122,12 +124,13 @@ fn remember(rule: Rule, pass: &Pass, cache: &mut Vec<f32>) -> Results {
     let queries = memory.of_tokens(pass, [DEPTH, KEY_HEADS], 2, 0.0, 0.2);
     let values = memory.of_tokens(pass, [rule.width(), HEADS], 3, 0.0, 1.0);
     let rates = memory.of_tokens(pass, [1, HEADS], 4, 0.5, 0.4);
-    let all = memory.filled([rule.state(), CELLS, 1, 1], cache);
+    let rows = (CELLS * pass.kept) as i64;
+    let all = memory.filled([rule.state(), CELLS * pass.kept, 1, 1], cache);
     // SAFETY: ggml's C API as llama.cpp uses it; every object lives until the end of the function.
     unsafe {
         let graph = sys::ggml_new_graph(context);
         let expand = |tensor| sys::ggml_build_forward_expand(graph, tensor);
-        let states = sys::ggml_reshape_2d(context, all, state, CELLS as i64);
+        let states = sys::ggml_reshape_2d(context, all, state, rows);
         let places = sys::ggml_new_tensor_1d(context, sys::GGML_TYPE_I32, pass.from.len() as i64);
         std::ptr::copy_nonoverlapping(pass.from.as_ptr(), (*places).data.cast(), pass.from.len());
         let cells = |first: usize, count| sys::ggml_view_2d(context, all, state, count, row, first * row);
@@ -147,7 +150,16 @@ fn remember(rule: Rule, pass: &Pass, cache: &mut Vec<f32>) -> Results {
                 move_rest(rows_of(gather, sequences, rest));
                 let [depth, width, heads] = [DEPTH, DEPTH, HEADS].map(|count| count as i64);
                 let old = sys::ggml_reshape_4d(context, old, depth, width, heads, sequences);
-                let output = sys::ggml_gated_delta_net(context, queries, keys, values, decays, rates, old, 1);
+                let output = sys::ggml_gated_delta_net(
+                    context,
+                    queries,
+                    keys,
+                    values,
+                    decays,
+                    rates,
+                    old,
+                    pass.kept as i64,
+                );
                 (output, gather)
             }
             Rule::Space => {
@@ -155,11 +167,13 @@ fn remember(rule: Rule, pass: &Pass, cache: &mut Vec<f32>) -> Results {
                 let tokens = pass.tokens.len() as i64;
                 let rates = sys::ggml_reshape_3d(context, rates, HEADS as i64, tokens, sequences);
                 let [depth, width, heads] = [DEPTH, WIDTH, HEADS].map(|count| count as i64);
-                let old = sys::ggml_reshape_4d(context, states, depth, width, heads, CELLS as i64);
+                let old = sys::ggml_reshape_4d(context, states, depth, width, heads, rows);
                 let first = sys::ggml_view_1d(context, places, sequences, 0);
                 let others = sys::ggml_view_1d(context, places, pass.from.len() as i64 - 1, 4);
                 let gather = sys::ggml_get_rows(context, states, others);
-                let output = sys::ggml_ssm_scan(context, old, values, rates, decays, keys, queries, first, 1);
+                let kept = pass.kept as i64;
+                let output =
+                    sys::ggml_ssm_scan(context, old, values, rates, decays, keys, queries, first, kept);
                 expand(output);
                 move_rest(rows_of(gather, sequences - 1, rest));
                 (output, gather)
@@ -169,8 +183,18 @@ fn remember(rule: Rule, pass: &Pass, cache: &mut Vec<f32>) -> Results {
         reader.into_iter().for_each(expand);
         let results = rule.width() * HEADS;
         let offset = results * pass.tokens.len() * pass.sequences * 4;
-        let new = sys::ggml_view_1d(context, output, state * sequences, offset);
-        expand(sys::ggml_cpy(context, new, cells(pass.first, sequences)));
+        let made = pass.kept.min(pass.tokens.len()) as i64;
+        let in_parts = |from, distance, offset| {
+            sys::ggml_view_3d(context, from, state, sequences, made, row, distance, offset)
+        };
+        let new = in_parts(output, pass.sequences * row, offset);
+        // Without more than one part llama.cpp has a view of two dimensions for one of the rules.
+        let to = if pass.kept == 1 && rule != Rule::Space {
+            cells(pass.first, sequences)
+        } else {
+            in_parts(all, CELLS * row, pass.first * row)
+        };
+        expand(sys::ggml_cpy(context, new, to));
         Pool::new(pass.threads).compute(graph);
         *cache = floats_of(all);
         let rows = floats_of(output)[..offset / 4].chunks(results).map(<[f32]>::to_vec).collect();
@@ -219,7 +243,7 @@ fn distance(found: &[f32], expected: &[f32]) -> f64 {
 }
 
 fn pass(tokens: Range<usize>, first: usize, from: &[i32], sequences: usize) -> Pass {
-    Pass { tokens, sequences, first, from: from.to_vec(), has_reader: false, threads: 2 }
+    Pass { tokens, sequences, first, from: from.to_vec(), has_reader: false, threads: 2, kept: 1 }
 }
 
 /// Computed by ggml.
@@ -234,7 +258,7 @@ const RULES: [Rule; 3] = [Rule::Delta, Rule::DeltaOfElements, Rule::Space];
 
 #[test]
 fn answers_and_states_are_those_of_ggml_wherever_states_come_from() {
-    let places: [(usize, &[i32], usize); 7] = [
+    let places: [(usize, &[i32], usize); 10] = [
         (2, &[2, 3, 4], 3),
         (0, &[0], 1),
         (2, &[4, 2, 3], 3),
@@ -244,12 +268,20 @@ fn answers_and_states_are_those_of_ggml_wherever_states_come_from() {
         (2, &[3, 2, 4, 7, 5], 2),
         // One of them from a cell that is changed.
         (2, &[2, 3, 2], 2),
+        // From states behind earlier tokens, of themselves and of others.
+        (2, &[2, 11, 20], 3),
+        (2, &[2, 11, 20], 2),
+        (2, &[2, 12, 11], 2),
     ];
     for rule in RULES {
-        let cache = numbers(rule.state() * CELLS, 9);
-        for (first, from, sequences) in places {
+        for ((first, from, sequences), kept) in places.into_iter().flat_map(|place| [(place, 1), (place, 3)])
+        {
+            if from.iter().any(|&cell| cell as usize >= CELLS * kept) {
+                continue;
+            }
+            let cache = numbers(rule.state() * CELLS * kept, 9);
             for tokens in [1, 3, 40] {
-                let mut pass = pass(0..tokens, first, from, sequences);
+                let mut pass = Pass { kept, ..pass(0..tokens, first, from, sequences) };
                 // llama.cpp gathers states behind a state space, where they may have been changed.
                 for has_reader in [false, rule != Rule::Space] {
                     pass.has_reader = has_reader;
@@ -289,6 +321,29 @@ fn states_are_the_same_bits_however_tokens_are_divided() {
                     start = end;
                 }
                 assert!(divided == whole, "{set}: {rule:?}");
+            }
+        });
+    }
+}
+
+#[test]
+fn states_behind_the_last_tokens_are_those_of_passes_that_end_there() {
+    const KEPT: usize = 4;
+    for rule in RULES {
+        let state = rule.state();
+        let cache = numbers(state * CELLS, 9);
+        let parts = [cache.clone(), vec![0.0; state * CELLS * (KEPT - 1)]].concat();
+        for_each_set(|set| {
+            // In blocks of a head's tokens that end between them.
+            for tokens in [2, 33, 34, 64] {
+                let mut found = parts.clone();
+                remember(rule, &Pass { kept: KEPT, ..pass(0..tokens, 2, &[2, 3], 2) }, &mut found);
+                for back in 0..KEPT.min(tokens - 1) {
+                    let mut right = cache.clone();
+                    remember(rule, &pass(0..tokens - back, 2, &[2, 3], 2), &mut right);
+                    let found = &found[back * CELLS * state..][2 * state..4 * state];
+                    assert!(found == &right[2 * state..4 * state], "{set}: {rule:?}, {tokens}, {back}");
+                }
             }
         });
     }

@@ -370,8 +370,10 @@ fn is_that_of_ggml(operation: Operation, found: &[u8], right: &[u8]) -> bool {
 
 #[test]
 fn products_are_those_of_the_definition_in_any_company() {
-    let depth = 9 * HEAD;
-    for kind in [sys::GGML_TYPE_F32, sys::GGML_TYPE_F16, sys::GGML_TYPE_BF16] {
+    let (float, long) = (sys::GGML_TYPE_F32, 9 * HEAD);
+    // Those of floats also with fewer elements than a vector has.
+    for (kind, depth) in [(float, long), (sys::GGML_TYPE_F16, long), (sys::GGML_TYPE_BF16, long), (float, 4)]
+    {
         let mut weights = numbers(depth * ROWS, 3);
         // SAFETY: as in `compute`; the table has an entry for each type.
         unsafe {
