@@ -73,9 +73,9 @@ class LlamaCppConfig(Section):
         "a token more costs. auto: where no answer changes by it, because every kernel of a pass (those of\n"
         "`repack`, with a KV cache of f16) gives a token the same bits alone and among others. on: also\n"
         "elsewhere; of two tokens that are nearly as likely the other one may come. Where all of the\n"
-        "model is on a GPU, guesses fill passes of up to 8 tokens, so 4 sequences guess at most. A recurrent\n"
-        "model (Qwen 3.5, Nemotron-H, LFM2) guesses 4 tokens at most, while one sequence generates: its slots\n"
-        "keep as many states more for it, as far as all of those are half as large as the weights.",
+        "model is on a GPU, guesses fill passes of up to 8 tokens, so 4 sequences guess at most. Recurrent\n"
+        "models (Qwen 3.5, Nemotron-H, LFM2) guess 4 tokens at most, while one sequence generates: their\n"
+        "slots keep as many states more, as far as all of those are half as large as the weights.",
     )
     draft_model: str | None = Field(
         default=None,

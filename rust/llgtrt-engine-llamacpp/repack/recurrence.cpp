@@ -35,6 +35,13 @@ bool is_convolution(const ggml_tensor * op) {
     return op->op == GGML_OP_SSM_CONV && is_plain(op) && is_plain(op->src[0]) && is_plain(op->src[1]) && ggml_is_contiguous(op->src[1]);
 }
 
+// Whether it is a copy of some elements of each channel to a row of a cache: those that the next token's convolution begins with, or another's.
+bool is_end(const ggml_tensor * copy) {
+    const ggml_tensor * const from = copy->src[0];
+    return copy->op == GGML_OP_CPY && from->op == GGML_OP_VIEW && is_extension(from->view_src) && is_plain(from) && is_plain(copy) &&
+           copy->ne[0] == from->ne[0] * from->ne[1] && copy->ne[1] == from->ne[2] && copy->ne[2] == 1 && from->ne[3] == 1;
+}
+
 // Calls `some` with channels of one sequence, so many that what is written of a token fills cache lines, as the threads of a pass share them.
 template <class Some>
 void for_channels(ggml_compute_params & params, int64_t channels, int64_t sequences, const Some & some) {
@@ -195,6 +202,9 @@ bool Recurrence::takes(const ggml_tensor * op) const {
     if (is_extension(op) || is_convolution(op)) {
         return op->src[0]->ne[1] % kernel_.rows == 0;
     }
+    if (is_end(op)) {
+        return true;
+    }
     if (!Rule::is_one(op)) {
         return is_gather(op) || is_rest(op) || (rule_of(op) != nullptr && takes(rule_of(op)));
     }
@@ -254,6 +264,10 @@ bool Recurrence::compute_forward(ggml_compute_params * params, ggml_tensor * op)
             return true;
         }
         default:
+            if (is_end(op)) {
+                keep_end(*params, *op);
+                return true;
+            }
             return linked(op) != nullptr && place_of(Rule(linked(op))) != nullptr;
     }
 }
@@ -320,6 +334,21 @@ void Recurrence::extend(ggml_compute_params & params, ggml_tensor & op) const {
         const float * const from = at(tokens, some.begin, sequence);
         float * const       to   = at(&op, some.begin, sequence) + before;
         kernel_.gather_channels(from, stride(tokens, 0), tokens->ne[0], some.end - some.begin, to, stride(&op, 1));
+    });
+}
+
+// ggml counts its way through both tensors, an element at a time.
+void Recurrence::keep_end(ggml_compute_params & params, ggml_tensor & copy) const {
+    const ggml_tensor * const from  = copy.src[0];
+    const int64_t             count = from->ne[0];
+    for_channels(params, from->ne[1], from->ne[2], [&](Range some, int64_t sequence) {
+        float * to = at(&copy, sequence, 0) + some.begin * count;
+        for (int64_t c = some.begin; c < some.end; c++, to += count) {
+            const float * const channel = at(from, c, sequence);
+            for (int64_t i = 0; i < count; i++) {
+                to[i] = channel[i];
+            }
+        }
     });
 }
 

@@ -24,6 +24,7 @@ class Recurrence : public ggml::cpu::tensor_traits {
     void remember(ggml_compute_params & params, ggml_tensor & op) const;
     void extend(ggml_compute_params & params, ggml_tensor & op) const;
     void convolve(ggml_compute_params & params, ggml_tensor & op) const;
+    void keep_end(ggml_compute_params & params, ggml_tensor & copy) const;
 
     const AttentionKernel & kernel_;
 };

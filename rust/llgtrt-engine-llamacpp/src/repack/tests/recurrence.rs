@@ -202,8 +202,9 @@ fn remember(rule: Rule, pass: &Pass, cache: &mut Vec<f32>) -> Results {
     }
 }
 
-/// Convolves each channel of some sequences behind what was there before, as llama.cpp does: the rows of all tokens.
-fn convolve(pass: &Pass) -> Vec<Vec<f32>> {
+/// Convolves each channel of some sequences behind what was there before, as llama.cpp does: the rows of all tokens, and what the next
+/// tokens begin with.
+fn convolve(pass: &Pass) -> (Vec<Vec<f32>>, Vec<f32>) {
     let memory = Memory::new();
     let tokens = memory.of_tokens(pass, [CHANNELS, 1], 1, 0.0, 1.0);
     let weights = memory.filled([TAPS, CHANNELS, 1, 1], &numbers(TAPS * CHANNELS, 2));
@@ -228,8 +229,18 @@ fn convolve(pass: &Pass) -> Vec<Vec<f32>> {
         let output = sys::ggml_ssm_conv(memory.0, all, weights);
         let graph = sys::ggml_new_graph(memory.0);
         sys::ggml_build_forward_expand(graph, output);
+        let (end, (per_channel, per_sequence)) = (TAPS as i64 - 1, ((*all).nb[1], (*all).nb[2]));
+        let last = pass.tokens.len() * 4;
+        let from =
+            sys::ggml_view_3d(memory.0, all, end, channels, sequences, per_channel, per_sequence, last);
+        let kept = sys::ggml_new_tensor_2d(memory.0, sys::GGML_TYPE_F32, end * channels, sequences + 2);
+        let row = (*kept).nb[1];
+        let to = sys::ggml_view_2d(memory.0, kept, end * channels, sequences, row, row);
+        sys::ggml_build_forward_expand(graph, sys::ggml_cpy(memory.0, from, to));
         Pool::new(pass.threads).compute(graph);
-        floats_of(output).chunks(CHANNELS).map(<[f32]>::to_vec).collect()
+        let rows = floats_of(output).chunks(CHANNELS).map(<[f32]>::to_vec).collect();
+        let kept = floats_of(kept)[row / 4..(pass.sequences + 1) * row / 4].to_vec();
+        (rows, kept)
     }
 }
 
@@ -352,13 +363,17 @@ fn states_behind_the_last_tokens_are_those_of_passes_that_end_there() {
 #[test]
 fn convolutions_are_those_of_ggml_and_the_same_bits_however_tokens_are_divided() {
     let whole = pass(0..45, 0, &[], 2);
-    let expected = by_ggml(|| convolve(&whole));
+    let parts = [0..1, 1..8, 8..27, 27..45].map(|tokens| Pass { threads: 3, ..pass(tokens, 0, &[], 2) });
+    let (expected, ends) = by_ggml(|| (convolve(&whole).0, parts.each_ref().map(|part| convolve(part).1)));
     for_each_set(|set| {
-        let all = convolve(&whole);
+        let (all, last) = convolve(&whole);
+        assert!(last == ends[3], "{set}");
         let error = distance(&all.concat(), &expected.concat());
         assert!(error < 1e-6, "{set}: {error}");
-        for tokens in [0..1, 1..8, 8..27, 27..45] {
-            let rows = convolve(&Pass { threads: 3, ..pass(tokens.clone(), 0, &[], 2) });
+        for (part, right) in parts.iter().zip(&ends) {
+            let (rows, end) = convolve(part);
+            let tokens = &part.tokens;
+            assert!(end == *right, "{set}: {tokens:?}");
             for (sequence, rows) in rows.chunks(tokens.len()).enumerate() {
                 let expected = &all[sequence * 45 + tokens.start..sequence * 45 + tokens.end];
                 assert!(rows == expected, "{set}: {tokens:?}");
