@@ -204,12 +204,11 @@ impl Context {
 
     /// How many tokens of the latest pass can be taken back, once: all, but of a recurrent model those behind which its state is kept.
     pub(crate) fn most_guesses(&self) -> usize {
-        // SAFETY: the context is alive.
         if self.can_take_back() {
-            usize::MAX
-        } else {
-            unsafe { sys::llama_n_rs_seq(self.raw.as_ptr()) as usize }
+            return usize::MAX;
         }
+        // SAFETY: the context is alive.
+        unsafe { sys::llama_n_rs_seq(self.raw.as_ptr()) as usize }
     }
 
     /// Whether a token has the same logits, bit for bit, whatever else is in its forward pass. Found out by a pass

@@ -1,4 +1,4 @@
-//! Products of each head's vectors with a matrix of its own (DeepSeek's latent attention).
+//! Products of each head's vectors with a matrix of its own (latent attention).
 
 use llama_cpp_sys_2 as sys;
 
