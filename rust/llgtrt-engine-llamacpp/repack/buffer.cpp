@@ -58,8 +58,8 @@ class BufferType : public ggml::cpu::extra_buffer_type {
         for (int i = 0; i < kernels.count; i++) {
             weights_.push_back(std::make_unique<Weights>(kernels, kernels.kernels[i]));
         }
-        name_                 = std::string(NAME) + " " + kernels.name;
-        type_.iface.get_name = [](ggml_backend_buffer_type_t type) { return of(type).name_.c_str(); };
+        name_                      = std::string(NAME) + " " + kernels.name;
+        type_.iface.get_name       = [](ggml_backend_buffer_type_t type) { return of(type).name_.c_str(); };
         type_.iface.alloc_buffer   = alloc_buffer;
         type_.iface.get_alloc_size = [](ggml_backend_buffer_type_t type, const ggml_tensor * tensor) {
             const Weights * const weights = of(type).weights(tensor);

@@ -112,8 +112,8 @@ struct Rule {
     const ggml_tensor *queries, *keys, *values, *rates, *decays, *states;
 };
 
-// The operation whose new states a copy is of, all of them and nothing else; null: it is another copy. Those behind the last tokens come
-// first, and of the tokens before, if there is room for them, each has its part of the cache.
+// The operation whose new states a copy is of, all of them and nothing else; null: it is another copy. Where several
+// states of a sequence are kept, that behind its last token comes first, then that behind the token before it: each has a part of the cache.
 const ggml_tensor * rule_of(const ggml_tensor * copy) {
     const ggml_tensor * const states = copy->src[0];
     if (copy->op != GGML_OP_CPY || states->view_src == nullptr || !Rule::is_one(states->view_src)) {
@@ -157,7 +157,7 @@ float * place_of(const Rule & rule) {
     const ggml_tensor * const list  = rule.list();
     const auto * const        from  = static_cast<const int32_t *>(list->data);
     const int64_t             first = offset / row, count = rule.sequences();
-    // Rows of a part of the cache. One has all where no states but the last are kept.
+    // Rows of a part of the cache: all of them where only the last state is kept.
     const int64_t part = rule.room() > 1 ? static_cast<int64_t>(copy->nb[2]) / row : cache->ne[rule.corrects ? 1 : 3];
     for (int64_t i = 0; i < list->ne[0]; i++) {
         // A sequence goes on from its own row in any part, and those of others are gathered behind the rule of a state space: from
