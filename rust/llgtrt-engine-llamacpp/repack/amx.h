@@ -1,37 +1,47 @@
 // Products of packed weights and a wide tile of activations by AMX, to the same bits as those of kernel.h.
 //
-// The vectors of a packed block are the rows of AMX's second factor as they are, and the quantized columns of a tile are
-// the rows of its first: one instruction makes the integer products of 32 elements of K for 16 rows of weights and 16
-// columns. Integers are exact, and floats are added in the order of kernel.h.
+// One instruction makes the integer products of up to 64 elements of K for 16 rows of weights and 16 columns. Of a block, which has a
+// scale of its own, it makes 32: the vectors of a packed block are the rows of its second factor as they are, and the quantized columns
+// of a tile are the rows of its first. Of a superblock it makes 64, and adds them up over all parts, since numbers are multiplied with
+// the integer scales of their parts beforehand. These products have up to 13 bits: two bytes, each of which is a factor.
+//
+// Integers are exact, and floats are added in the order of kernel.h.
 //
 // The instructions are written out: with the compiler's own (GCC 12) it leaves out what is written to memory for them.
 #pragma once
+
+#include <algorithm>
+#include <type_traits>
 
 #include "kernel.h"
 
 namespace llgtrt::repack {
 namespace {
 
-constexpr int AMX_COLUMNS = 32;  // of a tile of activations
-constexpr int HALF        = 16;  // what one register holds of them
+constexpr int AMX_COLUMNS  = 128;  // of a tile of activations, for which weights are unpacked once
+constexpr int PART_COLUMNS = 32;   // of these so many are multiplied at a time
+constexpr int HALF         = 16;   // what one register holds of them
 
-// The tile registers while products are made: 0 holds weights, 1 and 2 the activations of up to 16 columns each, 3 and 4
-// their sums.
+// The tile registers while products are made: 0 and 1 hold weights, 2 and 3 the activations of up to 16 columns each, 4 to 7 sums, of
+// the columns in 2 and in 3 by turns.
 class TileRegisters {
   public:
-    explicit TileRegisters(int64_t columns) {
-        const auto shape = [this](int tile, int64_t rows, int bytes) {
+    // For so many columns and bytes of K.
+    TileRegisters(int64_t columns, int bytes) {
+        const auto shape = [this](int tile, int64_t rows, int row) {
             if (rows > 0) {
                 config_.rows[tile]  = static_cast<uint8_t>(rows);
-                config_.bytes[tile] = static_cast<uint16_t>(bytes);
+                config_.bytes[tile] = static_cast<uint16_t>(row);
             }
         };
         const int64_t first = columns < HALF ? columns : HALF;
-        shape(0, GROUPS, sizeof(Isa::Ints));
-        shape(1, first, BLOCK);
-        shape(2, columns - first, BLOCK);
-        shape(3, first, sizeof(Isa::Ints));
-        shape(4, columns - first, sizeof(Isa::Ints));
+        for (int i = 0; i < 2; i++) {
+            const int64_t some = i == 0 ? first : columns - first;
+            shape(i, bytes / 4, sizeof(Isa::Ints));
+            shape(2 + i, some, bytes);
+            shape(4 + i, some, sizeof(Isa::Ints));
+            shape(6 + i, some, sizeof(Isa::Ints));
+        }
         asm volatile("ldtilecfg %0" : : "m"(config_));
     }
     TileRegisters(const TileRegisters &)             = delete;
@@ -55,124 +65,320 @@ template <int T> inline void store_tile(void * to, int64_t stride) {
     asm volatile("tilestored %%tmm%c2, (%0,%1,1)" : : "r"(to), "r"(stride), "i"(T) : "memory");
 }
 
-// Register `SUMS` becomes the products of activations with weights, which have a sign or not.
-template <int SUMS, int ACTIVATIONS, bool SIGNED> inline void multiply_tiles() {
-    asm volatile("tilezero %%tmm%c0" : : "i"(SUMS));
+template <int T> inline void zero_tile() {
+    asm volatile("tilezero %%tmm%c0" : : "i"(T));
+}
+
+// Adds to register `TO` the products of activations with weights, which have a sign or not.
+template <int TO, int ACTIVATIONS, int WEIGHTS, bool SIGNED> inline void multiply_tiles() {
     if constexpr (SIGNED) {
-        asm volatile("tdpbssd %%tmm0, %%tmm%c1, %%tmm%c0" : : "i"(SUMS), "i"(ACTIVATIONS));
+        asm volatile("tdpbssd %%tmm%c2, %%tmm%c1, %%tmm%c0" : : "i"(TO), "i"(ACTIVATIONS), "i"(WEIGHTS));
     } else {
-        asm volatile("tdpbsud %%tmm0, %%tmm%c1, %%tmm%c0" : : "i"(SUMS), "i"(ACTIVATIONS));
+        asm volatile("tdpbsud %%tmm%c2, %%tmm%c1, %%tmm%c0" : : "i"(TO), "i"(ACTIVATIONS), "i"(WEIGHTS));
     }
 }
 
-// The numbers of block `b` of a packed block, less their offset.
-template <class Format> inline void unpack_rows(const uint8_t * weights, int b, Isa::Ints * rows) {
-    Isa::Ints u[GROUPS];
-    unpack<Format, Isa>(weights, b, u);
-#pragma GCC unroll 8
-    for (int g = 0; g < GROUPS; g++) {
-        rows[g] = Format::MINIMUM ? u[g] : _mm512_sub_epi8(u[g], _mm512_set1_epi8(static_cast<char>(Format::OFFSET)));
+// The columns of a tile are multiplied in parts of one width. Columns that two parts have are multiplied twice.
+struct Parts {
+    explicit Parts(int64_t n) : count((n + PART_COLUMNS - 1) / PART_COLUMNS), width((n + count - 1) / count), columns(n) {}
+
+    int64_t first(int64_t part) const { return part + 1 < count ? part * width : columns - width; }
+
+    int64_t count, width, columns;
+};
+
+// The sums of a group of rows, by part and column.
+class PartSums {
+  public:
+    explicit PartSums(const Parts & parts) : parts_(parts) {
+        for (int64_t part = 0; part < parts.count; part++) {
+            std::fill_n(sums_[part], parts.width, Isa::zero());
+        }
     }
-}
 
-// The integer products of a block's numbers with the n columns at `q`: `sums[c]` are those of column c.
-template <class Format>
-inline void integer_products(const Isa::Ints * rows, const uint8_t * q, int64_t n, Isa::Ints * sums) {
-    load_tile<0>(rows, sizeof *rows);
-    load_tile<1>(q, BLOCK);
-    multiply_tiles<3, 1, !Format::MINIMUM>();
-    store_tile<3>(sums, sizeof *sums);
-    if (n > HALF) {
-        load_tile<2>(q + HALF * BLOCK, BLOCK);
-        multiply_tiles<4, 2, !Format::MINIMUM>();
-        store_tile<4>(sums + HALF, sizeof *sums);
+    Isa::Floats * operator[](int64_t part) { return sums_[part]; }
+
+    void store(float * const * out, int64_t at) const {
+        for (int64_t part = 0; part < parts_.count; part++) {
+            for (int64_t c = 0; c < parts_.width; c++) {
+                Isa::store(out[parts_.first(part) + c] + at, sums_[part][c]);
+            }
+        }
     }
-}
 
-// Blocks that are done at a time. What is unpacked for AMX is read back some steps later than it is written, and so are its
-// sums: read at once, they would be waited for.
-constexpr int AT_ONCE = QK_K / BLOCK;
+  private:
+    const Parts & parts_;
+    Isa::Floats   sums_[AMX_COLUMNS / PART_COLUMNS][PART_COLUMNS];
+};
 
-// multiply_blocks() for n columns.
-template <class Format>
-void multiply_blocks_amx(const uint8_t * weights, int64_t blocks, const uint8_t * tile, int64_t n, Isa::Floats * sums) {
+// Blocks whose integer products are made before they are multiplied with their scales.
+constexpr int CHUNK = 4;
+
+// Products of up to CHUNK blocks at a time.
+template <class Format> class BlockProducts {
     using At = Layout<Format, Isa>;
-    while (blocks > 0) {
-        const int64_t count = blocks < AT_ONCE ? blocks : AT_ONCE;
-        Isa::Ints     rows[AT_ONCE * GROUPS], products[AT_ONCE * AMX_COLUMNS];
-        Isa::Floats   d[AT_ONCE], m[AT_ONCE];
+    using In = Tile<Format>;
+
+  public:
+    explicit BlockProducts(const Parts & parts) : parts_(parts), registers_(parts.width, BLOCK) {}
+
+    // Adds those of a group of rows with all columns of a tile.
+    void add(const uint8_t * weights, int64_t blocks, const uint8_t * tile, PartSums & sums) {
+        for (int64_t left = blocks, count; left > 0; left -= count) {
+            count = left < CHUNK ? left : CHUNK;
+            unpack_chunk(weights, count);
+            for (int64_t part = 0; part < parts_.count; part++) {
+                const int64_t first = parts_.first(part);
+                multiply_chunk(tile + BLOCK * first, count);
+                // The usual number is unrolled.
+                count == CHUNK ? scale(tile + 4 * first, CHUNK, sums[part]) : scale(tile + 4 * first, count, sums[part]);
+            }
+            weights += count * At::SIZE;
+            tile += count * size();
+        }
+    }
+
+  private:
+    int64_t size() const { return In::size(parts_.columns); }
+
+    // The numbers of blocks, less their offset.
+    void unpack_chunk(const uint8_t * weights, int64_t count) {
 #pragma GCC unroll 1
-        for (int64_t b = 0; b < count; b++) {
-            const uint8_t * const packed = weights + b * At::SIZE;
-            unpack_rows<Format>(packed, 0, rows + b * GROUPS);
-            d[b] = block_scales<Format, Isa>(packed);
+        for (int64_t b = 0; b < count; b++, weights += At::SIZE) {
+            Isa::Ints u[GROUPS];
+            unpack<Format, Isa>(weights, 0, u);
+#pragma GCC unroll 8
+            for (int g = 0; g < GROUPS; g++) {
+                numbers_[b][g] = Format::MINIMUM ? u[g] : _mm512_sub_epi8(u[g], _mm512_set1_epi8(static_cast<char>(Format::OFFSET)));
+            }
+            d_[b] = block_scales<Format, Isa>(weights);
             if constexpr (Format::MINIMUM) {
-                m[b] = Isa::halves(packed + At::MINIMA);
+                m_[b] = Isa::halves(weights + At::MINIMA);
             }
         }
-#pragma GCC unroll 1
-        for (int64_t b = 0; b < count; b++) {
-            integer_products<Format>(rows + b * GROUPS, tile + b * Tile<Format>::size(n), n, products + b * AMX_COLUMNS);
-        }
-        const auto add = [&](int64_t all) {
-            for (int64_t c = 0; c < n; c++) {
-                auto            result = sums[c];
-                const uint8_t * scale  = tile + Tile<Format>::scale(n) + 4 * c;
-                const uint8_t * total  = tile + Tile<Format>::sum(n, 0) + 4 * c;
-#pragma GCC unroll 8
-                for (int64_t b = 0; b < all; b++) {
-                    const auto sum = Isa::to_float(products[b * AMX_COLUMNS + c]);
-                    result         = Isa::fma(sum, Isa::mul(d[b], Isa::set1(a_float(scale))), result);
-                    if constexpr (Format::MINIMUM) {
-                        result = Isa::fma(m[b], Isa::set1(a_float(total)), result);
-                    }
-                    scale += Tile<Format>::size(n);
-                    total += Tile<Format>::size(n);
-                }
-                sums[c] = result;
-            }
-        };
-        // The usual number is unrolled.
-        count == AT_ONCE ? add(AT_ONCE) : add(count);
-        blocks -= count;
-        weights += count * At::SIZE;
-        tile += count * Tile<Format>::size(n);
     }
-}
 
-// multiply_superblocks() for n columns.
-template <class Format>
-void multiply_superblocks_amx(
-    const uint8_t * weights, int64_t blocks, const uint8_t * tile, int64_t n, Isa::Floats * sums) {
-    using At = Layout<Format, Isa>;
-    static_assert(Format::PARTS == AT_ONCE, "a part is a block");
-    for (int64_t b = 0; b < blocks; b++, weights += At::SIZE, tile += Tile<Format>::size(n)) {
-        Isa::Ints rows[AT_ONCE * GROUPS], products[AT_ONCE * AMX_COLUMNS];
-#pragma GCC unroll 1
-        for (int part = 0; part < AT_ONCE; part++) {
-            unpack_rows<Format>(weights, part, rows + part * GROUPS);
+    // The integer products of blocks with a part's columns, whose elements are at `q`.
+    void multiply_chunk(const uint8_t * q, int64_t count) {
+        int64_t b = 0;
+        for (; b + 1 < count; b += 2, q += 2 * size()) {
+            multiply_block<4>(q, b);
+            multiply_block<6>(q + size(), b + 1);
         }
-#pragma GCC unroll 1
-        for (int part = 0; part < AT_ONCE; part++) {
-            integer_products<Format>(rows + part * GROUPS, tile + BLOCK * part * n, n, products + part * AMX_COLUMNS);
+        if (b < count) {
+            multiply_block<4>(q, b);
+            store_products<4>(b);
+        } else {
+            store_products<6>(b - 1);
         }
-        Isa::Floats scales[AT_ONCE];
-        Isa::Ints   minima[AT_ONCE / 2];
-        read_scales<Format, Isa>(weights, scales, minima);
-        for (int64_t c = 0; c < n; c++) {
-            auto result = Isa::zero();
-#pragma GCC unroll 8
-            for (int part = 0; part < AT_ONCE; part++) {
-                result = Isa::fma(Isa::to_float(products[part * AMX_COLUMNS + c]), scales[part], result);
+    }
+
+    // Those of block `b`, to registers `TO`. What is in the other ones is stored only now, when it is there: a core waits with all that
+    // comes behind.
+    template <int TO> void multiply_block(const uint8_t * q, int64_t b) {
+        load_tile<0>(numbers_[b], sizeof(Isa::Ints));
+        load_tile<2>(q, BLOCK);
+        zero_tile<TO>();
+        multiply_tiles<TO, 2, 0, !Format::MINIMUM>();
+        if (parts_.width > HALF) {
+            load_tile<3>(q + HALF * BLOCK, BLOCK);
+            zero_tile<TO + 1>();
+            multiply_tiles<TO + 1, 3, 0, !Format::MINIMUM>();
+        }
+        if (b > 0) {
+            store_products<10 - TO>(b - 1);
+        }
+    }
+
+    template <int FROM> void store_products(int64_t b) {
+        store_tile<FROM>(products_[b], sizeof(Isa::Ints));
+        if (parts_.width > HALF) {
+            store_tile<FROM + 1>(products_[b] + HALF, sizeof(Isa::Ints));
+        }
+    }
+
+    // Adds the products times their scales. `tile` is the chunk's first block, from the part's first column on as far as what a column
+    // has four bytes of is concerned.
+    __attribute__((always_inline)) void scale(const uint8_t * tile, int64_t count, Isa::Floats * sums) const {
+        const int64_t n = parts_.columns;
+        for (int64_t c = 0; c < parts_.width; c++) {
+            auto            result = sums[c];
+            const uint8_t * scale  = tile + In::scale(n) + 4 * c;
+            const uint8_t * total  = tile + In::sum(n, 0) + 4 * c;
+#pragma GCC unroll 4
+            for (int64_t b = 0; b < count; b++, scale += size(), total += size()) {
+                result = Isa::fma(Isa::to_float(products_[b][c]), Isa::mul(d_[b], Isa::set1(a_float(scale))), result);
+                if constexpr (Format::MINIMUM) {
+                    result = Isa::fma(m_[b], Isa::set1(a_float(total)), result);
+                }
             }
-            result  = less_minima<Format, Isa>(result, weights, minima, tile, n, c);
-            sums[c] = Isa::fma(result, Isa::set1(a_float(tile + Tile<Format>::scale(n) + 4 * c)), sums[c]);
+            sums[c] = result;
         }
+    }
+
+    const Parts &       parts_;
+    const TileRegisters registers_;
+    Isa::Ints           numbers_[CHUNK][GROUPS], products_[CHUNK][PART_COLUMNS];
+    Isa::Floats         d_[CHUNK], m_[CHUNK];
+};
+
+// Products of a superblock at a time. They are multiplied with its scale and the columns' while those of the next part are made.
+template <class Format> class SuperblockProducts {
+    using At = Layout<Format, Isa>;
+    using In = Tile<Format>;
+
+  public:
+    explicit SuperblockProducts(const Parts & parts) : parts_(parts), registers_(parts.width, LONG) {}
+
+    // Adds those of a group of rows with all columns of a tile.
+    void add(const uint8_t * weights, int64_t blocks, const uint8_t * tile, PartSums & sums) {
+        Done before = {};
+        for (int64_t b = 0; b < blocks; b++, weights += At::SIZE, tile += In::size(parts_.columns)) {
+            Scales & scales = scales_[b % 2];
+            unpack_superblock(weights, scales);
+            for (int64_t part = 0; part < parts_.count; part++) {
+                multiply_part(tile + LONG * parts_.first(part), before);
+                before = {&scales, tile + 4 * parts_.first(part), sums[part]};
+            }
+        }
+        scale(before, 0, parts_.width);
+    }
+
+  private:
+    static constexpr int STEPS = QK_K / LONG;
+
+    // What a superblock is multiplied with last.
+    struct Scales {
+        Isa::Floats d, m;
+        Isa::Ints   minima[Format::PARTS / 2];
+    };
+
+    // A part's products of a superblock, in `products_`.
+    struct Done {
+        const Scales *  scales;
+        const uint8_t * tile;  // as that of BlockProducts::scale()
+        Isa::Floats *   sums;
+    };
+
+    // The integer scale of a part, to multiply bytes of the first and of the second half of words with, and what its offset makes of it.
+    struct PartScale {
+        Isa::Ints first, second, less;
+    };
+
+    static void read_part_scales(const uint8_t * weights, Scales & scales, PartScale * parts) {
+        Isa::Ints integers[Format::PARTS];
+        read_integer_scales<Format, Isa>(weights, integers, scales.minima);
+#pragma GCC unroll 16
+        for (int i = 0; i < Format::PARTS; i++) {
+            // To both halves of 32 bits.
+            const auto words = Isa::either(Isa::bits(integers[i], 0xffff), Isa::left(integers[i], 16));
+            parts[i].first   = Isa::bits(words, 0x00ff00ff);
+            parts[i].second  = Isa::left(parts[i].first, 8);
+            parts[i].less    = _mm512_mullo_epi16(words, _mm512_set1_epi16(Format::OFFSET));
+        }
+        scales.d = superblock_scale<Format, Isa>(weights);
+        if constexpr (Format::MINIMUM) {
+            scales.m = Isa::halves(weights + At::MINIMA);
+        }
+    }
+
+    // The numbers times the integer scales of their parts: signed bytes, 256 times, and unsigned ones.
+    void unpack_superblock(const uint8_t * weights, Scales & scales) {
+        constexpr int BLOCKS = QK_K / BLOCK, GROUPS_OF_PART = GROUPS * BLOCKS / Format::PARTS;
+        PartScale     parts[Format::PARTS];
+        read_part_scales(weights, scales, parts);
+#pragma GCC unroll 1
+        for (int b = 0; b < BLOCKS; b++) {
+            prefetch(weights + AHEAD + b * (At::SIZE / BLOCKS), At::SIZE / BLOCKS);
+            Isa::Ints u[GROUPS];
+            unpack<Format, Isa>(weights, b, u);
+#pragma GCC unroll 8
+            for (int g = 0; g < GROUPS; g++) {
+                const PartScale & scale = parts[(b * GROUPS + g) / GROUPS_OF_PART];
+                auto              even = _mm512_maddubs_epi16(u[g], scale.first), odd = _mm512_maddubs_epi16(u[g], scale.second);
+                if constexpr (!Format::MINIMUM) {
+                    even = _mm512_sub_epi16(even, scale.less);
+                    odd  = _mm512_sub_epi16(odd, scale.less);
+                }
+                constexpr int LOW_OF_FIRST_ELSE_SECOND = 0xea, SECOND_OR_HIGH_OF_FIRST = 0xae;
+                const auto    mask                = _mm512_set1_epi16(0x00ff);
+                lower_[b * GROUPS + g] =
+                    _mm512_ternarylogic_epi32(mask, even, _mm512_slli_epi16(odd, 8), LOW_OF_FIRST_ELSE_SECOND);
+                upper_[b * GROUPS + g] =
+                    _mm512_ternarylogic_epi32(mask, odd, _mm512_srli_epi16(even, 8), SECOND_OR_HIGH_OF_FIRST);
+            }
+        }
+    }
+
+    // The integer products of the superblock with a part's columns, whose elements are at `q`, and meanwhile what is left to do for the
+    // part before, if there is one.
+    void multiply_part(const uint8_t * q, const Done & before) {
+        const bool both = parts_.width > HALF;
+        zero_tile<4>();
+        zero_tile<6>();
+        if (both) {
+            zero_tile<5>();
+            zero_tile<7>();
+        }
+#pragma GCC unroll 1
+        for (int step = 0; step < STEPS; step++, q += LONG * parts_.columns) {
+            load_tile<0>(lower_ + LONG / 4 * step, sizeof(Isa::Ints));
+            load_tile<1>(upper_ + LONG / 4 * step, sizeof(Isa::Ints));
+            load_tile<2>(q, LONG);
+            multiply_tiles<4, 2, 0, false>();
+            multiply_tiles<6, 2, 1, true>();
+            if (both) {
+                load_tile<3>(q + HALF * LONG, LONG);
+                multiply_tiles<5, 3, 0, false>();
+                multiply_tiles<7, 3, 1, true>();
+            }
+            if (before.sums != nullptr) {
+                scale(before, parts_.width * step / STEPS, parts_.width * (step + 1) / STEPS);
+            }
+        }
+        store_tile<4>(products_[0], sizeof(Isa::Ints));
+        store_tile<6>(products_[1], sizeof(Isa::Ints));
+        if (both) {
+            store_tile<5>(products_[0] + HALF, sizeof(Isa::Ints));
+            store_tile<7>(products_[1] + HALF, sizeof(Isa::Ints));
+        }
+    }
+
+    // Adds the products of some of a part's columns.
+    __attribute__((always_inline)) void scale(const Done & done, int64_t begin, int64_t end) const {
+        const int64_t  n      = parts_.columns;
+        const Scales & scales = *done.scales;
+        for (int64_t c = begin; c < end; c++) {
+            const auto total  = Isa::plus(products_[0][c], Isa::left(products_[1][c], 8));
+            auto       result = Isa::mul(Isa::to_float(total), scales.d);
+            result = less_minima<Format, Isa>(result, scales.m, scales.minima, done.tile, n, c);
+            done.sums[c] = Isa::fma(result, Isa::set1(a_float(done.tile + In::scale(n) + 4 * c)), done.sums[c]);
+        }
+    }
+
+    const Parts &       parts_;
+    const TileRegisters registers_;
+    Isa::Ints           lower_[QK_K / 4], upper_[QK_K / 4], products_[2][PART_COLUMNS];
+    Scales              scales_[2];  // of the superblock before as well
+};
+
+// multiply() for more than NARROW columns. No part of its caller: GCC runs out of registers for few columns in a function that does both.
+template <class Format>
+__attribute__((noinline)) void multiply_wide(
+    const uint8_t * weights, int64_t groups, int64_t blocks, const uint8_t * tile, int64_t n, float * const * out,
+    int64_t at) {
+    const Parts parts(n);
+    std::conditional_t<SUPER<Format>, SuperblockProducts<Format>, BlockProducts<Format>> products(parts);
+    for (int64_t group = 0; group < groups; group++, at += Isa::ROWS) {
+        PartSums sums(parts);
+        products.add(weights, blocks, tile, sums);
+        sums.store(out, at);
+        weights += blocks * Layout<Format, Isa>::SIZE;
     }
 }
 
 // So many columns take less time without AMX.
-template <class Format> constexpr int NARROW = SUPER<Format> ? 8 : 16;
+template <class Format> constexpr int NARROW = SUPER<Format> ? Isa::LONG_FROM - 1 : 16;
 
 // multiply() for 1 to AMX_COLUMNS columns. To set up the registers takes as long as the products of a few blocks.
 template <class Format>
@@ -181,24 +387,8 @@ void multiply_amx(
     int64_t at) {
     if (n <= NARROW<Format>) {
         multiply<Format, Isa, NARROW<Format>>(weights, groups, blocks, tile, n, out, at);
-        return;
-    }
-    const TileRegisters registers(n);
-    for (int64_t group = 0; group < groups; group++) {
-        Isa::Floats sums[AMX_COLUMNS];
-        for (int64_t c = 0; c < n; c++) {
-            sums[c] = Isa::zero();
-        }
-        if constexpr (SUPER<Format>) {
-            multiply_superblocks_amx<Format>(weights, blocks, tile, n, sums);
-        } else {
-            multiply_blocks_amx<Format>(weights, blocks, tile, n, sums);
-        }
-        for (int64_t c = 0; c < n; c++) {
-            Isa::store(out[c] + at, sums[c]);
-        }
-        weights += blocks * Layout<Format, Isa>::SIZE;
-        at += Isa::ROWS;
+    } else {
+        multiply_wide<Format>(weights, groups, blocks, tile, n, out, at);
     }
 }
 

@@ -27,6 +27,7 @@ struct Isa {
     static constexpr int          PAIRED_FROM = INT_MAX;
 #endif
     // So many of N columns does dots(), or dots_of_pair(), multiply at a time.
+    static constexpr int LONG_FROM = INT_MAX;
     template <int N> static constexpr int TOGETHER = N < PAIRED_FROM ? 1 : 2;
 
     static constexpr int ROWS    = 4;
@@ -36,8 +37,10 @@ struct Isa {
     static constexpr int VECTORS = 2;   // and so many of them of a query, of cells that are unpacked
     // Whether dots() of 8 bits takes bytes for what they are above 128.
     static constexpr bool SIGNED_BYTES = true;
-    // Whether the products of a superblock's parts are multiplied with its scales as integers.
+    // Whether the products of a superblock's parts are multiplied with its integer scales exactly, and an offset is taken off all of
+    // them at once.
     static constexpr bool INTEGER_SCALES = false;
+    static constexpr bool OFFSET_AT_ONCE = false;
     // Bits that weights may have to be multiplied as bytes.
     static constexpr int MOST_BITS = 8;
 

@@ -22,11 +22,23 @@ struct Isa {
     static constexpr int          VECTORS = 4;   // and so many of them of a query, of cells that are unpacked
     // Whether dots() of 8 bits takes bytes for what they are above 128.
     static constexpr bool         SIGNED_BYTES = false;
-    // Whether the products of a superblock's parts are multiplied with its scales as integers.
+    // Whether the products of a superblock's parts are multiplied with its integer scales exactly, and an offset is taken off all of
+    // them at once.
+#    if defined(__AMX_INT8__)
+    static constexpr bool         INTEGER_SCALES = true;
+#    else
     static constexpr bool         INTEGER_SCALES = false;
+#    endif
+    static constexpr bool         OFFSET_AT_ONCE = false;
     // Bits that weights may have to be multiplied as bytes.
     static constexpr int          MOST_BITS    = 8;
     static constexpr int          PAIRED_FROM  = INT_MAX;
+    // Columns of a tile from which on so many elements of a superblock's columns lie side by side.
+#    if defined(__AMX_INT8__)
+    static constexpr int          LONG_FROM    = 9;
+#    else
+    static constexpr int          LONG_FROM    = INT_MAX;
+#    endif
     // So many of N columns does dots() multiply at a time: enough of them, whose sums leave room for results.
     template <int N> static constexpr int TOGETHER = N <= 10 ? N : (N + 1) / 2;
 
@@ -147,6 +159,7 @@ struct Isa {
     static void store_bytes(void * to, Ints a) { _mm_storeu_si128(static_cast<__m128i *>(to), _mm512_cvtepi32_epi8(a)); }
 
     static Ints    plus(Ints a, Ints b) { return _mm512_add_epi32(a, b); }
+    static Ints    plus_product(Ints sum, Ints a, Ints b) { return plus(sum, _mm512_mullo_epi32(a, b)); }
     static int32_t total(Ints a) { return _mm512_reduce_add_epi32(a); }
 
     static Floats plus(Floats a, Floats b) { return _mm512_add_ps(a, b); }
@@ -211,6 +224,7 @@ struct Isa {
     static constexpr int VECTORS = 2;
 
     static constexpr int PAIRED_FROM = INT_MAX;
+    static constexpr int LONG_FROM   = INT_MAX;
 
     static Ints   load(const void * from) { return _mm256_loadu_si256(static_cast<const __m256i *>(from)); }
     static Ints   set1(int32_t value) { return _mm256_set1_epi32(value); }
@@ -265,6 +279,7 @@ struct Isa {
     static constexpr const char * NAME           = "AVX-VNNI";
     static constexpr bool         SIGNED_BYTES   = false;
     static constexpr bool         INTEGER_SCALES = false;
+    static constexpr bool         OFFSET_AT_ONCE = false;
     static constexpr int          MOST_BITS      = 8;
     template <int N> static constexpr int TOGETHER = 1;
 
@@ -281,6 +296,7 @@ struct Isa {
     // Its products are in avx2.h.
     static constexpr const char * NAME           = "AVX2";
     static constexpr bool         INTEGER_SCALES = true;
+    static constexpr bool         OFFSET_AT_ONCE = true;
     static constexpr int          MOST_BITS      = 6;
 
     // Of each four numbers 0, 2, 1 and 3, as words.

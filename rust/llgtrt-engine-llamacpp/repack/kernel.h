@@ -151,11 +151,10 @@ template <class Format, class Isa> inline typename Isa::Floats superblock_scale(
     return Format::BITS == 3 ? Isa::mul(d, Isa::set1(0.25F)) : d;
 }
 
-// The scales of a superblock's parts, and its integer minima in the order of Tile's pairs.
+// The integer scales of a superblock's parts, and its minima in the order of Tile's pairs.
 template <class Format, class Isa>
-inline void read_scales(const uint8_t * packed, typename Isa::Floats * scales, typename Isa::Ints * minima) {
+inline void read_integer_scales(const uint8_t * packed, typename Isa::Ints * scales, typename Isa::Ints * minima) {
     using At = Layout<Format, Isa>;
-    const auto d = superblock_scale<Format, Isa>(packed);
     if constexpr (SPLIT_SCALES<Format>) {
         // Six bits each, less 32.
         const auto lower = Isa::load(packed + At::SCALE);
@@ -164,7 +163,7 @@ inline void read_scales(const uint8_t * packed, typename Isa::Floats * scales, t
         for (int i = 0; i < Format::PARTS; i++) {
             const auto high = Isa::left(Isa::bits(Isa::right(upper, 2 * i), 3), 4);
             const auto part = Isa::either(Isa::bits(Isa::right(lower, 4 * i), 15), high);
-            scales[i]       = Isa::mul(d, Isa::minus(Isa::to_float(part), Isa::set1(32.0F)));
+            scales[i]       = Isa::plus(part, Isa::set1(-32));
         }
     } else {
         typename Isa::Ints bytes[Format::PARTS / 4];
@@ -173,21 +172,33 @@ inline void read_scales(const uint8_t * packed, typename Isa::Floats * scales, t
         for (int i = 0; i < Format::PARTS; i++) {
             const int k = i % 4;
             if constexpr (Format::BITS == 6) {
-                const auto part = Isa::right_signed(Isa::left(bytes[i / 4], 24 - 8 * k), 24);
-                scales[i]       = Isa::mul(d, Isa::to_float(part));
+                scales[i] = Isa::right_signed(Isa::left(bytes[i / 4], 24 - 8 * k), 24);
             } else {
-                const auto part = Isa::to_float(Isa::bits(Isa::right(bytes[i / 4], 8 * k), 0xff));
-                scales[i]       = Isa::mul(d, Format::BITS == 3 ? Isa::minus(part, Isa::set1(32.0F)) : part);
+                const auto part = Isa::bits(Isa::right(bytes[i / 4], 8 * k), 0xff);
+                scales[i]       = Format::BITS == 3 ? Isa::plus(part, Isa::set1(-32)) : part;
             }
         }
     }
 }
 
-// The products of a superblock with column `c` of `n`, less those of its minima.
+// The scales of a superblock's parts, and its integer minima in the order of Tile's pairs.
 template <class Format, class Isa>
-inline typename Isa::Floats less_minima(
-    typename Isa::Floats products, const uint8_t * weights, const typename Isa::Ints * minima, const uint8_t * tile,
-    int64_t n, int64_t c) {
+inline void read_scales(const uint8_t * packed, typename Isa::Floats * scales, typename Isa::Ints * minima) {
+    typename Isa::Ints integers[Format::PARTS];
+    read_integer_scales<Format, Isa>(packed, integers, minima);
+    const auto d = superblock_scale<Format, Isa>(packed);
+#pragma GCC unroll 16
+    for (int i = 0; i < Format::PARTS; i++) {
+        scales[i] = Isa::mul(d, Isa::to_float(integers[i]));
+    }
+}
+
+// The products of a superblock with column `c` of `n`, less those of its minima: `m` times the integer ones. Always inline, as
+// products_together().
+template <class Format, class Isa>
+__attribute__((always_inline)) inline typename Isa::Floats less_minima(
+    typename Isa::Floats products, typename Isa::Floats m, const typename Isa::Ints * minima, const uint8_t * tile, int64_t n,
+    int64_t c) {
     if constexpr (!Format::MINIMUM) {
         return products;
     } else {
@@ -196,50 +207,104 @@ inline typename Isa::Floats less_minima(
         for (int i = 0; i < Tile<Format>::SUMS; i++) {
             sum = Isa::dot_pairs(sum, minima[i], four_bytes(tile + Tile<Format>::sum(n, i) + 4 * c));
         }
-        const auto m = Isa::halves(weights + Layout<Format, Isa>::MINIMA);
         return Isa::minus_product(Isa::to_float(sum), m, products);
     }
 }
+
+// How the products of a superblock's parts, which are integers, are multiplied with their scales and added up: in floats, with scales
+// that are floats, and else exactly. Then the superblock's scale comes last, and sums are integers, or floats where these hold them: the
+// products of half of the parts stay below 2^24.
+enum class Sums { ROUNDED, EXACT_FLOATS, INTEGERS };
+
+template <class Format, class Isa>
+constexpr Sums SUMS = !Isa::INTEGER_SCALES                     ? Sums::ROUNDED
+                      : Format::BITS <= 4 && !IN_TABLE<Format> ? Sums::EXACT_FLOATS
+                                                               : Sums::INTEGERS;
+static_assert(QK_K / 2 * 15 * 127 * 63 < 1 << 24, "Q4_K: numbers below 16, scales below 64");
+static_assert(QK_K / 2 * 16 * 127 * 32 < 1 << 24, "Q3_K: numbers up to 16, scales up to 32");
+
+// What they are added up in.
+template <class Isa, Sums HOW> struct SumOf {
+    using Type = typename Isa::Floats;
+};
+template <class Isa> struct SumOf<Isa, Sums::INTEGERS> {
+    using Type = typename Isa::Ints;
+};
 
 // The same for superblocks.
 template <class Format, class Isa, int N>
 void multiply_superblocks(const uint8_t * weights, int64_t blocks, const uint8_t * tile, typename Isa::Floats * sums) {
     using At             = Layout<Format, Isa>;
-    constexpr int BLOCKS = QK_K / BLOCK, PARTS = Format::PARTS / BLOCKS;  // of a superblock; of a block
+    constexpr int  BLOCKS = QK_K / BLOCK, PARTS = Format::PARTS / BLOCKS;  // of a superblock; of a block
+    constexpr auto HOW    = SUMS<Format, Isa>;
+    constexpr int  TURNS  = HOW == Sums::EXACT_FLOATS ? 2 : 1;
+    using Sum = typename SumOf<Isa, HOW>::Type;
     for (int64_t b = 0; b < blocks; b++, weights += At::SIZE, tile += Tile<Format>::size(N)) {
-        typename Isa::Floats scales[Format::PARTS];
-        typename Isa::Ints   minima[Format::PARTS / 2];
-        read_scales<Format, Isa>(weights, scales, minima);
-        typename Isa::Floats result[N];
+        Sum                scales[Format::PARTS];
+        typename Isa::Ints minima[Format::PARTS / 2];
+        if constexpr (HOW == Sums::ROUNDED) {
+            read_scales<Format, Isa>(weights, scales, minima);
+        } else {
+            typename Isa::Ints integers[Format::PARTS];
+            read_integer_scales<Format, Isa>(weights, integers, minima);
 #pragma GCC unroll 16
-        for (int c = 0; c < N; c++) {
-            result[c] = Isa::zero();
-        }
-#pragma GCC unroll 1
-        for (int block = 0; block < BLOCKS; block++) {
-            prefetch(weights + AHEAD + block * (At::SIZE / BLOCKS), At::SIZE / BLOCKS);
-            typename Isa::Ints u[GROUPS];
-            unpack_for<Format, Isa, N>(weights, block, u);
-            typename Isa::Ints integers[PARTS][Isa::template TOGETHER<N>];
-#pragma GCC unroll 16
-            for (int c = 0; c < N; c++) {
-#pragma GCC unroll 2
-                for (int part = 0; part < PARTS; part++) {
-                    const int  at     = block * PARTS + part;
-                    const auto totals = tile + Tile<Format>::sum(N, at);
-                    const auto sum    = integer_products<Format, Isa, N, GROUPS / PARTS>(
-                        c, part, u + GROUPS / PARTS * part, totals, tile + BLOCK * block * N, integers[part]);
-                    result[c] = Isa::fma(Isa::to_float(sum), scales[at], result[c]);
+            for (int i = 0; i < Format::PARTS; i++) {
+                if constexpr (HOW == Sums::INTEGERS) {
+                    scales[i] = integers[i];
+                } else {
+                    scales[i] = Isa::to_float(integers[i]);
                 }
             }
         }
+        Sum result[N], first[N];
 #pragma GCC unroll 16
         for (int c = 0; c < N; c++) {
-            result[c] = less_minima<Format, Isa>(result[c], weights, minima, tile, N, c);
+            result[c] = Sum{};
         }
+#pragma GCC unroll 2
+        for (int turn = 0; turn < TURNS; turn++) {
+#pragma GCC unroll 16
+            for (int c = 0; turn > 0 && c < N; c++) {
+                first[c]  = result[c];
+                result[c] = Sum{};
+            }
+#pragma GCC unroll 1
+            for (int block = turn * BLOCKS / TURNS; block < (turn + 1) * BLOCKS / TURNS; block++) {
+                prefetch(weights + AHEAD + block * (At::SIZE / BLOCKS), At::SIZE / BLOCKS);
+                typename Isa::Ints u[GROUPS];
+                unpack_for<Format, Isa, N>(weights, block, u);
+                typename Isa::Ints integers[PARTS][Isa::template TOGETHER<N>];
+#pragma GCC unroll 16
+                for (int c = 0; c < N; c++) {
+#pragma GCC unroll 2
+                    for (int part = 0; part < PARTS; part++) {
+                        const int  at     = block * PARTS + part;
+                        const auto totals = tile + Tile<Format>::sum(N, at);
+                        const auto sum    = integer_products<Format, Isa, N, GROUPS / PARTS>(
+                            c, part, u + GROUPS / PARTS * part, totals, tile + BLOCK * block * N, integers[part]);
+                        if constexpr (HOW == Sums::INTEGERS) {
+                            result[c] = Isa::plus_product(result[c], sum, scales[at]);
+                        } else {
+                            result[c] = Isa::fma(Isa::to_float(sum), scales[at], result[c]);
+                        }
+                    }
+                }
+            }
+        }
+        const auto d = superblock_scale<Format, Isa>(weights);
+        const auto m = Isa::halves(weights + At::MINIMA);  // of those that have one
 #pragma GCC unroll 16
         for (int c = 0; c < N; c++) {
-            sums[c] = Isa::fma(result[c], Isa::template one_of<N>(tile + Tile<Format>::scale(N), c), sums[c]);
+            typename Isa::Floats products;
+            if constexpr (HOW == Sums::ROUNDED) {
+                products = result[c];
+            } else if constexpr (HOW == Sums::INTEGERS) {
+                products = Isa::mul(Isa::to_float(result[c]), d);
+            } else {
+                products = Isa::mul(Isa::plus(first[c], result[c]), d);
+            }
+            products = less_minima<Format, Isa>(products, m, minima, tile, N, c);
+            sums[c]  = Isa::fma(products, Isa::template one_of<N>(tile + Tile<Format>::scale(N), c), sums[c]);
         }
     }
 }

@@ -43,12 +43,9 @@ template <class Format> constexpr Kernel kernel(ggml_type type) {
         multiply_groups<Format>,
     };
 #if defined(__AMX_INT8__)
-    // Parts of 16 elements (Q6_K) fill half of what an instruction multiplies, and take more time with it.
-    if constexpr (!SUPER<Format> || Format::PARTS == AT_ONCE) {
-        static_assert(AMX_COLUMNS <= WIDEST_TILE, "buffer.cpp has room for the columns of a tile");
-        kernel.columns  = AMX_COLUMNS;
-        kernel.multiply = multiply_amx<Format>;
-    }
+    static_assert(AMX_COLUMNS <= WIDEST_TILE, "weights.cpp has room for the columns of a tile");
+    kernel.columns  = AMX_COLUMNS;
+    kernel.multiply = multiply_amx<Format>;
 #endif
     return kernel;
 }

@@ -7,7 +7,7 @@
 
 namespace llgtrt::repack {
 
-constexpr int64_t WIDEST_TILE = 32;
+constexpr int64_t WIDEST_TILE = 128;
 constexpr int64_t MOST_ROWS   = 16;    // of a group
 constexpr int64_t MOST_PACKED = 4096;  // bytes of a packed block
 

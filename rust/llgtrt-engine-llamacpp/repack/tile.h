@@ -12,16 +12,16 @@ template <class Format> constexpr bool IN_WORDS = FACTOR_BITS<Format> > Isa::MOS
 
 // Where the parts of one block of n quantized columns are, in bytes:
 //
-//     q[n][32]            int8; superblocks: eight of these. Columns that are multiplied in pairs: by turns eight of one and
-//                         eight of the other. int16 where they are multiplied as words: of each four by turns numbers 0 and 2,
-//                         and 1 and 3
+//     q[n][32]            int8; superblocks: eight of these, or four of q[n][64]. Columns that are multiplied in pairs: by turns
+//                         eight of one and eight of the other. int16 where they are multiplied as words: of each four by turns
+//                         numbers 0 and 2, and 1 and 3
 //     scale[n]            float
 //     sums[SUMS][n]       blocks: the sum of the values (float), to be multiplied with a minimum; superblocks: the sums
 //                         of the parts' q (int16), in pairs of parts (0, 2), (1, 3), (4, 6), (5, 7) and so on
 //                         or, without a minimum, the sum of the q times -OFFSET (int32), of a superblock's part where
-//                         scales are no integers when they are multiplied
+//                         its offset is taken off by itself
 template <class Format> struct Tile {
-    static constexpr bool    PAIRS  = SUPER<Format> && (Format::MINIMUM || (Isa::INTEGER_SCALES && !IN_WORDS<Format>));
+    static constexpr bool    PAIRS  = SUPER<Format> && (Format::MINIMUM || (Isa::OFFSET_AT_ONCE && !IN_WORDS<Format>));
     static constexpr int     SUMS   = !SUPER<Format> ? 1 : PAIRS ? Format::PARTS / 2 : Format::PARTS;
     static constexpr int     NUMBER = IN_WORDS<Format> ? 2 : 1;  // bytes of q
     static constexpr int64_t BLOCK_SIZE = BLOCK * NUMBER;
@@ -38,9 +38,17 @@ template <class Isa> inline int64_t place(int64_t c, int64_t n, int64_t i) {
     return alone ? BLOCK * c + i : BLOCK * (c & ~1) + i / 8 * 16 + c % 2 * 8 + i % 8;
 }
 
-// Stores elements `i` and the next ones of a block of column `c` of `n`, whose first column's are at `block`.
+constexpr int LONG = 2 * BLOCK;  // elements of a superblock's column that may lie side by side
+
+// Stores elements `i` and the next ones of a block or superblock of column `c` of `n`, which begins at `block`.
 template <class Format, class Isa>
 inline void store_numbers(uint8_t * block, int64_t c, int64_t n, int64_t i, typename Isa::Ints q) {
+    if (SUPER<Format> && n >= Isa::LONG_FROM) {
+        Isa::store_bytes(block + i / LONG * LONG * n + LONG * c + i % LONG, q);
+        return;
+    }
+    block += i / BLOCK * Tile<Format>::BLOCK_SIZE * n;
+    i %= BLOCK;
     if constexpr (IN_WORDS<Format>) {
         Isa::store_words(block + 2 * (BLOCK * c + i), q);
     } else {
@@ -70,7 +78,7 @@ template <class Format, class Isa> void quantize_super(const float * from, uint8
         for (int i = part * PART; i < (part + 1) * PART; i += Isa::ROWS) {
             const auto q = Isa::round(Isa::mul(Isa::load_floats(from + i), Isa::set1(inverse)));
             sum          = Isa::plus(sum, q);
-            store_numbers<Format, Isa>(tile + i / BLOCK * Tile<Format>::BLOCK_SIZE * n, c, n, i % BLOCK, q);
+            store_numbers<Format, Isa>(tile, c, n, i, q);
         }
         sums[part] = Isa::total(sum);
     }

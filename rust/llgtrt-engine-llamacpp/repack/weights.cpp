@@ -25,11 +25,11 @@ constexpr int64_t PARTS  = 4;
 constexpr int64_t TILES  = 4;
 // Elements of a column that a thread quantizes at a time.
 constexpr int64_t QUANTIZED_AT_ONCE = 512;
-// Elements of a gate's products that are computed at a time: they stay in the first level cache. And rows that are never apart: ggml
-// computes what does not fill one of its vectors in another way.
+// Elements of a gate's products that are computed at a time: they stay in the first level cache. Where columns are many it is as many as
+// there are rows that are never apart: ggml computes what does not fill one of its vectors in another way.
 constexpr int64_t GATED_AT_ONCE  = 1024;
 constexpr int64_t GATED_TOGETHER = 16;
-static_assert(GATED_AT_ONCE >= GATED_TOGETHER * WIDEST_TILE);
+constexpr int64_t MOST_GATED     = std::max(GATED_AT_ONCE, GATED_TOGETHER * WIDEST_TILE);
 // Threads that rearrange a tensor, each at least so many bytes.
 constexpr unsigned PACKERS      = 8;
 constexpr int64_t  PACKED_BYTES = 1 << 20;
@@ -325,11 +325,11 @@ void Weights::multiply_gated(
     const ggml_tensor * op, const Tiles & tiles, const Columns & columns, Range groups, Range some_tiles) const {
     const int64_t blocks = op->src[0]->src[0]->ne[0] / kernel_.elements, rows = op->ne[0];
     for (int64_t t = some_tiles.begin; t < some_tiles.end; t++) {
-        alignas(ALIGNMENT) float products[2][GATED_AT_ONCE];
+        alignas(ALIGNMENT) float products[2][MOST_GATED];
 
         float *       out[WIDEST_TILE], *results[2][WIDEST_TILE];
         const int64_t n = tiles.width(t), together = gated_together();
-        const int64_t most = GATED_AT_ONCE / (n * together * rows_) * together;
+        const int64_t most = std::max<int64_t>(1, GATED_AT_ONCE / (n * together * rows_)) * together;
         find_results(op, columns, tiles.first(t), n, out);
         for (int64_t group = groups.begin, count; group < groups.end; group += count) {
             count = std::min(most, groups.end - group);
