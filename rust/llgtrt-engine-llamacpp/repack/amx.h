@@ -88,28 +88,7 @@ struct Parts {
 };
 
 // The sums of a group of rows, by part and column.
-class PartSums {
-  public:
-    explicit PartSums(const Parts & parts) : parts_(parts) {
-        for (int64_t part = 0; part < parts.count; part++) {
-            std::fill_n(sums_[part], parts.width, Isa::zero());
-        }
-    }
-
-    Isa::Floats * operator[](int64_t part) { return sums_[part]; }
-
-    void store(float * const * out, int64_t at) const {
-        for (int64_t part = 0; part < parts_.count; part++) {
-            for (int64_t c = 0; c < parts_.width; c++) {
-                Isa::store(out[parts_.first(part) + c] + at, sums_[part][c]);
-            }
-        }
-    }
-
-  private:
-    const Parts & parts_;
-    Isa::Floats   sums_[AMX_COLUMNS / PART_COLUMNS][PART_COLUMNS];
-};
+using PartSums = Isa::Floats[AMX_COLUMNS / PART_COLUMNS][PART_COLUMNS];
 
 // Blocks whose integer products are made before they are multiplied with their scales.
 constexpr int CHUNK = 4;
@@ -367,13 +346,26 @@ template <class Format>
 __attribute__((noinline)) void multiply_wide(
     const uint8_t * weights, int64_t groups, int64_t blocks, const uint8_t * tile, int64_t n, float * const * out,
     int64_t at) {
-    const Parts parts(n);
+    // Groups whose sums are stored at a time: each column's are in another page.
+    constexpr int64_t TOGETHER = 2;
+    const Parts       parts(n);
     std::conditional_t<SUPER<Format>, SuperblockProducts<Format>, BlockProducts<Format>> products(parts);
-    for (int64_t group = 0; group < groups; group++, at += Isa::ROWS) {
-        PartSums sums(parts);
-        products.add(weights, blocks, tile, sums);
-        sums.store(out, at);
-        weights += blocks * Layout<Format, Isa>::SIZE;
+    for (int64_t left = groups, count; left > 0; left -= count, at += count * Isa::ROWS) {
+        count = std::min(TOGETHER, left);
+        PartSums sums[TOGETHER];
+        for (int64_t i = 0; i < count; i++, weights += blocks * Layout<Format, Isa>::SIZE) {
+            for (int64_t part = 0; part < parts.count; part++) {
+                std::fill_n(sums[i][part], parts.width, Isa::zero());
+            }
+            products.add(weights, blocks, tile, sums[i]);
+        }
+        for (int64_t part = 0; part < parts.count; part++) {
+            for (int64_t c = 0; c < parts.width; c++) {
+                for (int64_t i = 0; i < count; i++) {
+                    Isa::store(out[parts.first(part) + c] + at + i * Isa::ROWS, sums[i][part][c]);
+                }
+            }
+        }
     }
 }
 

@@ -25,11 +25,13 @@ constexpr int64_t PARTS  = 4;
 constexpr int64_t TILES  = 4;
 // Elements of a column that a thread quantizes at a time.
 constexpr int64_t QUANTIZED_AT_ONCE = 512;
-// Elements of a gate's products that are computed at a time: they stay in the first level cache. Where columns are many it is as many as
-// there are rows that are never apart: ggml computes what does not fill one of its vectors in another way.
+// Elements of a gate's products that are computed at a time: they stay in the first level cache. Of many columns these are as many as
+// LEAST_GATED rows have. And rows that are never apart: ggml computes what does not fill one of its vectors in another way.
 constexpr int64_t GATED_AT_ONCE  = 1024;
+constexpr int64_t LEAST_GATED    = 32;
 constexpr int64_t GATED_TOGETHER = 16;
-constexpr int64_t MOST_GATED     = std::max(GATED_AT_ONCE, GATED_TOGETHER * WIDEST_TILE);
+constexpr int64_t MOST_GATED     = std::max(GATED_AT_ONCE, LEAST_GATED * WIDEST_TILE);
+static_assert(LEAST_GATED % GATED_TOGETHER == 0);
 // Threads that rearrange a tensor, each at least so many bytes.
 constexpr unsigned PACKERS      = 8;
 constexpr int64_t  PACKED_BYTES = 1 << 20;
@@ -329,7 +331,7 @@ void Weights::multiply_gated(
 
         float *       out[WIDEST_TILE], *results[2][WIDEST_TILE];
         const int64_t n = tiles.width(t), together = gated_together();
-        const int64_t most = std::max<int64_t>(1, GATED_AT_ONCE / (n * together * rows_)) * together;
+        const int64_t most = std::max(GATED_AT_ONCE / n, LEAST_GATED) / (together * rows_) * together;
         find_results(op, columns, tiles.first(t), n, out);
         for (int64_t group = groups.begin, count; group < groups.end; group += count) {
             count = std::min(most, groups.end - group);

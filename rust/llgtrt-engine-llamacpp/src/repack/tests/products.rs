@@ -200,6 +200,28 @@ fn products_are_as_near_to_those_of_floats_as_ggmls() {
     }
 }
 
+/// Sums of integers are as large as they become there: they have room in what they are added up in.
+#[test]
+fn products_of_the_largest_numbers_are_the_same_in_any_company() {
+    const COLUMNS: usize = 37;
+    for kind in kinds() {
+        for &types in &WEIGHTS {
+            let (rows, k) = (32, 2 * block(types));
+            let weights: Vec<f32> = (0..rows * k).map(|i| if i / k % 2 == 0 { 1.0 } else { -1.0 }).collect();
+            let activations = vec![1.0; COLUMNS * k];
+            let together = product(kind.buffer(), types, [rows, k, COLUMNS], &weights, &activations, 1);
+            let alone = product(kind.buffer(), types, [rows, k, 1], &weights, &activations[..k], 1);
+            for column in together.chunks(rows) {
+                assert_eq!(column, alone, "{} {types:?}", kind.set);
+            }
+            for (row, &found) in alone.iter().enumerate() {
+                let right = k as f32 * weights[row * k];
+                assert!((found - right).abs() < 0.07 * k as f32, "{} {types:?} {row}: {found}, {right}", kind.set);
+            }
+        }
+    }
+}
+
 #[test]
 fn a_column_does_not_depend_on_its_neighbours() {
     for kind in kinds() {
