@@ -110,7 +110,8 @@ template <class Format> class BlockProducts {
                 const int64_t first = parts_.first(part);
                 multiply_chunk(tile + BLOCK * first, count);
                 // The usual number is unrolled.
-                count == CHUNK ? scale(tile + 4 * first, CHUNK, sums[part]) : scale(tile + 4 * first, count, sums[part]);
+                const uint8_t * const of_columns = tile + 4 * first;
+                count == CHUNK ? add_scaled(of_columns, CHUNK, sums[part]) : add_scaled(of_columns, count, sums[part]);
             }
             weights += count * At::SIZE;
             tile += count * size();
@@ -176,9 +177,9 @@ template <class Format> class BlockProducts {
         }
     }
 
-    // Adds the products times their scales. `tile` is the chunk's first block, from the part's first column on as far as what a column
-    // has four bytes of is concerned.
-    __attribute__((always_inline)) void scale(const uint8_t * tile, int64_t count, Isa::Floats * sums) const {
+    // Adds the products times their scales. `tile` is where the chunk's first block would begin if the part's first column were that of the
+    // tile, for what there are four bytes of for each column.
+    __attribute__((always_inline)) void add_scaled(const uint8_t * tile, int64_t count, Isa::Floats * sums) const {
         const int64_t n = parts_.columns;
         for (int64_t c = 0; c < parts_.width; c++) {
             auto            result = sums[c];
@@ -220,7 +221,7 @@ template <class Format> class SuperblockProducts {
                 before = {&scales, tile + 4 * parts_.first(part), sums[part]};
             }
         }
-        scale(before, 0, parts_.width);
+        add_scaled(before, 0, parts_.width);
     }
 
   private:
@@ -235,7 +236,7 @@ template <class Format> class SuperblockProducts {
     // A part's products of a superblock, in `products_`.
     struct Done {
         const Scales *  scales;
-        const uint8_t * tile;  // as that of BlockProducts::scale()
+        const uint8_t * tile;  // as that of BlockProducts::add_scaled()
         Isa::Floats *   sums;
     };
 
@@ -279,12 +280,10 @@ template <class Format> class SuperblockProducts {
                     even = _mm512_sub_epi16(even, scale.less);
                     odd  = _mm512_sub_epi16(odd, scale.less);
                 }
-                constexpr int LOW_OF_FIRST_ELSE_SECOND = 0xea, SECOND_OR_HIGH_OF_FIRST = 0xae;
-                const auto    mask                = _mm512_set1_epi16(0x00ff);
-                lower_[b * GROUPS + g] =
-                    _mm512_ternarylogic_epi32(mask, even, _mm512_slli_epi16(odd, 8), LOW_OF_FIRST_ELSE_SECOND);
-                upper_[b * GROUPS + g] =
-                    _mm512_ternarylogic_epi32(mask, odd, _mm512_srli_epi16(even, 8), SECOND_OR_HIGH_OF_FIRST);
+                constexpr int AND_OR = 0xea, NOT_AND_OR = 0xae;  // a & b | c, ~a & b | c
+                const auto    mask     = _mm512_set1_epi16(0x00ff);
+                lower_[b * GROUPS + g] = _mm512_ternarylogic_epi32(mask, even, _mm512_slli_epi16(odd, 8), AND_OR);
+                upper_[b * GROUPS + g] = _mm512_ternarylogic_epi32(mask, odd, _mm512_srli_epi16(even, 8), NOT_AND_OR);
             }
         }
     }
@@ -312,7 +311,7 @@ template <class Format> class SuperblockProducts {
                 multiply_tiles<7, 3, 1, true>();
             }
             if (before.sums != nullptr) {
-                scale(before, parts_.width * step / STEPS, parts_.width * (step + 1) / STEPS);
+                add_scaled(before, parts_.width * step / STEPS, parts_.width * (step + 1) / STEPS);
             }
         }
         store_tile<4>(products_[0], sizeof(Isa::Ints));
@@ -324,7 +323,7 @@ template <class Format> class SuperblockProducts {
     }
 
     // Adds the products of some of a part's columns.
-    __attribute__((always_inline)) void scale(const Done & done, int64_t begin, int64_t end) const {
+    __attribute__((always_inline)) void add_scaled(const Done & done, int64_t begin, int64_t end) const {
         const int64_t  n      = parts_.columns;
         const Scales & scales = *done.scales;
         for (int64_t c = begin; c < end; c++) {

@@ -76,7 +76,7 @@ bool has_avx512() {
 
 bool has_amx() { return has_avx512() && may_use_amx(); }
 
-// Where a product of pairs takes as long as one of floats, which was measured on AMD's alone.
+// Where a product of pairs takes as long as one of floats: on AMD's. On an Intel (Emerald Rapids) a prompt took 1.2 times as long so.
 bool has_fast_bf16() { return has_avx512() && __builtin_cpu_supports("avx512bf16") && __builtin_cpu_is("amd"); }
 
 // The fastest one first.

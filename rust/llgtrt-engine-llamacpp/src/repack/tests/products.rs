@@ -216,7 +216,11 @@ fn products_of_the_largest_numbers_are_the_same_in_any_company() {
             }
             for (row, &found) in alone.iter().enumerate() {
                 let right = k as f32 * weights[row * k];
-                assert!((found - right).abs() < 0.07 * k as f32, "{} {types:?} {row}: {found}, {right}", kind.set);
+                assert!(
+                    (found - right).abs() < 0.07 * k as f32,
+                    "{} {types:?} {row}: {found}, {right}",
+                    kind.set
+                );
             }
         }
     }
