@@ -26,8 +26,9 @@ struct Isa {
     static constexpr const char * NAME        = "NEON dot products";
     static constexpr int          PAIRED_FROM = INT_MAX;
 #endif
-    // So many of N columns does dots(), or dots_of_pair(), multiply at a time.
+    // Tiles of so many columns and more have longer runs of each column's elements in superblocks (LONG in tile.h).
     static constexpr int LONG_FROM = INT_MAX;
+    // So many of N columns does dots(), or dots_of_pair(), multiply at a time.
     template <int N> static constexpr int TOGETHER = N < PAIRED_FROM ? 1 : 2;
 
     static constexpr int ROWS    = 4;

@@ -33,7 +33,7 @@ struct Isa {
     // Bits that weights may have to be multiplied as bytes.
     static constexpr int          MOST_BITS    = 8;
     static constexpr int          PAIRED_FROM  = INT_MAX;
-    // Columns of a tile from which on so many elements of a superblock's columns lie side by side.
+    // Tiles of so many columns and more have longer runs of each column's elements in superblocks (LONG in tile.h).
 #    if defined(__AMX_INT8__)
     static constexpr int          LONG_FROM    = 9;
 #    else
