@@ -10,6 +10,12 @@ namespace {
 
 #if defined(__AVX512VNNI__) && defined(__AVX512BW__)
 
+#    if defined(__AMX_INT8__)
+constexpr bool HAS_AMX = true;
+#    else
+constexpr bool HAS_AMX = false;
+#    endif
+
 struct Isa {
     using Ints   = __m512i;
     using Floats = __m512;
@@ -24,21 +30,13 @@ struct Isa {
     static constexpr bool         SIGNED_BYTES = false;
     // Whether the products of a superblock's parts are multiplied with its integer scales exactly, and an offset is taken off all of
     // them at once.
-#    if defined(__AMX_INT8__)
-    static constexpr bool         INTEGER_SCALES = true;
-#    else
-    static constexpr bool         INTEGER_SCALES = false;
-#    endif
+    static constexpr bool         INTEGER_SCALES = HAS_AMX;
     static constexpr bool         OFFSET_AT_ONCE = false;
     // Bits that weights may have to be multiplied as bytes.
     static constexpr int          MOST_BITS    = 8;
     static constexpr int          PAIRED_FROM  = INT_MAX;
     // Tiles of so many columns and more have longer runs of each column's elements in superblocks (LONG in tile.h).
-#    if defined(__AMX_INT8__)
-    static constexpr int          LONG_FROM    = 9;
-#    else
-    static constexpr int          LONG_FROM    = INT_MAX;
-#    endif
+    static constexpr int          LONG_FROM    = HAS_AMX ? 9 : INT_MAX;
     // So many of N columns does dots() multiply at a time: enough of them, whose sums leave room for results.
     template <int N> static constexpr int TOGETHER = N <= 10 ? N : (N + 1) / 2;
 
