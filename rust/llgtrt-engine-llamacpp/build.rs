@@ -25,6 +25,7 @@ fn main() {
         ("attention_kernel", "AVX2", avx2),
         ("attention_kernel", "AVX512", avx512),
         ("attention_kernel", "AVX512_BF16", &[avx512, &["-mavx512bf16"]].concat()),
+        ("attention_kernel", "AMX", &[avx512, &["-mavx512bf16", "-mamx-tile", "-mamx-bf16"]].concat()),
     ];
     // The compiler is not to mix the instructions of several columns: it runs out of registers then. The processor does that
     // by itself.

@@ -6,68 +6,20 @@
 // the integer scales of their parts beforehand. These products have up to 13 bits: two bytes, each of which is a factor.
 //
 // Integers are exact, and floats are added in the order of kernel.h.
-//
-// The instructions are written out: with the compiler's own (GCC 12) it leaves out what is written to memory for them.
 #pragma once
 
 #include <algorithm>
 #include <type_traits>
 
 #include "kernel.h"
+#include "tile_registers.h"
 
 namespace llgtrt::repack {
 namespace {
 
-constexpr int AMX_COLUMNS  = 128;  // of a tile of activations, for which weights are unpacked once
-constexpr int PART_COLUMNS = 32;   // of these so many are multiplied at a time
-constexpr int HALF         = 16;   // what one register holds of them
-
-// The tile registers while products are made: 0 and 1 hold weights, 2 and 3 the activations of up to 16 columns each, 4 to 7 sums, of
-// the columns in 2 and in 3 by turns.
-class TileRegisters {
-  public:
-    // For so many columns and bytes of K.
-    TileRegisters(int64_t columns, int bytes) {
-        const auto shape = [this](int tile, int64_t rows, int row) {
-            if (rows > 0) {
-                config_.rows[tile]  = static_cast<uint8_t>(rows);
-                config_.bytes[tile] = static_cast<uint16_t>(row);
-            }
-        };
-        const int64_t first = columns < HALF ? columns : HALF;
-        for (int i = 0; i < 2; i++) {
-            const int64_t some = i == 0 ? first : columns - first;
-            shape(i, bytes / 4, sizeof(Isa::Ints));
-            shape(2 + i, some, bytes);
-            shape(4 + i, some, sizeof(Isa::Ints));
-            shape(6 + i, some, sizeof(Isa::Ints));
-        }
-        asm volatile("ldtilecfg %0" : : "m"(config_));
-    }
-    TileRegisters(const TileRegisters &)             = delete;
-    TileRegisters & operator=(const TileRegisters &) = delete;
-    ~TileRegisters() { asm volatile("tilerelease"); }
-
-  private:
-    // As the instruction reads it.
-    struct alignas(64) {
-        uint8_t  palette = 1, start = 0, unused[14] = {};
-        uint16_t bytes[16] = {};  // of a row
-        uint8_t  rows[16]  = {};
-    } config_;
-};
-
-template <int T> inline void load_tile(const void * from, int64_t stride) {
-    asm volatile("tileloadd (%0,%1,1), %%tmm%c2" : : "r"(from), "r"(stride), "i"(T) : "memory");
-}
-
-template <int T> inline void store_tile(void * to, int64_t stride) {
-    asm volatile("tilestored %%tmm%c2, (%0,%1,1)" : : "r"(to), "r"(stride), "i"(T) : "memory");
-}
-
-template <int T> inline void zero_tile() {
-    asm volatile("tilezero %%tmm%c0" : : "i"(T));
-}
+constexpr int AMX_COLUMNS  = 128;        // of a tile of activations, for which weights are unpacked once
+constexpr int PART_COLUMNS = 32;         // of these so many are multiplied at a time
+constexpr int HALF         = TILE_ROWS;  // what one register holds of them
 
 // Adds to register `TO` the products of activations with weights, which have a sign or not.
 template <int TO, int ACTIVATIONS, int WEIGHTS, bool SIGNED> inline void multiply_tiles() {
@@ -83,6 +35,9 @@ struct Parts {
     explicit Parts(int64_t n) : count((n + PART_COLUMNS - 1) / PART_COLUMNS), width((n + count - 1) / count), columns(n) {}
 
     int64_t first(int64_t part) const { return part + 1 < count ? part * width : columns - width; }
+    // Columns of a part in each of two registers.
+    int64_t first_half() const { return std::min<int64_t>(width, HALF); }
+    int64_t second_half() const { return width - first_half(); }
 
     int64_t count, width, columns;
 };
@@ -99,7 +54,8 @@ template <class Format> class BlockProducts {
     using In = Tile<Format>;
 
   public:
-    explicit BlockProducts(const Parts & parts) : parts_(parts), registers_(parts.width, BLOCK) {}
+    explicit BlockProducts(const Parts & parts) :
+        parts_(parts), registers_(parts.first_half(), parts.second_half(), BLOCK) {}
 
     // Adds those of a group of rows with all columns of a tile.
     void add(const uint8_t * weights, int64_t blocks, const uint8_t * tile, PartSums & sums) {
@@ -208,7 +164,8 @@ template <class Format> class SuperblockProducts {
     using In = Tile<Format>;
 
   public:
-    explicit SuperblockProducts(const Parts & parts) : parts_(parts), registers_(parts.width, LONG) {}
+    explicit SuperblockProducts(const Parts & parts) :
+        parts_(parts), registers_(parts.first_half(), parts.second_half(), LONG) {}
 
     // Adds those of a group of rows with all columns of a tile.
     void add(const uint8_t * weights, int64_t blocks, const uint8_t * tile, PartSums & sums) {

@@ -30,12 +30,13 @@ constexpr size_t ALIGNMENT = 64;
 // The shape of one operation, and how its rows are cut into tiles.
 struct Plan {
     // `needed`: of the pass; null: all.
-    Plan(const ggml_tensor * op, int64_t queries, int threads, const Needed * needed) :
+    Plan(const ggml_tensor * op, const AttentionKernel & kernel, int threads, const Needed * needed) :
         q(op->src[0]), k(op->src[1]), v(op->src[2]), mask(op->src[3]), sinks(op->src[4]), out(op),
         shared(q->ne[2] / k->ne[2]),
         rows(q->ne[1] * shared),
         used(needed != nullptr && needed->streams == q->ne[3] && needed->width == q->ne[1] ? needed->used : nullptr),
-        tile_rows(std::clamp<int64_t>(all_rows() / (TILES * threads) / queries * queries, queries, ROWS_AT_ONCE)),
+        tile_rows(std::clamp<int64_t>(
+            all_rows() / (TILES * threads) / kernel.queries * kernel.queries, kernel.queries, kernel.at_once)),
         tiles_per_head((rows + tile_rows - 1) / tile_rows),
         tiles(tiles_per_head * k->ne[2] * k->ne[3]),
         chunks((k->ne[1] + CHUNK - 1) / CHUNK),
@@ -94,7 +95,7 @@ struct Tile {
 
     // One chunk; the result of row i goes to `partials + i * stride`. `looks` are those of all tokens.
     void attend(const AttentionKernel & kernel, uint8_t * looks, int64_t chunk, float * partials, int64_t stride) const {
-        AttentionRow rows[ROWS_AT_ONCE];
+        AttentionRow rows[MOST_QUERIES];
         for (int64_t i = 0; i < count; i++) {
             const auto * mask = plan.mask == nullptr
                                     ? nullptr
@@ -139,8 +140,8 @@ void attend_all(const AttentionKernel & kernel, uint8_t * looks, const Tile & ti
     if (tile.count == 0) {
         return;
     }
-    alignas(ALIGNMENT) float sums[ROWS_AT_ONCE][PARTIAL_VALUES + WIDEST_HEAD];
-    alignas(ALIGNMENT) float some[ROWS_AT_ONCE][PARTIAL_VALUES + WIDEST_HEAD];
+    alignas(ALIGNMENT) float sums[MOST_QUERIES][PARTIAL_VALUES + WIDEST_HEAD];
+    alignas(ALIGNMENT) float some[MOST_QUERIES][PARTIAL_VALUES + WIDEST_HEAD];
     tile.attend(kernel, looks, 0, sums[0], PARTIAL_VALUES + WIDEST_HEAD);
     for (int64_t chunk = 1; chunk < tile.plan.chunks; chunk++) {
         tile.attend(kernel, looks, chunk, some[0], PARTIAL_VALUES + WIDEST_HEAD);
@@ -175,7 +176,7 @@ bool Attention::takes(const ggml_tensor * op) const {
 }
 
 bool Attention::work_size(int threads, const ggml_tensor * op, size_t & size) {
-    const Plan plan(op, kernel_.queries, threads, nullptr);
+    const Plan plan(op, kernel_, threads, nullptr);
     Passes::forget();
     size = plan.looks() + (plan.splits(threads) ? plan.partials() + ALIGNMENT : 0);
     return true;
@@ -184,7 +185,7 @@ bool Attention::work_size(int threads, const ggml_tensor * op, size_t & size) {
 bool Attention::compute_forward(ggml_compute_params * params, ggml_tensor * op) {
     Pass * const   pass   = passes.of(params->threadpool);
     const Needed * needed = needed_of(pass);
-    const Plan     plan(op, kernel_.queries, params->nth, needed);
+    const Plan     plan(op, kernel_, params->nth, needed);
     void *         room   = static_cast<uint8_t *>(params->wdata) + plan.looks();
     size_t         size   = params->wsize - plan.looks();
     const bool     splits = plan.splits(params->nth) && std::align(ALIGNMENT, plan.partials(), room, size) != nullptr;

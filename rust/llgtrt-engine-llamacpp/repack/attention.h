@@ -6,7 +6,11 @@
 
 #include <algorithm>
 #include <cmath>
+#include <optional>
 
+#if defined(__AMX_BF16__)
+#    include "attention_tiles.h"
+#endif
 #include "factors.h"
 #include "isa.h"
 #include "kernels.h"
@@ -147,9 +151,7 @@ template <class Isa> struct UnpackedCells {
                 cells.load_turned(cell, d, key_depth, elements);
 #pragma GCC unroll 16
                 for (int i = 0; i < Isa::ROWS; i++) {
-                    if (d + i * Factors<Isa>::TOGETHER < key_depth) {
-                        Isa::store(keys + (d / Factors<Isa>::TOGETHER + i) * CELLS + cell, elements[i]);
-                    }
+                    Isa::store(keys + (d / Factors<Isa>::TOGETHER + i) * CELLS + cell, elements[i]);
                 }
             }
         }
@@ -321,17 +323,12 @@ inline uint64_t seen_of_block(const Row * rows, int64_t row_count, int64_t cell,
     return all ? cell_bits(0, count) : seen_by_any<Isa>(rows, row_count, cell, count);
 }
 
-// Attention of N rows over a block: `count` cells from `cell` on.
+// Writes N rows' scores of the cells in `seen`, and of some of their neighbours.
 template <class Isa, int N, class Cells>
-void attend_block(
-    const Cells & cells, const AttentionCells & shape, int64_t cell, int count, const Row * rows,
-    Progress<Isa> progress) {
-    constexpr int  STEP = Cells::VECTORS * Isa::ROWS;
-    const uint64_t seen = seen_of_block<Isa>(rows, N, cell, count);
-    if (seen == 0) {
-        return;
-    }
-    alignas(64) float weights[N][CELLS];  // scores at first, then factors
+inline void write_scores(
+    const Cells & cells, const AttentionCells & shape, int64_t cell, int count, uint64_t seen, const Row * rows,
+    float (*scores)[CELLS]) {
+    constexpr int STEP = Cells::VECTORS * Isa::ROWS;
     for (int at = 0; at < count; at += STEP) {
         typename Isa::Floats score[N][Cells::VECTORS];
         if ((seen & cell_bits(at, STEP)) == 0) {
@@ -348,13 +345,20 @@ void attend_block(
         for (int r = 0; r < N; r++) {
 #pragma GCC unroll 4
             for (int v = 0; v < Cells::VECTORS; v++) {
-                Isa::store(weights[r] + at + v * Isa::ROWS, score[r][v]);
+                Isa::store(scores[r] + at + v * Isa::ROWS, score[r][v]);
             }
         }
     }
+}
 
+// Makes factors of some rows' scores of the cells in `seen`, in their place: what the cells' values are multiplied with. Adds them up, and scales
+// what a row has come to so far where one of its scores is larger than all before.
+template <class Isa, int MOST>
+__attribute__((always_inline)) inline void weigh(
+    const AttentionCells & shape, int64_t cell, int count, uint64_t seen, const Row * rows, int row_count,
+    float (*weights)[CELLS], Progress<Isa> progress) {
     if (shape.cap != 0) {
-        for (int r = 0; r < N; r++) {
+        for (int r = 0; r < row_count; r++) {
             for (int at = 0; at < count; at += Isa::ROWS) {
                 if ((seen & cell_bits(at, Isa::ROWS)) != 0) {
                     Isa::store(weights[r] + at, capped<Isa>(Isa::load_floats(weights[r] + at), shape.cap * LOG2_E));
@@ -363,8 +367,8 @@ void attend_block(
         }
     }
 
-    typename Isa::Floats largest[N];
-    for (int r = 0; r < N; r++) {
+    typename Isa::Floats largest[MOST];
+    for (int r = 0; r < row_count; r++) {
         largest[r] = Isa::set1(NOTHING);
         if (rows[r].look == LOOK_ALL) {
             for (int at = 0; at < count; at += Isa::ROWS) {
@@ -385,11 +389,11 @@ void attend_block(
         }
     }
     // Apart from what is done with them: each is waited for.
-    float most_here[N];
-    for (int r = 0; r < N; r++) {
+    float most_here[MOST];
+    for (int r = 0; r < row_count; r++) {
         most_here[r] = Isa::largest(largest[r]);
     }
-    for (int r = 0; r < N; r++) {
+    for (int r = 0; r < row_count; r++) {
         float &     most = progress.most[r];
         const float now  = most > most_here[r] ? most : most_here[r];
         if (now <= UNSEEN) {
@@ -417,6 +421,20 @@ void attend_block(
         }
         progress.sums[r] = sums;
     }
+}
+
+// Attention of N rows over a block: `count` cells from `cell` on.
+template <class Isa, int N, class Cells>
+void attend_block(
+    const Cells & cells, const AttentionCells & shape, int64_t cell, int count, const Row * rows,
+    Progress<Isa> progress) {
+    const uint64_t seen = seen_of_block<Isa>(rows, N, cell, count);
+    if (seen == 0) {
+        return;
+    }
+    alignas(64) float weights[N][CELLS];
+    write_scores<Isa, N>(cells, shape, cell, count, seen, rows, weights);
+    weigh<Isa, N>(shape, cell, count, seen, rows, N, weights, progress);
 
     constexpr int AT_ONCE = 4 * N <= Isa::SUMS ? 4 : 2;  // vectors of a row
     int64_t       d       = 0;
@@ -452,11 +470,93 @@ template <class Isa, class Elements, class Take> inline void for_each_block(cons
     }
 }
 
+#if defined(__AMX_BF16__)
+
+template <class Isa> constexpr int QUERIES   = TILE_ROWS;  // that attend at a time
+template <class Isa> constexpr int AS_CACHED = 0;          // rows, at most, that attend to cells as they lie in the cache
+// Rows for which cells are unpacked once. That takes a good part of the time: with 64 all took 1.15 times as long.
+constexpr int ROWS_AT_ONCE = 128;
+
+// Attention of up to TILE_ROWS rows over a block, with the products by AMX. Cells that nobody sees take part: with a factor of zero.
+template <class Isa>
+void attend_tile(
+    const UnpackedCells<Isa> & cells, const AttentionCells & shape, int64_t cell, int count, const Row * rows,
+    int row_count, Progress<Isa> progress) {
+    if (std::all_of(rows, rows + row_count, [](const Row & row) { return row.look == LOOK_NONE; })) {
+        return;
+    }
+    alignas(64) float weights[TILE_ROWS][CELLS];
+    multiply_queries(rows[0].factors, Factors<Isa>::BYTES * WIDEST_HEAD, cells.keys, shape.key_depth, weights);
+    if (count == CELLS) {
+        // The usual number is unrolled.
+        weigh<Isa, TILE_ROWS>(shape, cell, CELLS, cell_bits(0, CELLS), rows, row_count, weights, progress);
+    } else {
+        weigh<Isa, TILE_ROWS>(shape, cell, count, cell_bits(0, count), rows, row_count, weights, progress);
+        for (int r = 0; r < row_count; r++) {
+            auto * const factors = reinterpret_cast<uint8_t *>(weights[r]);
+            std::memset(factors + count * Factors<Isa>::BYTES, 0, (CELLS - count) * Factors<Isa>::BYTES);
+        }
+    }
+    // They lie evenly: see AttentionRow.
+    const int64_t stride = row_count > 1 ? (rows[1].partial - rows[0].partial) * static_cast<int64_t>(sizeof(float)) : 0;
+    add_weighted(weights, cells.values, shape.value_depth, rows[0].partial + PARTIAL_VALUES, stride);
+}
+
+// Rows of any number that attend to blocks that are unpacked, one block after the other.
+template <class Isa> class ManyRows {
+  public:
+    void attend(
+        UnpackedCells<Isa> & unpacked, const AttentionCells & cells, int64_t cell, int count, const Row * rows,
+        int64_t row_count, Progress<Isa> progress) {
+        if (count < CELLS) {
+            const int64_t pairs = cells.value_depth / Factors<Isa>::TOGETHER;
+            std::fill(unpacked.values + count * pairs, unpacked.values + CELLS * pairs, 0.0F);
+        }
+        for (int64_t r = 0; r < row_count; r += TILE_ROWS) {
+            const auto some = std::min<int64_t>(row_count - r, TILE_ROWS);
+            if (some != shaped_for_) {
+                registers_.emplace(some, some, TILE_BYTES);
+                shaped_for_ = some;
+            }
+            attend_tile<Isa>(
+                unpacked, cells, cell, count, rows + r, static_cast<int>(some),
+                Progress<Isa>{progress.sums + r, progress.most + r});
+        }
+    }
+
+  private:
+    std::optional<TileRegisters> registers_;
+    int64_t                      shaped_for_ = 0;  // rows
+};
+
+#else
+
+template <class Isa> constexpr int QUERIES   = Isa::QUERIES;
+template <class Isa> constexpr int AS_CACHED = Isa::QUERIES;
+constexpr int ROWS_AT_ONCE = 64;  // with 128 nothing was faster
+
+template <class Isa> class ManyRows {
+  public:
+    void attend(
+        const UnpackedCells<Isa> & unpacked, const AttentionCells & cells, int64_t cell, int count, const Row * rows,
+        int64_t row_count, Progress<Isa> progress) {
+        constexpr int64_t AT_ONCE = UnpackedCells<Isa>::QUERIES;
+        for (int64_t r = 0; r < row_count; r += AT_ONCE) {
+            const int64_t some = std::min(AT_ONCE, row_count - r);
+            attend_rows<Isa>(
+                unpacked, cells, cell, count, rows + r, some, Progress<Isa>{progress.sums + r, progress.most + r});
+        }
+    }
+};
+
+#endif
+
 // Rows that do not attend all at a time: each block is unpacked once for all of them.
 template <class Isa, class Elements>
 __attribute__((noinline)) void attend_many(
     const AttentionCells & cells, Row * rows, int64_t row_count, Progress<Isa> progress) {
     UnpackedCells<Isa> unpacked;
+    ManyRows<Isa>      many;
     for_each_block<Isa, Elements>(cells, [&](int64_t cell, int count, const auto & cached) {
         look_at_block<Isa>(rows, row_count, cell, count);
         const uint64_t seen = seen_of_block<Isa>(rows, row_count, cell, count);
@@ -464,12 +564,7 @@ __attribute__((noinline)) void attend_many(
             return;
         }
         unpacked.unpack(cached, count, seen, cells.key_depth, cells.value_depth);
-        constexpr int64_t AT_ONCE = UnpackedCells<Isa>::QUERIES;
-        for (int64_t r = 0; r < row_count; r += AT_ONCE) {
-            const int64_t some = std::min(AT_ONCE, row_count - r);
-            attend_rows<Isa>(
-                unpacked, cells, cell, count, rows + r, some, Progress<Isa>{progress.sums + r, progress.most + r});
-        }
+        many.attend(unpacked, cells, cell, count, rows, row_count, progress);
     });
 }
 
@@ -500,7 +595,8 @@ void attend_cells(const AttentionCells & cells, const AttentionRow * queries, in
         most[r] = NOTHING;
     }
     const Progress<Isa> progress = {sums, most};
-    if (row_count > Isa::QUERIES) {
+    // The compiler leaves out what cannot be.
+    if (AS_CACHED<Isa> == 0 || row_count > AS_CACHED<Isa>) {
         attend_many<Isa, Elements>(cells, rows, row_count, progress);
     } else {
         for_each_block<Isa, Elements>(cells, [&](int64_t cell, int count, const auto & cached) {

@@ -12,9 +12,10 @@
 namespace llgtrt::repack {
 
 const AttentionKernel LLGTRT_OF(ATTENTION_) = {
-    Isa::ROWS, Isa::QUERIES, attend<Isa>, merge<Isa>, finish<Isa>, normalize<Isa>, rotate<Isa>,
+    Isa::ROWS, QUERIES<Isa>, ROWS_AT_ONCE, attend<Isa>, merge<Isa>, finish<Isa>, normalize<Isa>, rotate<Isa>,
     FLOAT_COLUMNS<Isa>, multiply_floats<Isa>, STATE_VALUES<Isa>, remember<Isa>, gather_channels<Isa>, convolve<Isa>};
 
+static_assert(ROWS_AT_ONCE <= MOST_QUERIES);
 static_assert(FLOAT_COLUMNS<Isa> <= MOST_FLOAT_COLUMNS);
 
 }  // namespace llgtrt::repack

@@ -44,7 +44,7 @@ constexpr int     CELLS_OF_LOOK = 64;
 constexpr uint8_t LOOK_UNKNOWN = 0, LOOK_ALL = 1, LOOK_SOME = 2, LOOK_NONE = 3;
 
 // One query: its floats, what is added to the score of each cell (halves, -infinity where it sees none; null: it sees
-// all), what is known of that by now, and where its partial result goes.
+// all), what is known of that by now, and where its partial result goes: at the same distance from that of the row before as all others.
 struct AttentionRow {
     const float *    query;
     const uint16_t * mask;
@@ -52,7 +52,7 @@ struct AttentionRow {
     float *          partial;
 };
 
-constexpr int ROWS_AT_ONCE = 64;   // of an attention, at most
+constexpr int MOST_QUERIES = 128;  // rows of an attention, with any set of instructions
 constexpr int WIDEST_HEAD  = 576;  // elements
 
 // Cells `begin` to `end` of one head of a KV cache, of halves or of Q8_0; the strides are bytes from one cell to the next.
@@ -127,7 +127,8 @@ struct Kernels {
 // One set of instructions' attention, and what else it does to a layer's floats.
 struct AttentionKernel {
     int rows;     // what divides numbers of elements and cells
-    int queries;  // that attend() computes at a time; it unpacks the cells once for more
+    int queries;    // that attend() computes at a time; it unpacks the cells once for more
+    int at_once;    // rows that it takes at most
     void (*attend)(const AttentionCells & cells, const AttentionRow * rows, int64_t count);
     // Adds a partial result of `values` values to another one.
     void (*merge)(float * to, const float * other, int64_t values);
@@ -160,6 +161,7 @@ extern const AttentionKernel ATTENTION_NEON;
 extern const AttentionKernel ATTENTION_AVX2;
 extern const AttentionKernel ATTENTION_AVX512;
 extern const AttentionKernel ATTENTION_AVX512_BF16;
+extern const AttentionKernel ATTENTION_AMX;
 
 // What defines them is compiled once per set, which LLGTRT_SET names: LLGTRT_OF(KERNELS_) is KERNELS_AVX2.
 #define LLGTRT_JOIN(a, b) a##b

@@ -45,12 +45,12 @@ constexpr AttentionSet ATTENTION_SETS[] = {{ATTENTION_NEON, [] { return true; }}
 
 #else
 
-// Whether this process may use AMX, from now on.
-bool may_use_amx() {
+// Whether this process may use AMX with numbers of that kind, from now on.
+bool may_use_amx(unsigned numbers) {
 #    if defined(__linux__)
     unsigned a, b, c, d;
-    constexpr unsigned TILE = 1U << 24, INT8 = 1U << 25;
-    if (__get_cpuid_count(7, 0, &a, &b, &c, &d) == 0 || (d & TILE) == 0 || (d & INT8) == 0) {
+    constexpr unsigned TILE = 1U << 24;
+    if (__get_cpuid_count(7, 0, &a, &b, &c, &d) == 0 || (d & TILE) == 0 || (d & numbers) == 0) {
         return false;
     }
     // Linux lets processes that ask use the registers, for the room that they take wherever a thread's are saved.
@@ -74,10 +74,15 @@ bool has_avx512() {
            __builtin_cpu_supports("avx512vnni");
 }
 
-bool has_amx() { return has_avx512() && may_use_amx(); }
+// As CPUID says them.
+constexpr unsigned AMX_BF16 = 1U << 22, AMX_INT8 = 1U << 25;
+
+bool has_amx() { return has_avx512() && may_use_amx(AMX_INT8); }
 
 // Where a product of pairs takes as long as one of floats: on AMD's. On an Intel (Emerald Rapids) a prompt took 1.2 times as long so.
 bool has_fast_bf16() { return has_avx512() && __builtin_cpu_supports("avx512bf16") && __builtin_cpu_is("amd"); }
+
+bool has_amx_bf16() { return has_avx512() && __builtin_cpu_supports("avx512bf16") && may_use_amx(AMX_BF16); }
 
 // The fastest one first.
 constexpr Set SETS[] = {
@@ -87,6 +92,7 @@ constexpr Set SETS[] = {
     {KERNELS_AVX2, has_avx2},
 };
 constexpr AttentionSet ATTENTION_SETS[] = {
+    {ATTENTION_AMX, has_amx_bf16},
     {ATTENTION_AVX512_BF16, has_fast_bf16},
     {ATTENTION_AVX512, has_avx512},
     {ATTENTION_AVX2, has_avx2},

@@ -197,9 +197,9 @@ struct Needed {
 #[cfg(repack)]
 const SETS: i32 = if cfg!(target_arch = "aarch64") { 2 } else { 4 };
 
-/// Sets of instructions that there is attention for, and norms: AVX-512 with BF16, AVX-512, AVX2; on ARM NEON.
+/// Sets of instructions that there is attention for, and norms: AMX, AVX-512 with BF16, AVX-512, AVX2; on ARM NEON.
 #[cfg(repack)]
-const ATTENTION_SETS: i32 = if cfg!(target_arch = "aarch64") { 1 } else { 3 };
+const ATTENTION_SETS: i32 = if cfg!(target_arch = "aarch64") { 1 } else { 4 };
 
 #[cfg(repack)]
 unsafe extern "C" {
