@@ -13,6 +13,7 @@ namespace {
 constexpr int PAIR        = 4;                      // bytes
 constexpr int ELEMENTS    = TILE_BYTES / PAIR * 2;  // whose products one instruction adds up
 constexpr int TILE_FLOATS = TILE_BYTES / sizeof(float);
+static_assert(WIDEST_HEAD % ELEMENTS == 0);
 
 // Adds to register `TO` the products of pairs.
 template <int TO, int FIRST, int SECOND> inline void multiply_pairs() {
