@@ -40,7 +40,8 @@ class LlamaCppConfig(Section):
         "a third, but 64 tokens if these fit, and always 16, or 4 where the others go along. Half of it is\n"
         "for shorter prompts behind a long one. Small keeps the gaps between the tokens of others short,\n"
         "large has prompts done sooner and more answers in each pass. null: 0 where the others can go along\n"
-        "at little cost, which is where all kernels of a pass are our own, and 150 elsewhere.",
+        "at little cost, which is where all kernels of a pass are our own, and 150 elsewhere; but 150, or\n"
+        "as much as six passes of the others take, while all that generate came with those that still wait.",
     )
     prefill_chunk_tokens: int | None = Field(
         default=None,

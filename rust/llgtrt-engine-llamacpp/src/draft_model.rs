@@ -15,7 +15,7 @@ use crate::cells::Cells;
 use crate::config::{KvCacheType, LlamaCppConfig};
 use crate::context::{Context, DecodeError};
 use crate::model::LlamaCppModel;
-use crate::pace::PrefillPace;
+use crate::pace::{Came, PrefillPace};
 use crate::turns::Turns;
 
 /// Most tokens that it sees of a sequence; it begins anew with half of them.
@@ -196,7 +196,7 @@ impl DraftModel {
         let room = self.context.slot_tokens() as usize;
         let mut left = self
             .pace
-            .part(slots.len(), self.step.sequences, false)
+            .part(slots.len(), self.step.sequences, false, Came::Apart)
             .tokens
             .max(FEW)
             .min(self.context.capacity());

@@ -123,7 +123,8 @@ impl LlamaCppEngine {
         let pass_ms = config.prefill_pass_ms.unwrap_or(if costs.shares_groups() { 0 } else { OWN_PASS_MS });
         let pace = || {
             let tokens = config.prefill_chunk_tokens.map(|tokens| tokens as usize);
-            PrefillPace::new(Duration::from_millis(pass_ms.into()), tokens, slots)
+            let pace = PrefillPace::new(Duration::from_millis(pass_ms.into()), tokens, slots);
+            if config.prefill_pass_ms.is_none() { pace.with_longer_together() } else { pace }
         };
         let draft_model = match &model.draft {
             Some(draft) if guessing => Some(

@@ -11,6 +11,7 @@ use llgtrt_stepped::{MAX_DRAFT, Output, Prices, Sequence, Worth};
 use crate::context::DecodeError;
 use crate::draft_model::Step;
 use crate::engine::LlamaCppEngine;
+use crate::pace::Came;
 use crate::repack::NeededLogits;
 use crate::schedule::{Demand, Limits, Work, level, plan, share_group, tokens_of_prompts, worthy_width};
 use crate::slot::Slot;
@@ -132,6 +133,7 @@ impl LlamaCppEngine {
     /// as many as the pace says.
     fn collect_demands(&mut self) -> Limits {
         self.demands.clear();
+        let came = self.came();
         let of = |wanted: Work| {
             let held = self.sequences.running.iter().zip(&self.cache.slots).enumerate();
             held.filter(move |&(_, held)| work(held) == Some(wanted)).map(|(slot, (sequence, held))| {
@@ -141,7 +143,7 @@ impl LlamaCppEngine {
         };
         let (prompts, answers) = (of(Work::Prompts).count(), of(Work::Answers).count());
         let capacity = self.cache.context.capacity();
-        let beside = self.prefill_pace.part(prompts, answers, true);
+        let beside = self.prefill_pace.part(prompts, answers, true, came);
         let shares = of(Work::Prompts).map(|(_, pending, cost)| pending.min(beside.tokens_at(cost)));
         let width = shares.max().unwrap_or(0);
         // A pass over both goes over the slots of all answers and that of the oldest prompt.
@@ -156,7 +158,8 @@ impl LlamaCppEngine {
             (true, false, _) | (true, true, Work::Answers) => Work::Prompts,
             _ => Work::Answers,
         };
-        let part = if next == Work::Mixed { beside } else { self.prefill_pace.part(prompts, answers, false) };
+        let part =
+            if next == Work::Mixed { beside } else { self.prefill_pace.part(prompts, answers, false, came) };
         let tokens = match next {
             Work::Prompts if answers > 0 => part.tokens.min(capacity),
             Work::Prompts => {
@@ -192,6 +195,27 @@ impl LlamaCppEngine {
             });
         }
         limits
+    }
+
+    /// How those that generate came to do so before the oldest of those that wait for their prompt. Notes who begins.
+    fn came(&mut self) -> Came {
+        let latest = self.sequences.running.iter().flatten().map(|sequence| sequence.age).max();
+        for (sequence, slot) in self.sequences.running.iter_mut().zip(&self.cache.slots) {
+            if work((sequence, slot)) == Some(Work::Answers)
+                && let Some(sequence) = sequence
+            {
+                sequence.waited_for_by = sequence.waited_for_by.or(latest);
+            }
+        }
+        let of = |wanted: Work| {
+            let held = self.sequences.running.iter().zip(&self.cache.slots);
+            held.filter(move |&held| work(held) == Some(wanted))
+                .filter_map(|(sequence, _)| sequence.as_deref())
+        };
+        let oldest = of(Work::Prompts).map(|sequence| sequence.age).min();
+        let generating =
+            of(Work::Answers).filter_map(|sequence| Some(sequence.age..=sequence.waited_for_by?));
+        Came::of(oldest, generating)
     }
 
     /// Lets every sequence that generates guess, as far as that pays in a pass of this size.

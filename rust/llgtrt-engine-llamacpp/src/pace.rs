@@ -5,6 +5,7 @@
 //! sequences that wait for their prompts generate late and alone instead of together. So where passes may be longer than those
 //! others', they are the shorter, the fewer wait beside those that generate.
 
+use std::ops::RangeInclusive;
 use std::time::Duration;
 
 /// Weight of the latest pass in what a token or a step costs.
@@ -30,6 +31,11 @@ const ENOUGH_TOKENS: usize = 64;
 /// all was slower, and gaps hardly shorter: fewer tokens cost more each, and sequences wait long for their prompts.
 const STEPS: f64 = 2.0;
 
+/// The same, and the longest, where those that generate came first and the others had to wait for their prompts: now they wait in turn.
+/// Each step in between is one of few sequences then, which takes nearly as long as one of all.
+const STEPS_TOGETHER: f64 = 6.0;
+const SECONDS_TOGETHER: f64 = 0.15;
+
 /// The longest pass while nothing is generated, in seconds, but with no fewer tokens than these: a request that comes meanwhile
 /// waits for its end.
 const ALONE_SECONDS: f64 = 2.0;
@@ -54,10 +60,30 @@ impl Part {
     }
 }
 
+/// How those that generate came to do so before others that wait for their prompt.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Came {
+    /// One of them generated when those were admitted, or passed one by.
+    Apart,
+    /// All of those were admitted while their prompts were evaluated, which came first.
+    Together,
+}
+
+impl Came {
+    /// Of one that waits, by the order of admission, and those that generate: each's own place in it, and that of the latest that
+    /// was admitted before its prompt was evaluated.
+    pub(crate) fn of(oldest: Option<u64>, generating: impl IntoIterator<Item = RangeInclusive<u64>>) -> Self {
+        let together = oldest.is_none_or(|oldest| generating.into_iter().all(|one| one.contains(&oldest)));
+        if together { Self::Together } else { Self::Apart }
+    }
+}
+
 /// See the module.
 #[derive(Debug)]
 pub(crate) struct PrefillPace {
     pass: Duration,
+    /// Whether that holds for those that came together as well.
+    same_for_all: bool,
     /// Tokens of a pass, where that is fixed.
     fixed: Option<usize>,
     /// Of an ordinary one.
@@ -70,7 +96,18 @@ impl PrefillPace {
     /// What prompts have of a pass takes `pass` at most, or twice as long as a step of the sequences that generate, of which
     /// there are `slots` at most, where that is longer; or it has `fixed` tokens.
     pub(crate) fn new(pass: Duration, fixed: Option<usize>, slots: usize) -> Self {
-        Self { pass, fixed, seconds_per_token: None, seconds_per_step: vec![0.0; slots + 1] }
+        Self {
+            pass,
+            same_for_all: true,
+            fixed,
+            seconds_per_token: None,
+            seconds_per_step: vec![0.0; slots + 1],
+        }
+    }
+
+    /// But longer for those that come together.
+    pub(crate) fn with_longer_together(self) -> Self {
+        Self { same_for_all: false, ..self }
     }
 
     /// Learns that a pass over `tokens` tokens of prompts, which were expected to cost as much as `work` ordinary ones, took
@@ -122,14 +159,19 @@ impl PrefillPace {
 
     /// What prompts have of a pass, where so many of them wait and so many sequences generate, which are `beside` them in the
     /// pass or have passes of their own.
-    pub(crate) fn part(&self, waiting: usize, generating: usize, beside: bool) -> Part {
+    pub(crate) fn part(&self, waiting: usize, generating: usize, beside: bool, came: Came) -> Part {
         if let Some(tokens) = self.fixed {
             return Part { tokens, least: 0, is_weighed: false };
         }
-        let longest = self.pass.as_secs_f64();
-        let step = self.step(generating);
         let part = (2 * waiting) as f64 / (waiting + generating).max(1) as f64;
-        let within = |seconds: f64, cost: f64| (seconds.max(STEPS * step) / cost) as usize;
+        let (longest, steps) = if came == Came::Together && !self.same_for_all {
+            let steps = STEPS_TOGETHER * part.clamp(SHORTEST, 1.0);
+            (self.pass.as_secs_f64().max(SECONDS_TOGETHER), steps)
+        } else {
+            (self.pass.as_secs_f64(), STEPS)
+        };
+        let step = self.step(generating);
+        let within = |seconds: f64, cost: f64| (seconds.max(steps * step) / cost) as usize;
         let least = if beside { LEAST_BESIDE } else { LEAST_TOKENS };
         let measured = self.seconds_per_token.map(|cost| {
             let enough = within(longest, cost).min(ENOUGH_TOKENS);
@@ -157,7 +199,7 @@ mod tests {
 
     /// Of a pass of prompts alone.
     fn tokens(pace: &PrefillPace, waiting: usize, generating: usize) -> usize {
-        pace.part(waiting, generating, false).tokens
+        pace.part(waiting, generating, false, Came::Apart).tokens
     }
 
     #[test]
@@ -224,6 +266,33 @@ mod tests {
     }
 
     #[test]
+    fn who_was_admitted_while_a_prompt_was_evaluated_came_together_with_it() {
+        assert_eq!(Came::of(Some(5), [1..=8, 4..=8, 2..=5]), Came::Together);
+        assert_eq!(Came::of(Some(5), [1..=8, 4..=4]), Came::Apart, "one generated already");
+        assert_eq!(Came::of(Some(5), [1..=8, 6..=8]), Came::Apart, "one passed it by");
+        assert_eq!(Came::of(None, [1..=8, 6..=8]), Came::Together, "nobody waits");
+    }
+
+    #[test]
+    fn those_that_came_together_wait_for_each_other() {
+        let mut pace = PrefillPace::new(Duration::ZERO, None, 8).with_longer_together();
+        pace.observe_prompts(1000, 1000.0, 1000 * MS);
+        pace.observe_step(1, 10 * MS);
+        pace.observe_step(7, 40 * MS);
+        let of = |pace: &PrefillPace, waiting, generating| {
+            [Came::Apart, Came::Together].map(|came| pace.part(waiting, generating, false, came).tokens)
+        };
+        assert_eq!(of(&pace, 7, 1), [20, 150], "150 ms");
+        assert_eq!(of(&pace, 1, 7), [80, 80], "a third of 150 ms, or of six steps");
+        for _ in 0..50 {
+            pace.observe_step(1, 100 * MS);
+        }
+        assert_eq!(of(&pace, 7, 1), [199, 599], "six steps");
+        let pace = PrefillPace { same_for_all: true, ..pace };
+        assert_eq!(of(&pace, 7, 1), [199, 199]);
+    }
+
+    #[test]
     fn while_nothing_is_generated_a_pass_takes_two_seconds_or_is_wide() {
         let mut pace = pace();
         assert_eq!(pace.tokens_alone(1.0), usize::MAX);
@@ -239,8 +308,8 @@ mod tests {
     fn a_pass_has_enough_tokens_to_be_worth_it() {
         let mut pace = pace();
         pace.observe_prompts(100, 100.0, 5000 * MS);
-        assert_eq!(pace.part(1, 1, false).tokens, LEAST_TOKENS);
-        assert_eq!(pace.part(1, 1, true).tokens, LEAST_BESIDE);
+        assert_eq!(pace.part(1, 1, false, Came::Apart).tokens, LEAST_TOKENS);
+        assert_eq!(pace.part(1, 1, true, Came::Apart).tokens, LEAST_BESIDE);
     }
 
     #[test]
@@ -256,7 +325,7 @@ mod tests {
         let mut pace = pace();
         pace.observe_step(1, 30 * MS);
         pace.observe_mixed(100, 100.0, 1, 130 * MS);
-        assert_eq!(pace.part(1, 1, true).tokens, 60, "two steps of 30 ms, and 1 ms for a token");
+        assert_eq!(pace.part(1, 1, true, Came::Apart).tokens, 60, "two steps of 30 ms, and 1 ms for a token");
         pace.observe_mixed(100, 100.0, 1, 40 * MS);
         assert!(pace.seconds_per_token.unwrap() > 0.0, "{pace:?}");
     }
@@ -266,26 +335,26 @@ mod tests {
         let mut pace = PrefillPace::new(Duration::ZERO, None, 8);
         pace.observe_step(1, 10 * MS);
         pace.observe_prompts(100, 100.0, 200 * MS);
-        assert_eq!(pace.part(1, 1, true).tokens, 10);
+        assert_eq!(pace.part(1, 1, true, Came::Apart).tokens, 10);
         pace.observe_mixed(2, 2.0, 1, 40 * MS);
-        assert_eq!(pace.part(1, 1, true).tokens, 10, "the end of a prompt");
+        assert_eq!(pace.part(1, 1, true, Came::Apart).tokens, 10, "the end of a prompt");
         for _ in 0..50 {
             pace.observe_mixed(5, 5.0, 1, 15 * MS);
         }
-        assert_eq!(pace.part(1, 1, true).tokens, 13, "half of the pass is theirs");
+        assert_eq!(pace.part(1, 1, true, Came::Apart).tokens, 13, "half of the pass is theirs");
         for _ in 0..50 {
             pace.observe_mixed(6, 6.0, 1, 70 * MS);
         }
-        assert_eq!(pace.part(1, 1, true).tokens, LEAST_BESIDE);
+        assert_eq!(pace.part(1, 1, true, Came::Apart).tokens, LEAST_BESIDE);
     }
 
     #[test]
     fn tokens_behind_much_take_their_part() {
         let mut pace = PrefillPace::new(30 * MS, None, 8);
         pace.observe_prompts(100, 200.0, 200 * MS);
-        let part = pace.part(8, 1, true);
+        let part = pace.part(8, 1, true, Came::Apart);
         assert_eq!([1.0, 3.0, 100.0].map(|cost| part.tokens_at(cost)), [30, 10, LEAST_BESIDE]);
-        let fixed = PrefillPace::new(30 * MS, Some(7), 8).part(8, 1, true);
+        let fixed = PrefillPace::new(30 * MS, Some(7), 8).part(8, 1, true, Came::Apart);
         assert_eq!([1.0, 3.0, 100.0].map(|cost| fixed.tokens_at(cost)), [7; 3]);
     }
 

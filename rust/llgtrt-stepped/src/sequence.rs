@@ -36,6 +36,8 @@ pub struct Sequence {
     pub prompt_logprobs: Option<Vec<Option<TokenLogprobs>>>,
     /// Order of admission.
     pub age: u64,
+    /// Age of the latest that was admitted before this one's prompt was evaluated, once that is.
+    pub waited_for_by: Option<u64>,
     drafter: Drafter,
     /// Guesses at the tokens behind those that are known, for the present pass.
     pub draft: Vec<TokenId>,
@@ -94,6 +96,7 @@ impl Sequence {
             cached: Some(cached as u32),
             prompt_logprobs: spec.prompt_logprobs.then(|| vec![None]),
             age,
+            waited_for_by: None,
             drafter: Drafter::default(),
             draft: Vec::new(),
             guessed_from: 0,
