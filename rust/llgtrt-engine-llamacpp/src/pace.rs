@@ -3,7 +3,8 @@
 //! Prompts are evaluated in passes that those others hardly notice: with them in the same pass, or with a pass for them after
 //! each. Shorter ones would cost more: the weights are read for each anew, the others' passes between them are many, and
 //! sequences that wait for their prompts generate late and alone instead of together. So where passes may be longer than those
-//! others', they are the shorter, the fewer wait beside those that generate.
+//! others', they are the shorter, the fewer wait beside those that generate. They are longer where all came together, and those that
+//! generate were only the first: what there is of waiting they share.
 
 use std::ops::RangeInclusive;
 use std::time::Duration;
@@ -36,7 +37,7 @@ const STEPS: f64 = 2.0;
 const STEPS_TOGETHER: f64 = 6.0;
 const SECONDS_TOGETHER: f64 = 0.15;
 
-/// The longest pass while nothing is generated, in seconds, but with no fewer tokens than these: a request that comes meanwhile
+/// The longest pass while nothing is generated, or of those that came together, in seconds, but with no fewer tokens than these: a request that comes meanwhile
 /// waits for its end.
 const ALONE_SECONDS: f64 = 2.0;
 const WIDE_TOKENS: usize = 128;
@@ -164,13 +165,13 @@ impl PrefillPace {
             return Part { tokens, least: 0, is_weighed: false };
         }
         let part = (2 * waiting) as f64 / (waiting + generating).max(1) as f64;
+        let step = self.step(generating);
         let (longest, steps) = if came == Came::Together && !self.same_for_all {
-            let steps = STEPS_TOGETHER * part.clamp(SHORTEST, 1.0);
-            (self.pass.as_secs_f64().max(SECONDS_TOGETHER), steps)
+            let steps = (STEPS_TOGETHER * part.clamp(SHORTEST, 1.0)).min(ALONE_SECONDS / step);
+            (self.pass.as_secs_f64().max(SECONDS_TOGETHER), steps.max(STEPS))
         } else {
             (self.pass.as_secs_f64(), STEPS)
         };
-        let step = self.step(generating);
         let within = |seconds: f64, cost: f64| (seconds.max(steps * step) / cost) as usize;
         let least = if beside { LEAST_BESIDE } else { LEAST_TOKENS };
         let measured = self.seconds_per_token.map(|cost| {
@@ -288,8 +289,15 @@ mod tests {
             pace.observe_step(1, 100 * MS);
         }
         assert_eq!(of(&pace, 7, 1), [199, 599], "six steps");
+        for _ in 0..50 {
+            pace.observe_step(1, 512 * MS);
+        }
+        assert_eq!(of(&pace, 7, 1), [1023, 2000], "two seconds");
+        for _ in 0..50 {
+            pace.observe_step(1, 100 * MS);
+        }
         let pace = PrefillPace { same_for_all: true, ..pace };
-        assert_eq!(of(&pace, 7, 1), [199, 199]);
+        assert_eq!(of(&pace, 7, 1), [200, 200]);
     }
 
     #[test]
