@@ -133,6 +133,15 @@ struct Branch {
     ways: Vec<Vec<TokenId>>,
 }
 
+/// What a run took between two positions where the same tokens are allowed.
+struct Round {
+    tokens: Vec<TokenId>,
+    /// Where in them it chose.
+    choices: Vec<usize>,
+    /// Digest of the tokens that are allowed at both.
+    allowed: u64,
+}
+
 struct Search<'a, 'c> {
     matcher: Matcher,
     env: &'a Arc<TokenEnv>,
@@ -268,38 +277,64 @@ impl<'a> Search<'a, '_> {
     }
 
     /// Takes what the run took since the same tokens were allowed and it went the same way, again and again, as long as the
-    /// same are allowed behind it: a list that must have a thousand items does not need masks for each.
+    /// same are allowed behind it and nothing ended earlier: a list that must have a thousand items does not need masks for each.
     fn repeat(&mut self, way: &[TokenId], allowed: u64, quoting: &mut Quoting, depth: usize) {
-        let before = self.turns.iter().rev().find(|(_, at, other)| *at == Some(allowed) && other == way);
-        let Some(round) = before.map(|&(from, ..)| self.path[from..].to_vec()) else { return };
+        let before = self.turns.iter().rposition(|(_, at, other)| *at == Some(allowed) && other == way);
+        let Some(before) = before else { return };
+        let from = self.turns[before].0;
+        let round = Round {
+            tokens: self.path[from..].to_vec(),
+            choices: self.turns[before..].iter().map(|&(at, ..)| at - from).collect(),
+            allowed,
+        };
         let (mut times, mut is_growing) = (1, true);
         while times > 0 && self.run_left > 0 {
             // The way itself follows.
-            let is_taken = times * round.len() < depth - self.path.len()
-                && self.take_round(&round.repeat(times), allowed, quoting);
+            let is_taken = times * round.tokens.len() < depth - self.path.len()
+                && self.take_rounds(&round, times, quoting);
             is_growing &= is_taken;
             times = if is_growing { 2 * times } else { times / 2 };
         }
     }
 
-    /// Takes the tokens if they are allowed, and behind them the same ones as here.
-    fn take_round(&mut self, tokens: &[TokenId], allowed: u64, quoting: &mut Quoting) -> bool {
+    /// Takes so many rounds if they are allowed, the last one as the run would go by itself, and behind them the same tokens as here.
+    fn take_rounds(&mut self, round: &Round, times: usize, quoting: &mut Quoting) -> bool {
+        let tokens = round.tokens.repeat(times);
         self.spend(tokens.len() as u64 * TOKEN_COST);
-        if self.masks_left == 0 || !self.takes(tokens) {
+        if self.masks_left == 0 || !self.takes(&tokens) {
             return false;
         }
         let (len, before) = (self.path.len(), *quoting);
-        self.push(tokens, quoting);
-        let is_same = !self.matcher.is_stopped() && {
+        let last = tokens.len() - round.tokens.len();
+        self.push(&tokens[..last], quoting);
+        let is_same = self.would_take(round, quoting) && !self.matcher.is_stopped() && {
             let mask = self.matcher.compute_mask();
             self.spend_mask();
-            mask.is_ok_and(|mask| digest(&mask) == allowed)
+            mask.is_ok_and(|mask| digest(&mask) == round.allowed)
         };
         if !is_same {
             self.back_to(len);
             *quoting = before;
         }
         is_same
+    }
+
+    /// Takes a round, as long as the answer is not complete and what would be tried first where the run chose is what it took: a list
+    /// that has all the items that it must have ends.
+    fn would_take(&mut self, round: &Round, quoting: &mut Quoting) -> bool {
+        let mut taken = 0;
+        for &choice in &round.choices {
+            self.push(&round.tokens[taken..choice], quoting);
+            taken = choice;
+            if self.is_complete() {
+                return false;
+            }
+            if !quoting.inside && self.closer(*quoting).is_some_and(|token| token != round.tokens[choice]) {
+                return false;
+            }
+        }
+        self.push(&round.tokens[taken..], quoting);
+        true
     }
 
     fn back_to(&mut self, len: usize) {

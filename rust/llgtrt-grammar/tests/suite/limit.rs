@@ -82,6 +82,13 @@ fn endless(bench: &Bench, seed: usize) -> impl FnMut(&[TokenId]) -> TokenId {
     }
 }
 
+/// An item that takes several choices to write.
+fn book() -> Value {
+    json!({"type": "object", "properties": {"title": {"type": "string", "minLength": 12, "maxLength": 60},
+        "year": {"type": "integer", "minimum": 1800, "maximum": 2030}, "kind": {"enum": ["adventure", "mystery"]}},
+        "required": ["title", "year", "kind"], "additionalProperties": false})
+}
+
 #[test]
 fn endless_answers_end_valid_at_every_limit_from_the_shortest_up() {
     let schemas = [
@@ -102,6 +109,7 @@ fn endless_answers_end_valid_at_every_limit_from_the_shortest_up() {
         json!({"type": "object", "properties": {"id": {"type": "string", "format": "uuid"},
             "at": {"type": "string", "format": "date-time"}}, "required": ["id", "at"],
             "additionalProperties": false}),
+        json!({"type": "array", "items": book(), "minItems": 2}),
         // What need not be begun takes more tokens than there may be.
         json!({"type": "object", "properties": {"deployment": {"type": "object", "properties": {
             "processors": {"type": "number", "minimum": 1}, "group": {"type": "string"},
@@ -137,6 +145,41 @@ fn lists_of_a_thousand_items_are_completed() {
             bench.compile(&schema(&json!({"type": "array", "items": items, "minItems": 1000}).to_string()));
         let (tokens, closed) = generate(&bench, &grammar, EMBEDDED, 4500, endless(&bench, 3));
         assert!(closed && json_of(&bench, &tokens).as_array().unwrap().len() >= 1000, "{items}");
+    }
+}
+
+/// What must be there is followed by the end, however alike the items of a list are.
+#[test]
+fn a_list_ends_behind_the_items_that_it_must_have() {
+    let long_text = json!({"type": "string", "minLength": 70});
+    let book = book();
+    let visit = json!({"type": "object", "properties": {"at": {"type": "string", "format": "date-time"},
+        "code": {"type": "string", "pattern": "^[A-Z]{3}-[0-9]{12}$"}}, "required": ["at", "code"],
+        "additionalProperties": false});
+    let pairs =
+        json!({"type": "array", "minItems": 3, "items": {"type": "array", "minItems": 2, "items": book}});
+    for bench in [Bench::bytes(), Bench::words()] {
+        let shortest = |value: &Value| {
+            let grammar = bench.compile(&schema(&value.to_string()));
+            let tokens = grammar.way_out().unwrap_or_else(|| panic!("no way out: {value}"));
+            assert!(jsonschema::is_valid(value, &json_of(&bench, tokens)), "{value}");
+            tokens.len()
+        };
+        for items in [&long_text, &book, &visit, &pairs] {
+            let one = shortest(items);
+            // As far as a search has masks for them: what differs from item to item takes some for each.
+            for count in [1, 2, 3, 7, 20].into_iter().filter(|count| count * (one + 2) < 2000) {
+                let list = json!({"type": "array", "items": items, "minItems": count});
+                for value in [
+                    list.clone(),
+                    json!({"anyOf": [{"type": "array", "items": items, "minItems": count}]}),
+                    json!({"type": "object", "properties": {"all": list}, "required": ["all"], "additionalProperties": false}),
+                ] {
+                    let found = shortest(&value);
+                    assert!(found <= count * (one + 2) + 20, "{found} tokens, {one} of an item: {value}");
+                }
+            }
+        }
     }
 }
 
