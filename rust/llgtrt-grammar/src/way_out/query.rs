@@ -149,6 +149,7 @@ impl Search<'_, '_> {
         let mut direct = [Style::Plain, Style::Novel, Style::InTurns];
         direct.sort_by_key(|&style| style != first);
         let mut too_long = Vec::new();
+        let mut is_too_long = false;
         for style in direct {
             if style == Style::InTurns {
                 self.masks_left += effort.direct;
@@ -159,13 +160,19 @@ impl Search<'_, '_> {
             if self.is_too_long {
                 too_long.push(style);
             }
+            if style == Style::Plain && self.is_too_long && self.trial.is_none() {
+                // Without a check it never goes back, and takes little. The others may spend all that is left.
+                self.masks_left += effort.direct;
+                is_too_long = self.run(quoting, most + BEYOND, effort.direct, style);
+                too_long.pop();
+            }
         }
         // Before the search that may spend all that is left.
-        if !too_long.is_empty() {
+        if !is_too_long && !too_long.is_empty() {
             self.masks_left += effort.direct;
+            is_too_long =
+                too_long.into_iter().any(|style| self.run(quoting, most + BEYOND, effort.direct, style));
         }
-        let is_too_long =
-            too_long.into_iter().any(|style| self.run(quoting, most + BEYOND, effort.direct, style));
         let mut depth = FIRST_DEPTH.min(most);
         while depth > 0 && self.masks_left > 0 {
             let masks = (self.masks_left / 4).max(1);

@@ -595,3 +595,22 @@ fn who_always_takes_what_leads_too_far_comes_to_the_end() {
         }
     }
 }
+
+/// Nothing tells at its bracket how long a list has to be.
+#[test]
+fn a_list_that_cannot_be_finished_is_not_begun() {
+    let value = json!({"anyOf": [{"type": "array", "items": book(), "minItems": 4}, {"type": "number"}, {"type": "null"}]});
+    let validator = jsonschema::draft202012::new(&value).unwrap();
+    for bench in [Bench::bytes(), Bench::words()] {
+        let grammar = bench.compile(&schema(&value.to_string()));
+        let bracket = bench.encode("[")[0];
+        for most in (10..300).step_by(10) {
+            let mut rest = endless(&bench, most);
+            let opens = |allowed: &[TokenId]| {
+                if allowed.contains(&bracket) { bracket } else { rest(allowed) }
+            };
+            let (tokens, _) = generate(&bench, &grammar, EMBEDDED, most, opens);
+            assert!(validator.is_valid(&json_of(&bench, &tokens)), "{:?}", bench.decode(&tokens));
+        }
+    }
+}
