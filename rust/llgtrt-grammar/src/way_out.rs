@@ -133,11 +133,14 @@ struct Branch {
     ways: Vec<Vec<TokenId>>,
 }
 
+/// What a run took where: its length, a digest of the tokens that were allowed there if it is known, the way.
+type Turn = (usize, Option<u64>, Vec<TokenId>);
+
 /// What a run took between two positions where the same tokens are allowed.
 struct Round {
     tokens: Vec<TokenId>,
-    /// Where in them it chose.
-    choices: Vec<usize>,
+    /// What it chose in them.
+    turns: Vec<Turn>,
     /// Digest of the tokens that are allowed at both.
     allowed: u64,
 }
@@ -164,8 +167,7 @@ struct Search<'a, 'c> {
     /// How often this run came to where a set of tokens is allowed, by the last way to there.
     returns: HashMap<(u64, Vec<TokenId>), usize>,
     last_way: Vec<TokenId>,
-    /// What the run took where: its length, a digest of the tokens that were allowed there if it is known, the way.
-    turns: Vec<(usize, Option<u64>, Vec<TokenId>)>,
+    turns: Vec<Turn>,
     /// A bound kept this run from looking at some way.
     is_cut: bool,
     /// It was the bound on its length.
@@ -284,7 +286,10 @@ impl<'a> Search<'a, '_> {
         let from = self.turns[before].0;
         let round = Round {
             tokens: self.path[from..].to_vec(),
-            choices: self.turns[before..].iter().map(|&(at, ..)| at - from).collect(),
+            turns: self.turns[before..]
+                .iter()
+                .map(|(at, allowed, way)| (at - from, *allowed, way.clone()))
+                .collect(),
             allowed,
         };
         let (mut times, mut is_growing) = (1, true);
@@ -312,7 +317,12 @@ impl<'a> Search<'a, '_> {
             self.spend_mask();
             mask.is_ok_and(|mask| digest(&mask) == round.allowed)
         };
-        if !is_same {
+        if is_same {
+            for start in (len..self.path.len()).step_by(round.tokens.len()) {
+                let turns = round.turns.iter().map(|(at, allowed, way)| (start + at, *allowed, way.clone()));
+                self.turns.extend(turns);
+            }
+        } else {
             self.back_to(len);
             *quoting = before;
         }
@@ -323,7 +333,7 @@ impl<'a> Search<'a, '_> {
     /// that has all the items that it must have ends.
     fn would_take(&mut self, round: &Round, quoting: &mut Quoting) -> bool {
         let mut taken = 0;
-        for &choice in &round.choices {
+        for &(choice, ..) in &round.turns {
             self.push(&round.tokens[taken..choice], quoting);
             taken = choice;
             if self.is_complete() {

@@ -158,6 +158,9 @@ fn a_list_ends_behind_the_items_that_it_must_have() {
         "additionalProperties": false});
     let pairs =
         json!({"type": "array", "minItems": 3, "items": {"type": "array", "minItems": 2, "items": book}});
+    let texts = json!({"type": "array", "minItems": 2, "items": {"type": "object", "properties": {
+        "items": {"type": "number"}, "comment": {"type": "string", "minLength": 43}, "name": {"type": "string"}},
+        "required": ["items", "comment", "name"], "additionalProperties": false}});
     for bench in [Bench::bytes(), Bench::words()] {
         let shortest = |value: &Value| {
             let grammar = bench.compile(&schema(&value.to_string()));
@@ -165,10 +168,10 @@ fn a_list_ends_behind_the_items_that_it_must_have() {
             assert!(jsonschema::is_valid(value, &json_of(&bench, tokens)), "{value}");
             tokens.len()
         };
-        for items in [&long_text, &book, &visit, &pairs] {
+        for items in [&long_text, &book, &visit, &pairs, &texts] {
             let one = shortest(items);
             // As far as a search has masks for them: what differs from item to item takes some for each.
-            for count in [1, 2, 3, 7, 20].into_iter().filter(|count| count * (one + 2) < 2000) {
+            for count in [1, 2, 3, 4, 7, 20].into_iter().filter(|count| count * (one + 2) < 2000) {
                 let list = json!({"type": "array", "items": items, "minItems": count});
                 for value in [
                     list.clone(),
