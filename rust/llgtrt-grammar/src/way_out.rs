@@ -168,6 +168,8 @@ struct Search<'a, 'c> {
     returns: HashMap<(u64, Vec<TokenId>), usize>,
     last_way: Vec<TokenId>,
     turns: Vec<Turn>,
+    /// Where the run will go another way than it did before, as far as is known: up to there it repeats nothing.
+    parts_at: usize,
     /// A bound kept this run from looking at some way.
     is_cut: bool,
     /// It was the bound on its length.
@@ -191,6 +193,7 @@ impl<'a> Search<'a, '_> {
         self.seen.clear();
         self.returns.clear();
         self.last_way.clear();
+        self.parts_at = 0;
         self.is_cut = false;
         self.is_too_long = false;
         let mut filling = 0;
@@ -281,6 +284,9 @@ impl<'a> Search<'a, '_> {
     /// Takes what the run took since the same tokens were allowed and it went the same way, again and again, as long as the
     /// same are allowed behind it and nothing ended earlier: a list that must have a thousand items does not need masks for each.
     fn repeat(&mut self, way: &[TokenId], allowed: u64, quoting: &mut Quoting, depth: usize) {
+        if self.path.len() < self.parts_at {
+            return;
+        }
         let before = self.turns.iter().rposition(|(_, at, other)| *at == Some(allowed) && other == way);
         let Some(before) = before else { return };
         let from = self.turns[before].0;
@@ -297,6 +303,9 @@ impl<'a> Search<'a, '_> {
             // The way itself follows.
             let is_taken = times * round.tokens.len() < depth - self.path.len()
                 && self.take_rounds(&round, times, quoting);
+            if times > 1 {
+                self.parts_at = 0; // in which round is not known
+            }
             is_growing &= is_taken;
             times = if is_growing { 2 * times } else { times / 2 };
         }
@@ -329,8 +338,8 @@ impl<'a> Search<'a, '_> {
         is_same
     }
 
-    /// Takes a round, as long as the answer is not complete and what would be tried first where the run chose is what it took: a list
-    /// that has all the items that it must have ends.
+    /// Takes a round, as long as the answer is not complete and nothing could be closed where the run went on: a list that has all the
+    /// items that it must have ends.
     fn would_take(&mut self, round: &Round, quoting: &mut Quoting) -> bool {
         let mut taken = 0;
         for &(choice, ..) in &round.turns {
@@ -339,7 +348,10 @@ impl<'a> Search<'a, '_> {
             if self.is_complete() {
                 return false;
             }
-            if !quoting.inside && self.closer(*quoting).is_some_and(|token| token != round.tokens[choice]) {
+            let token = round.tokens[choice];
+            let goes_on = !quoting.inside && self.closers.separators.contains(&token);
+            if goes_on && self.closer(*quoting).is_some_and(|other| other != token) {
+                self.parts_at = self.path.len();
                 return false;
             }
         }

@@ -106,6 +106,7 @@ impl<'a, 'c> Query<'a, 'c> {
             returns: HashMap::new(),
             last_way: Vec::new(),
             turns: Vec::new(),
+            parts_at: 0,
             is_cut: false,
             is_too_long: false,
         }
