@@ -290,6 +290,9 @@ impl<'a> Search<'a, '_> {
         let before = self.turns.iter().rposition(|(_, at, other)| *at == Some(allowed) && other == way);
         let Some(before) = before else { return };
         let from = self.turns[before].0;
+        if from == self.path.len() {
+            return;
+        }
         let round = Round {
             tokens: self.path[from..].to_vec(),
             turns: self.turns[before..]

@@ -158,14 +158,12 @@ impl Search<'_, '_> {
             if self.run(quoting, most, effort.direct, style) {
                 return (Found::Way(std::mem::take(&mut self.path)), style);
             }
-            if self.is_too_long {
-                too_long.push(style);
-            }
-            if style == Style::Plain && self.is_too_long && self.trial.is_none() {
+            if self.is_too_long && style == Style::Plain && self.trial.is_none() {
                 // Without a check it never goes back, and takes little. The others may spend all that is left.
                 self.masks_left += effort.direct;
                 is_too_long = self.run(quoting, most + BEYOND, effort.direct, style);
-                too_long.pop();
+            } else if self.is_too_long {
+                too_long.push(style);
             }
         }
         // Before the search that may spend all that is left.
