@@ -8,6 +8,7 @@
 
 mod candidates;
 mod hints;
+mod names;
 mod parts;
 mod query;
 mod quoting;
@@ -220,7 +221,7 @@ impl<'a> Search<'a, '_> {
                     continue;
                 }
                 let best = if style == Style::Plain && self.trial.is_none() && self.path.len() < MAX_ASKED {
-                    self.closer(quoting)
+                    self.name(quoting, depth).or_else(|| Some(vec![self.closer(quoting)?]))
                 } else {
                     None
                 };
@@ -228,8 +229,8 @@ impl<'a> Search<'a, '_> {
                     self.is_cut = true;
                     return false;
                 }
-                let (mut ways, allowed) = if let Some(token) = best {
-                    (vec![vec![token]], None)
+                let (mut ways, allowed) = if let Some(way) = best {
+                    (vec![way], None)
                 } else {
                     masks -= 1;
                     let (ways, allowed) = self.ways(quoting, style, depth);
@@ -409,11 +410,26 @@ impl<'a> Search<'a, '_> {
         run
     }
 
+    /// Whether this is the inside of a string that must not end at once.
+    fn must_go_on(&mut self, quoting: Quoting) -> bool {
+        let quote = self.closers.quotes.last().copied();
+        quoting.inside && !quoting.escaped && quote.is_some_and(|quote| !self.takes(&[quote]))
+    }
+
+    /// The name of a required property that may come here, up to its colon.
+    fn name(&mut self, quoting: Quoting, depth: usize) -> Option<Vec<TokenId>> {
+        let names = &self.hints.runs(self.env).names;
+        if names.is_empty() || !self.must_go_on(quoting) {
+            return None;
+        }
+        let room = depth - self.path.len();
+        names.iter().find(|run| run.len() <= room && self.takes(run)).cloned()
+    }
+
     /// What ends a string that must not end at once, by its pattern.
     fn end_of_string(&mut self, quoting: Quoting, depth: usize) -> Option<&'a [TokenId]> {
         let strings = &self.hints.runs(self.env).strings;
-        let quote = [*self.closers.quotes.last()?];
-        if strings.is_empty() || !quoting.inside || quoting.escaped || self.takes(&quote) {
+        if strings.is_empty() || !self.must_go_on(quoting) {
             return None;
         }
         let (room, behind, env) = (depth - self.path.len(), self.behind(), self.env);
@@ -498,6 +514,7 @@ impl<'a> Search<'a, '_> {
         if style == Style::InTurns {
             ways = self.in_turns(tokens, quoting, &mask, allowed);
         } else {
+            ways.extend(self.name(quoting, depth));
             ways.extend(tokens.into_iter().map(|token| vec![token]));
         }
         ways.reverse();

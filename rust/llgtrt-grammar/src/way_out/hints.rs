@@ -1,5 +1,5 @@
-//! Texts that a way out may take beside what closes JSON: what completes the strings of a pattern, and in other
-//! grammars whole terminals.
+//! Texts that a way out may take beside what closes JSON: what completes the strings of a pattern, names of required
+//! properties, and in other grammars whole terminals.
 //!
 //! Read from the grammar that is compiled; turned into tokens when the first way out is looked for.
 
@@ -12,6 +12,7 @@ use llguidance::api::TopLevelGrammar;
 use serde_json::Value;
 use toktrie::TokenizerEnv;
 
+use super::names::Names;
 use super::parts::Parts;
 use crate::TokenEnv;
 
@@ -33,6 +34,8 @@ pub(crate) struct Hints {
     patterns: Vec<String>,
     /// What completes strings of formats that no pattern takes the place of.
     ends: Vec<&'static str>,
+    /// Names of required properties, with the quote and the colon behind them.
+    names: Vec<String>,
     /// Regular expressions of terminals.
     terminals: Vec<String>,
     literals: Vec<String>,
@@ -48,22 +51,28 @@ pub(crate) struct Hints {
 pub(super) struct Runs {
     /// Ends of JSON strings, with the quote behind them.
     pub(super) strings: Vec<Vec<TokenId>>,
+    /// Names of required properties, with the quote and the colon behind them.
+    pub(super) names: Vec<Vec<TokenId>>,
     /// Whole terminals, and what completes them.
     pub(super) lexemes: Vec<Vec<TokenId>>,
 }
 
 impl Hints {
-    /// Of a grammar that is a JSON Schema, or came from one, only `patterns` are of use.
+    /// Of a grammar that is a JSON Schema, or came from one, no terminals are of use.
     pub(crate) fn of(grammar: &TopLevelGrammar, is_schema: bool) -> Self {
         let mut hints = Self::default();
+        let mut names = Names::default();
         for part in &grammar.grammars {
             if let Some(schema) = &part.json_schema {
                 hints.read_schema(schema);
+                names.read(schema);
             }
             if let Some(lark) = &part.lark_grammar {
-                hints.read_lark(lark);
+                hints.read_lark(lark, &mut names);
             }
         }
+        hints.names = names.texts();
+        hints.bytes += hints.names.iter().map(String::len).sum::<usize>();
         if is_schema {
             hints.terminals.clear();
             hints.literals.clear();
@@ -87,7 +96,7 @@ impl Hints {
     /// Memory of what was built when it was first looked for, roughly.
     pub(crate) fn learned_bytes(&self) -> usize {
         let of = |runs: &[Vec<TokenId>]| runs.iter().map(|run| size_of_val(run) + size_of_val(&**run)).sum();
-        let runs = self.runs.get().map_or(0, |runs| of(&runs.strings) + of(&runs.lexemes));
+        let runs = self.runs.get().map_or(0, |runs| of(&runs.strings) + of(&runs.names) + of(&runs.lexemes));
         runs + self.parts.values.get().map_or(0, |values| of(values))
     }
 
@@ -106,6 +115,7 @@ impl Hints {
             let lexemes = self.literals.iter().cloned().chain(of(&self.terminals, true));
             Runs {
                 strings: strings.map(|text| env.tokenize_bytes(&text.as_bytes()[1..])).collect(),
+                names: self.names.iter().map(|text| env.tokenize_bytes(text.as_bytes())).collect(),
                 lexemes: lexemes.map(|text| env.tokenize_bytes(text.as_bytes())).collect(),
             }
         })
@@ -149,7 +159,7 @@ impl Hints {
         }
     }
 
-    fn read_lark(&mut self, text: &str) {
+    fn read_lark(&mut self, text: &str, names: &mut Names) {
         let mut rest = text;
         while let Some(at) = rest.find(['"', '/', '#', '%', '<', '@']) {
             let (from, found) = (&rest[at..], rest.as_bytes()[at]);
@@ -159,6 +169,7 @@ impl Hints {
                         let mut values = serde_json::Deserializer::from_str(json).into_iter::<Value>();
                         if let Some(Ok(schema)) = values.next() {
                             self.read_schema(&schema);
+                            names.read(&schema);
                             self.parts.keep(&schema, &json[..values.byte_offset()]);
                         }
                         values.byte_offset()

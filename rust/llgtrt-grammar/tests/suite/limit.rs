@@ -1,6 +1,7 @@
 //! Answers with a limit of tokens: complete and valid when they reach it, for every kind of grammar.
 
 mod lists;
+mod objects;
 
 use llgtrt_core::{AdvanceBatch, AdvanceState, GrammarSpec, MaskSlot, MaskSource, SequenceId, TokenId};
 use llgtrt_grammar::{CompiledGrammar, TokenLimit};
