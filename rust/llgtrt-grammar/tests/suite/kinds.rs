@@ -133,6 +133,19 @@ fn refusals_name_the_place() {
         ),
         (schema(r#"{"type":"object","properties":{"a":false},"required":["a"]}"#), None, "allows nothing"),
         (schema(r#"{"type":"string","minLength":3,"maxLength":2}"#), None, "allows nothing"),
+        (
+            schema(r#"{"type":"array","items":{"type":"boolean"},"uniqueItems":true,"minItems":3}"#),
+            None,
+            "allows nothing",
+        ),
+        (
+            schema(
+                r#"{"properties":{"a":{"type":"array","items":{"enum":[1,2,3,4,5,6,7]},"uniqueItems":true,"minItems":8}},
+                    "required":["a"],"type":"object"}"#,
+            ),
+            None,
+            "allows nothing",
+        ),
         (schema(r#"{"x-guidance":{"nonsense":1}}"#), Some("x-guidance"), "nonsense"),
         (GrammarSpec::Regex("(((".to_owned()), None, "unclosed group"),
         (GrammarSpec::Regex("(?=a)".to_owned()), None, "look-around"),

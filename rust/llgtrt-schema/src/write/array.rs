@@ -186,6 +186,9 @@ impl Normalizer<'_> {
             }
         }
         let n = values.len();
+        if a.min > n as u64 {
+            return Ok(Some(Vec::new()));
+        }
         let longest = length.min(n);
         let mut count = 1_usize;
         let mut lists = 0_usize;
@@ -214,7 +217,7 @@ impl Normalizer<'_> {
                 }
             }
         }
-        Ok((!found.is_empty()).then(|| vec![Tree::Values(found)]))
+        Ok(Some(if found.is_empty() { Vec::new() } else { vec![Tree::Values(found)] }))
     }
 
     /// The values of a formula, if they are few and known.

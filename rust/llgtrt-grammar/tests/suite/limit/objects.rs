@@ -2,7 +2,7 @@
 
 use serde_json::{Value, json};
 
-use super::json_of;
+use super::{EMBEDDED, endless, generate, json_of};
 use crate::support::{Bench, schema};
 
 /// Where a name may be longer, or belong to another object where it is optional, what is required comes all the same.
@@ -47,5 +47,20 @@ fn what_is_optional_is_left_out() {
         let grammar = bench.compile(&schema(&checked.to_string()));
         let found = json_of(&bench, grammar.way_out().unwrap());
         assert!(jsonschema::is_valid(&checked, &found), "{found}");
+    }
+}
+
+/// There are not as many values as a list has to have; so nothing has to be checked either.
+#[test]
+fn a_property_that_nothing_can_be_is_never_begun() {
+    let unequal = json!({"type": "array", "items": {"enum": ["a", "b", null]}, "uniqueItems": true, "minItems": 4});
+    let value = json!({"type": "object", "properties": {"list": unequal, "n": {"type": "integer"}}, "required": ["n"],
+        "additionalProperties": false});
+    let bench = Bench::bytes();
+    let grammar = bench.compile(&schema(&value.to_string()));
+    assert!(!grammar.is_verified());
+    for most in [7, 8, 30] {
+        let (tokens, _) = generate(&bench, &grammar, EMBEDDED, most, endless(&bench, most));
+        assert!(json_of(&bench, &tokens).get("list").is_none());
     }
 }
