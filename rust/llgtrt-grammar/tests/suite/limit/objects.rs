@@ -53,7 +53,8 @@ fn what_is_optional_is_left_out() {
 /// There are not as many values as a list has to have; so nothing has to be checked either.
 #[test]
 fn a_property_that_nothing_can_be_is_never_begun() {
-    let unequal = json!({"type": "array", "items": {"enum": ["a", "b", null]}, "uniqueItems": true, "minItems": 4});
+    let unequal =
+        json!({"type": "array", "items": {"enum": ["a", "b", null]}, "uniqueItems": true, "minItems": 4});
     let value = json!({"type": "object", "properties": {"list": unequal, "n": {"type": "integer"}}, "required": ["n"],
         "additionalProperties": false});
     let bench = Bench::bytes();
