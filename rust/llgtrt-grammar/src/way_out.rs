@@ -419,7 +419,8 @@ impl<'a> Search<'a, '_> {
     /// The name of a required property that may come here, up to its colon.
     fn name(&mut self, quoting: Quoting, depth: usize) -> Option<Vec<TokenId>> {
         let names = &self.hints.runs(self.env).names;
-        if names.is_empty() || !self.must_go_on(quoting) {
+        let begins = self.path.last().is_none_or(|&token| self.env.bytes(token).ends_with(b"\""));
+        if names.is_empty() || !begins || !self.must_go_on(quoting) {
             return None;
         }
         let room = depth - self.path.len();
