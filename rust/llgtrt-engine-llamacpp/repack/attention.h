@@ -334,7 +334,7 @@ template <class Isa> class ManyRows {
         for (int64_t r = 0; r < row_count; r += TILE_ROWS) {
             const auto some = std::min<int64_t>(row_count - r, TILE_ROWS);
             if (some != shaped_for_) {
-                registers_.emplace(some, some, TILE_BYTES);
+                registers_.emplace(some, TILE_BYTES);
                 shaped_for_ = some;
             }
             attend_tile<Isa>(

@@ -34,12 +34,12 @@ inline void multiply_queries(
         load_tile<2>(queries, stride);
         load_tile<0>(keys, ROW);
         multiply_pairs<4, 2, 0>();
-        load_tile<1>(keys + TILE_FLOATS, ROW);
-        multiply_pairs<5, 2, 1>();
+        load_tile<0>(keys + TILE_FLOATS, ROW);
+        multiply_pairs<5, 2, 0>();
         load_tile<0>(keys + 2 * TILE_FLOATS, ROW);
         multiply_pairs<6, 2, 0>();
-        load_tile<1>(keys + 3 * TILE_FLOATS, ROW);
-        multiply_pairs<7, 2, 1>();
+        load_tile<0>(keys + 3 * TILE_FLOATS, ROW);
+        multiply_pairs<7, 2, 0>();
     }
     store_tile<4>(scores[0], ROW);
     store_tile<5>(scores[0] + TILE_FLOATS, ROW);
@@ -52,8 +52,8 @@ template <int SUM> inline void add_weighted_part(const float * values, int64_t d
     load_tile<SUM>(sums, stride);
     load_tile<0>(values, depth * PAIR);
     multiply_pairs<SUM, 2, 0>();
-    load_tile<1>(values + TILE_ROWS * depth, depth * PAIR);
-    multiply_pairs<SUM, 3, 1>();
+    load_tile<0>(values + TILE_ROWS * depth, depth * PAIR);
+    multiply_pairs<SUM, 3, 0>();
     store_tile<SUM>(sums, stride);
 }
 

@@ -11,24 +11,23 @@ namespace {
 constexpr int TILE_ROWS  = 16;  // of a register
 constexpr int TILE_BYTES = 64;  // of one of its rows
 
-// The tile registers while products are made: 0 and 1 hold second factors, 2 and 3 first ones, 4 to 7 sums, of the rows in 2 and in 3
-// by turns.
+// The tile registers while products are made: 0 and 1 hold second factors, 2 and 3 first ones, 4 to 7 sums.
+//
+// What is loaded for one product after the other is all loaded to one of them. A core whose other thread is busy has few registers to
+// rename it to: with two by turns it waits for products that are not done, and takes up to twice the time.
 class TileRegisters {
   public:
-    // For `upper` rows in 2 and `lower` in 3, and so many bytes of what products are added up over.
-    TileRegisters(int64_t upper, int64_t lower, int bytes) {
-        const auto shape = [this](int tile, int64_t rows, int row) {
-            if (rows > 0) {
-                config_.rows[tile]  = static_cast<uint8_t>(rows);
-                config_.bytes[tile] = static_cast<uint16_t>(row);
-            }
+    // For so many rows of first factors, and bytes of what products are added up over.
+    TileRegisters(int64_t rows, int bytes) {
+        const auto shape = [this](int tile, int64_t count, int row) {
+            config_.rows[tile]  = static_cast<uint8_t>(count);
+            config_.bytes[tile] = static_cast<uint16_t>(row);
         };
         for (int i = 0; i < 2; i++) {
-            const int64_t some = i == 0 ? upper : lower;
             shape(i, bytes / 4, TILE_BYTES);
-            shape(2 + i, some, bytes);
-            shape(4 + i, some, TILE_BYTES);
-            shape(6 + i, some, TILE_BYTES);
+            shape(2 + i, rows, bytes);
+            shape(4 + i, rows, TILE_BYTES);
+            shape(6 + i, rows, TILE_BYTES);
         }
         asm volatile("ldtilecfg %0" : : "m"(config_));
     }
