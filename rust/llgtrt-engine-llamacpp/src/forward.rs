@@ -6,7 +6,7 @@ use std::ops::Range;
 use std::time::{Duration, Instant};
 
 use llgtrt_core::{Error, ErrorKind, Finish, Pass, Result};
-use llgtrt_stepped::{MAX_DRAFT, Output, Prices, Sequence, Worth};
+use llgtrt_stepped::{MAX_DRAFT, Output, PassCost, Prices, Sequence, Worth};
 
 use crate::context::DecodeError;
 use crate::draft_model::Step;
@@ -117,16 +117,31 @@ impl LlamaCppEngine {
         let generating = self.demands.iter().filter(|demand| demand.work == Work::Answers).count();
         let padding = self.cache.context.batch_len().saturating_sub(prompts + answers);
         let padding = self.costs.of_padding(padding);
+        // Prompts may have the longer, the longer a step takes: not for guesses, which are there for what they win.
+        let guesses = self.work_of_guesses();
+        let without =
+            |cost: &PassCost| Duration::from_secs_f64(cost.seconds_without(elapsed.as_secs_f64(), guesses));
+        let step = self.pass_cost.as_ref().map_or(elapsed, without);
         match self.work {
             Work::Prompts => self.prefill_pace.observe_prompts(prompts, prompts_work + padding, elapsed),
-            Work::Mixed => self.prefill_pace.observe_mixed(prompts, prompts_work, generating, elapsed),
+            Work::Mixed => self.prefill_pace.observe_mixed(prompts, prompts_work, generating, step),
             Work::Answers => {
-                self.prefill_pace.observe_step(generating, elapsed);
+                self.prefill_pace.observe_step(generating, step);
                 if let Some(cost) = &mut self.pass_cost {
                     cost.observe(generating, answers, answers_work + padding, elapsed.as_secs_f64());
                 }
             }
         }
+    }
+
+    /// How many ordinary tokens the guesses of the pass cost as much as.
+    fn work_of_guesses(&self) -> f64 {
+        let guesses = self.demands.iter().zip(&self.shares).filter_map(|(demand, &share)| {
+            let evaluated = self.cache.slots[demand.slot].tokens.len();
+            let known = self.sequences.running[demand.slot].as_ref()?.len().saturating_sub(evaluated);
+            Some(share.saturating_sub(known) as f64 * self.costs.token_behind(evaluated))
+        });
+        guesses.sum()
     }
 
     /// What the next pass is over, and the demands of that kind. Answers how many tokens it may have: of prompts

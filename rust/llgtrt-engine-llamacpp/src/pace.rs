@@ -12,6 +12,10 @@ use std::time::Duration;
 /// Weight of the latest pass in what a token or a step costs.
 const LATEST: f64 = 0.3;
 
+/// A pass counts for at most so many times what was known: one that took longer was interrupted, as by requests that come. What is known
+/// of a step then is all there is while passes are mixed.
+const MOST_MORE: f64 = 2.0;
+
 /// Passes of fewer prompt tokens tell nothing: what they cost is mostly that of reading the weights.
 const FEW: usize = 16;
 
@@ -120,8 +124,7 @@ impl PrefillPace {
     }
 
     fn observe_token(&mut self, latest: f64) {
-        let known = self.seconds_per_token.unwrap_or(latest);
-        self.seconds_per_token = Some(known + LATEST * (latest - known));
+        self.seconds_per_token = Some(self.seconds_per_token.map_or(latest, |known| learned(known, latest)));
     }
 
     /// The same of a pass over those of `generating` sequences as well. It takes the place of two passes, and may take as long
@@ -140,7 +143,7 @@ impl PrefillPace {
     pub(crate) fn observe_step(&mut self, generating: usize, elapsed: Duration) {
         let latest = elapsed.as_secs_f64();
         if let Some(known) = self.seconds_per_step.get_mut(generating) {
-            *known = if *known > 0.0 { *known + LATEST * (latest - *known) } else { latest };
+            *known = if *known > 0.0 { learned(*known, latest) } else { latest };
         }
     }
 
@@ -188,6 +191,11 @@ impl PrefillPace {
     }
 }
 
+/// What is known from now on.
+fn learned(known: f64, latest: f64) -> f64 {
+    known + LATEST * (latest.min(MOST_MORE * known) - known)
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -227,6 +235,25 @@ mod tests {
             pace.observe_step(1, 10 * MS);
         }
         assert_eq!(tokens(&pace, 1, 1), 50);
+    }
+
+    #[test]
+    fn an_interrupted_pass_tells_little() {
+        let mut pace = PrefillPace::new(Duration::ZERO, None, 8);
+        for _ in 0..10 {
+            pace.observe_prompts(100, 100.0, 100 * MS);
+            pace.observe_step(1, 10 * MS);
+        }
+        assert_eq!(tokens(&pace, 1, 1), 20);
+        pace.observe_step(1, 1000 * MS);
+        assert_eq!(tokens(&pace, 1, 1), 26);
+        pace.observe_prompts(100, 100.0, 10_000 * MS);
+        assert_eq!(tokens(&pace, 1, 1), 20);
+        for _ in 0..50 {
+            pace.observe_prompts(100, 100.0, 1000 * MS);
+            pace.observe_step(1, 1000 * MS);
+        }
+        assert_eq!(tokens(&pace, 1, 1), 199, "but what all take is believed");
     }
 
     #[test]

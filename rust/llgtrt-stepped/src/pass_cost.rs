@@ -98,6 +98,11 @@ impl PassCost {
         seconds.clamp(self.mean_seconds * SLOPES.start(), self.mean_seconds * SLOPES.end())
     }
 
+    /// Seconds of a pass that took `seconds`, if it had not been over what costs as much as `tokens` ordinary tokens.
+    pub fn seconds_without(&self, seconds: f64, tokens: f64) -> f64 {
+        (seconds - self.token_seconds() * tokens).max(seconds / 2.0)
+    }
+
     /// The probability from which on a guess is worth its token, an ordinary one, in a pass over `tokens` tokens that samples
     /// `sequences`, where it takes `seconds` to guess: it gives as much per second as the pass does without.
     pub fn worth(&self, tokens: f64, sequences: usize, seconds: f64) -> f32 {
@@ -128,6 +133,8 @@ mod tests {
         assert!((f64::from(alone) - OVERHEAD * 0.25).abs() < 0.01, "{alone}");
         assert!(cost.worth(16.0, 16, 0.0) > 0.9, "sixteen streams fill a pass");
         assert!((cost.seconds(9.0) - 0.012).abs() < 1e-4, "{cost:?}");
+        assert!((cost.seconds_without(0.012, 4.0) - 0.008).abs() < 1e-6, "{cost:?}");
+        assert!((cost.seconds_without(0.012, 100.0) - 0.006).abs() < 1e-6, "no less than half of it");
         let asked = cost.worth(1.0, 1, 0.002) - alone;
         assert!((asked - 0.5).abs() < 0.01, "half of a step to guess: {asked}");
         let known = cost.token_seconds();
