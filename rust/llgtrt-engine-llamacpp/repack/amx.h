@@ -334,11 +334,11 @@ template <class Format> class SuperblockProducts {
         }
     }
 
-    const Parts &       parts_;
-    const TileRegisters registers_;
+    const Parts &           parts_;
+    const TileRegisters     registers_;
     alignas(PAGE) Isa::Ints lower_[QK_K / 4];
     Isa::Ints               upper_[QK_K / 4], products_[2][2][TILE_ROWS];  // by part
-    Scales              scales_[2];  // of the superblock before as well
+    Scales                  scales_[2];                                    // of the superblock before as well
 };
 
 // multiply() for more than NARROW columns. No part of its caller: as one function GCC 12 makes few columns of Q4_K take twice the time.
