@@ -124,7 +124,7 @@ impl PrefillPace {
     }
 
     fn observe_token(&mut self, latest: f64) {
-        self.seconds_per_token = Some(self.seconds_per_token.map_or(latest, |known| learned(known, latest)));
+        self.seconds_per_token = Some(learned(self.seconds_per_token.unwrap_or(0.0), latest));
     }
 
     /// The same of a pass over those of `generating` sequences as well. It takes the place of two passes, and may take as long
@@ -143,7 +143,7 @@ impl PrefillPace {
     pub(crate) fn observe_step(&mut self, generating: usize, elapsed: Duration) {
         let latest = elapsed.as_secs_f64();
         if let Some(known) = self.seconds_per_step.get_mut(generating) {
-            *known = if *known > 0.0 { learned(*known, latest) } else { latest };
+            *known = learned(*known, latest);
         }
     }
 
@@ -191,9 +191,9 @@ impl PrefillPace {
     }
 }
 
-/// What is known from now on.
+/// What is known from now on; 0 before anything is.
 fn learned(known: f64, latest: f64) -> f64 {
-    known + LATEST * (latest.min(MOST_MORE * known) - known)
+    if known > 0.0 { known + LATEST * (latest.min(MOST_MORE * known) - known) } else { latest }
 }
 
 #[cfg(test)]
@@ -412,5 +412,7 @@ mod tests {
         pace.observe_mixed(0, 0.0, 1, Duration::ZERO);
         assert!(tokens(&pace, 1, 0) >= LEAST_TOKENS);
         assert!(tokens(&pace, 1, 1) >= LEAST_TOKENS);
+        pace.observe_prompts(64, 64.0, 64 * MS);
+        assert_eq!(tokens(&pace, 1, 0), 50, "and it may go on");
     }
 }
