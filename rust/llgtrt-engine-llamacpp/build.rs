@@ -48,6 +48,7 @@ fn main() {
         return;
     }
 
+    compile("llgtrt_shared", "memory/shared.cpp", &[]);
     compile("llgtrt_repack", "repack/buffer.cpp", &[]);
     compile("llgtrt_weights", "repack/weights.cpp", &[]);
     compile("llgtrt_attention", "repack/attention.cpp", &[]);
@@ -70,9 +71,8 @@ fn compile(name: &str, file: &str, flags: &[&str]) {
     // GCC 12 says it of its own intrinsics (its bug 105593).
     build.flag_if_supported("-Wno-maybe-uninitialized").flag_if_supported("-Wno-uninitialized");
     // Headers of others: their warnings are not ours.
-    let ggml = llama_cpp_source().join("ggml");
-    for folder in ["include", "src", "src/ggml-cpu"] {
-        build.flag("-isystem").flag(ggml.join(folder));
+    for folder in ["ggml/include", "ggml/src", "ggml/src/ggml-cpu", "include", "src"] {
+        build.flag("-isystem").flag(llama_cpp_source().join(folder));
     }
     for flag in flags {
         build.flag(flag);

@@ -41,12 +41,15 @@ class LlamaCppConfig(Section):
         "for shorter prompts behind a long one. Small keeps the gaps between the tokens of others short,\n"
         "large has prompts done sooner and more answers in each pass. null: 0 where the others can go along\n"
         "at little cost, which is where all kernels of a pass are our own, and 150 elsewhere; but 150, or\n"
-        "as much as six passes of the others take, while all that generate came with those that still wait.",
+        "as much as six passes of the others take, while all that generate came with those that still wait.\n"
+        "There prompts of 256 tokens and more have passes of their own, which stop after a part of a layer\n"
+        "and go on between two passes of the others: for this long at a time, or as long as one of those.",
     )
     prefill_chunk_tokens: int | None = Field(
         default=None,
         ge=1,
-        description="Such a pass has this many tokens at most. null: as `prefill_pass_ms` says.",
+        description="Such a pass has this many tokens at most, and none stops between layers. null: as\n"
+        "`prefill_pass_ms` says.",
     )
     flash_attention: Literal["auto", "on", "off"] = Field(
         default="auto", description="Fused attention. auto: where the backend has it."

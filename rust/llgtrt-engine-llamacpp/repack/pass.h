@@ -28,6 +28,8 @@ struct Needed {
     // The places of the needed tokens among all of the pass, in order.
     const int32_t * tokens;
     int64_t         count;
+    // Whether the pass has one graph, of which one part after the other is planned and computed: what a part has found out holds for the next.
+    bool in_parts;
 
     bool is_needed(int64_t token) const { return token % width < used[token / width]; }
 
@@ -101,13 +103,20 @@ struct Pass {
     std::atomic<const ggml_threadpool *> threads = nullptr;
     std::atomic<const Needed *>          needed  = nullptr;  // null: all
     Pass *                               outer   = nullptr;  // that the same thread has begun before
+    bool                                 planned = false;    // whether a part of it was
     // Their memory stays for the next pass that takes this place.
     Shared quantized;  // activations: those of queries, keys and values are the same, and those of a gate and what goes through it
     Shared looks;      // what tokens see, the same in all layers
     Shared turns;      // what tokens are rotated by, likewise
     Shares shares;     // of an operation, that the threads take
 
+    // To be called where a graph is planned, or a part of one.
     void forget() {
+        const Needed * of = needed.load(std::memory_order_relaxed);
+        if (of != nullptr && of->in_parts && planned) {
+            return;
+        }
+        planned = true;
         quantized.forget();
         looks.forget();
         turns.forget();
@@ -134,9 +143,10 @@ class Passes {
         for (auto & pass : passes_) {
             const ggml_threadpool * free = nullptr;
             if (pass.threads.compare_exchange_strong(free, threads)) {
-                pass.needed = needed;
-                pass.outer  = begun_here_;
-                begun_here_ = &pass;
+                pass.needed  = needed;
+                pass.outer   = begun_here_;
+                pass.planned = false;
+                begun_here_  = &pass;
                 return true;
             }
         }

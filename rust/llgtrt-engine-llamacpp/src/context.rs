@@ -42,6 +42,22 @@ pub(crate) enum DecodeError {
     Fatal(i32),
 }
 
+impl DecodeError {
+    /// What `llama_decode` answers.
+    pub(crate) fn of(code: i32) -> Result<(), Self> {
+        match code {
+            0 => Ok(()),
+            1 => Err(Self::NoRoom),
+            -1 => Err(Self::Refused),
+            code => Err(Self::Fatal(code)),
+        }
+    }
+
+    pub(crate) fn fatal(code: i32) -> Error {
+        Error::engine(format!("the forward pass failed with code {code}"))
+    }
+}
+
 /// The size of the KV cache, in words.
 struct KvCache {
     slots: u32,
@@ -61,6 +77,8 @@ impl std::fmt::Display for KvCache {
 pub(crate) struct Context {
     raw: NonNull<sys::llama_context>,
     memory: sys::llama_memory_t,
+    /// What it was made with.
+    params: sys::llama_context_params,
     pools: Vec<NonNull<sys::ggml_threadpool>>,
     batch: sys::llama_batch,
     capacity: usize,
@@ -155,6 +173,7 @@ impl Context {
         let mut this = Self {
             raw: context,
             memory,
+            params,
             pools: Vec::new(),
             batch,
             capacity: capacity as usize,
@@ -236,6 +255,19 @@ impl Context {
         self.copies_on_device = self.can_take_back();
     }
 
+    /// What the context was made with.
+    pub(crate) fn params(&self) -> sys::llama_context_params {
+        self.params
+    }
+
+    pub(crate) fn raw(&self) -> NonNull<sys::llama_context> {
+        self.raw
+    }
+
+    pub(crate) fn weights(&self) -> &Arc<LlamaModel> {
+        &self.weights
+    }
+
     /// Positions of one slot that may be used.
     pub(crate) fn slot_tokens(&self) -> u32 {
         self.slot_tokens
@@ -315,15 +347,9 @@ impl Context {
         // A GPU may still compute, and whoever measures how long a pass takes would not see it.
         // SAFETY: the context is alive.
         unsafe { sys::llama_synchronize(self.raw.as_ptr()) };
-        match code {
-            0 => {
-                self.copies_wait = false;
-                Ok(())
-            }
-            1 => Err(DecodeError::NoRoom),
-            -1 => Err(DecodeError::Refused),
-            code => Err(DecodeError::Fatal(code)),
-        }
+        let result = DecodeError::of(code);
+        self.copies_wait &= result.is_err();
+        result
     }
 
     /// The logits of the token at `index` of the batch that was evaluated last.

@@ -13,6 +13,7 @@ use llgtrt_core::{
 };
 use llgtrt_stepped::{Output, PassCost, Rows, Sequences};
 
+use crate::apart::ApartTurns;
 use crate::cells::SlotBlocks;
 use crate::config::Speculation;
 use crate::context::Context;
@@ -21,6 +22,7 @@ use crate::draft_model::DraftModel;
 use crate::held::Held;
 use crate::model::LlamaCppModel;
 use crate::pace::PrefillPace;
+use crate::paused::PausedPasses;
 use crate::repack::NeededTokens;
 use crate::schedule::{Demand, Span, Work};
 use crate::turns::Turns;
@@ -42,6 +44,7 @@ pub struct LlamaCppEngine {
     pub(crate) capabilities: Capabilities,
     pub(crate) reuse_prefix: bool,
     pub(crate) prefill_pace: PrefillPace,
+    pub(crate) apart: ApartTurns,
     /// What the latest pass was over.
     pub(crate) work: Work,
     /// What the shape of a pass costs on this device.
@@ -119,6 +122,9 @@ impl LlamaCppEngine {
         // They are where all of a pass is computed by our kernels.
         let costs = if can_take_back && tokens_are_independent { costs.without_padding() } else { costs };
         let costs = if guessing { costs.with_guesses() } else { costs };
+        // A pass over a prompt gives each token what it would have in any other pass, so it may be divided anywhere.
+        let pauses = costs.shares_groups() && config.prefill_chunk_tokens.is_none();
+        let paused = if pauses { PausedPasses::new(&mut context) } else { None };
         // Short passes are cheap where answers go along in them: elsewhere each reads the weights for prompts alone.
         let pass_ms = config.prefill_pass_ms.unwrap_or(if costs.shares_groups() { 0 } else { OWN_PASS_MS });
         let pace = || {
@@ -150,7 +156,8 @@ impl LlamaCppEngine {
                 config.drawing_threads(model.is_on_gpu()) as usize,
                 masks,
             ),
-            cache: Held::new(context, slots),
+            cache: Held::new(context, paused, slots),
+            apart: ApartTurns::default(),
             turns: Arc::clone(&model.turns),
             costs,
             may_pad: can_take_back,
@@ -190,6 +197,7 @@ impl LlamaCppEngine {
     pub fn planned_for_gpu(mut self) -> Self {
         self.costs = if self.pass_cost.is_some() { Costs::GPU.with_guesses() } else { Costs::GPU };
         self.cache.context.copy_on_device();
+        self.cache.paused = None;
         self
     }
 

@@ -29,14 +29,17 @@ impl LlamaCppEngine {
     /// # Errors
     /// The context is of no further use.
     pub(crate) fn forward(&mut self) -> Result<Option<(Pass, Instant)>> {
-        let limits = self.collect_demands();
+        let mut pass = Pass::default();
+        let started = Instant::now();
+        let answers_only = self.go_on_apart(&mut pass)?;
+        let limits = self.collect_demands(answers_only);
         plan(self.work, &self.demands, limits, self.costs, &mut self.shares);
         self.fill_batch();
         if self.cache.context.batch_len() == 0 {
-            return Ok(None);
+            return Ok((pass != Pass::default()).then_some((pass, started)));
         }
         let turn = self.turns.take();
-        let started = Instant::now();
+        let begun = Instant::now();
         let needs_part = self.sequences.needs_part_of_rows(&self.outputs);
         // The masks are made while the pass runs, and are there before the logits are.
         let (sequences, outputs) = (&mut self.sequences, &self.outputs);
@@ -49,7 +52,7 @@ impl LlamaCppEngine {
         let logits: Option<NeededLogits<'_>> = if needs_part { Some(&mut masks_of) } else { None };
         let result = self.cache.context.decode_needed(logits, &self.needed);
         drop(turn);
-        let elapsed = started.elapsed();
+        let elapsed = begun.elapsed();
         self.observe(elapsed);
         self.take_back();
         match result {
@@ -76,11 +79,10 @@ impl LlamaCppEngine {
                 return Ok(None);
             }
             Err(DecodeError::Fatal(code)) => {
-                return Err(Error::engine(format!("the forward pass failed with code {code}")));
+                return Err(DecodeError::fatal(code));
             }
         }
         self.stats.forward_passes += 1;
-        let mut pass = Pass::default();
         for (demand, &share) in self.demands.iter().zip(&self.shares) {
             let Some(sequence) = &mut self.sequences.running[demand.slot] else { continue };
             let cells = &mut self.cache.slots[demand.slot].tokens;
@@ -145,8 +147,8 @@ impl LlamaCppEngine {
     }
 
     /// What the next pass is over, and the demands of that kind. Answers how many tokens it may have: of prompts
-    /// as many as the pace says.
-    fn collect_demands(&mut self) -> Limits {
+    /// as many as the pace says. `answers_only`: none of prompts, if there are answers.
+    fn collect_demands(&mut self, answers_only: bool) -> Limits {
         self.demands.clear();
         let came = self.came();
         let of = |wanted: Work| {
@@ -169,6 +171,7 @@ impl LlamaCppEngine {
         let span = slots().min().zip(slots().max()).map_or(0, |(first, last)| last + 1 - first);
         let mixes = self.may_pad && self.costs.mixes(span, width, capacity);
         let next = match (prompts > 0, answers > 0, self.work) {
+            (_, true, _) if answers_only => Work::Answers,
             (true, true, _) if mixes => Work::Mixed,
             (true, false, _) | (true, true, Work::Answers) => Work::Prompts,
             _ => Work::Answers,
@@ -213,7 +216,7 @@ impl LlamaCppEngine {
     }
 
     /// How those that generate came to do so before the oldest of those that wait for their prompt. Notes who begins.
-    fn came(&mut self) -> Came {
+    pub(crate) fn came(&mut self) -> Came {
         let latest = self.sequences.running.iter().flatten().map(|sequence| sequence.age).max();
         for (sequence, slot) in self.sequences.running.iter_mut().zip(&self.cache.slots) {
             if work((sequence, slot)) == Some(Work::Answers)
@@ -222,12 +225,14 @@ impl LlamaCppEngine {
                 sequence.waited_for_by = sequence.waited_for_by.or(latest);
             }
         }
+        let held = self.sequences.running.iter().zip(&self.cache.slots);
         let of = |wanted: Work| {
-            let held = self.sequences.running.iter().zip(&self.cache.slots);
-            held.filter(move |&held| work(held) == Some(wanted))
-                .filter_map(|(sequence, _)| sequence.as_deref())
+            let held = held.clone().filter(move |&held| work(held) == Some(wanted));
+            held.filter_map(|(sequence, _)| sequence.as_deref())
         };
-        let oldest = of(Work::Prompts).map(|sequence| sequence.age).min();
+        let apart =
+            held.clone().filter(|(_, slot)| slot.is_apart).filter_map(|(sequence, _)| sequence.as_deref());
+        let oldest = of(Work::Prompts).chain(apart).map(|sequence| sequence.age).min();
         let generating =
             of(Work::Answers).filter_map(|sequence| Some(sequence.age..=sequence.waited_for_by?));
         Came::of(oldest, generating)
@@ -338,7 +343,7 @@ impl LlamaCppEngine {
         let mut spare_rows = if keeps_rows { context.max_outputs().saturating_sub(used) } else { 0 };
         let mut shares = self.demands.iter().zip(&mut self.shares).peekable();
         for slot in slots {
-            let start = self.cache.slots[slot].tokens.len();
+            let start = self.cache.slots[slot].end();
             while shares.next_if(|(demand, _)| demand.slot < slot).is_some() {}
             let mut known = 0;
             if let Some((_, share)) = shares.next_if(|(demand, _)| demand.slot == slot)
@@ -392,7 +397,7 @@ impl LlamaCppEngine {
             return slots;
         }
         let (held, most) = (&self.cache.slots, self.cache.context.slot_tokens() as usize);
-        let fits = |slot: usize, width: usize| held[slot].tokens.len() + width <= most;
+        let fits = |slot: usize, width: usize| held[slot].end() + width <= most;
         let used: usize = self.shares.iter().sum();
         let mut spare = self.cache.context.capacity() - used;
         if self.work == Work::Answers && self.costs.keeps_shape() {
@@ -448,7 +453,7 @@ impl LlamaCppEngine {
         });
     }
 
-    fn fail(&mut self, slot: usize, error: Error) {
+    pub(crate) fn fail(&mut self, slot: usize, error: Error) {
         self.sequences.end(slot, Finish::Failed(error), &mut self.cache);
         self.cache.forget(slot);
     }
@@ -462,14 +467,14 @@ fn end(sequence: &Sequence, slot: &Slot) -> usize {
 }
 
 /// What a sequence has to evaluate next, if anything. A prompt of which one token is left costs nothing beside answers.
-fn work((sequence, slot): (&Option<Box<Sequence>>, &Slot)) -> Option<Work> {
+pub(crate) fn work((sequence, slot): (&Option<Box<Sequence>>, &Slot)) -> Option<Work> {
     let sequence = sequence.as_ref()?;
     let evaluated = slot.tokens.len();
     let pending = sequence.target().saturating_sub(evaluated);
     if pending == 0 || sequence.is_done() {
         None
     } else if pending > 1 && evaluated < sequence.spec.prompt.len() {
-        Some(Work::Prompts)
+        (!slot.is_apart).then_some(Work::Prompts)
     } else {
         Some(Work::Answers)
     }

@@ -9,6 +9,7 @@ use std::sync::Arc;
 use llgtrt_stepped::KvCache;
 
 use crate::context::Context;
+use crate::paused::PausedPasses;
 use crate::slot::Slot;
 
 /// Saved states at most, for each slot there is; those that were used longest ago go. A slot's own state has as many bytes as one.
@@ -34,6 +35,8 @@ pub(crate) struct SavedState {
 
 /// See the module.
 pub(crate) struct Held {
+    /// Passes over prompts that sequences which generate need not wait for. Goes before the context.
+    pub(crate) paused: Option<PausedPasses>,
     pub(crate) context: Context,
     pub(crate) slots: Vec<Slot>,
     /// Whether tokens can be taken back.
@@ -43,9 +46,9 @@ pub(crate) struct Held {
 }
 
 impl Held {
-    pub(crate) fn new(context: Context, slots: usize) -> Self {
+    pub(crate) fn new(context: Context, paused: Option<PausedPasses>, slots: usize) -> Self {
         let takes_back = context.can_take_back();
-        Self { context, slots: (0..slots).map(|_| Slot::default()).collect(), takes_back, clock: 0 }
+        Self { paused, context, slots: (0..slots).map(|_| Slot::default()).collect(), takes_back, clock: 0 }
     }
 
     /// The next tick of the engine's own clock.
@@ -118,6 +121,10 @@ impl Held {
         tokens.clear();
         let mut saved = Vec::new();
         if self.context.copy(from, to) {
+            if self.slots[from].begun > 0 {
+                // The copy has cells of tokens that are not evaluated yet.
+                self.context.truncate(to, self.slots[from].tokens.len());
+            }
             tokens.extend(&self.slots[from].tokens);
             saved.clone_from(&self.slots[from].saved);
         }
@@ -125,8 +132,20 @@ impl Held {
         (slot.tokens, slot.saved) = (tokens, saved);
     }
 
+    /// Ends a pass that is begun over a slot.
+    fn stop(&mut self, slot: usize) {
+        if self.slots[slot].begun > 0
+            && let Some(paused) = &mut self.paused
+        {
+            paused.stop();
+            self.slots[slot].begun = 0;
+            self.context.truncate(slot, self.slots[slot].tokens.len());
+        }
+    }
+
     /// Empties a slot whose cells are in doubt.
     pub(crate) fn forget(&mut self, slot: usize) {
+        self.stop(slot);
         self.context.truncate(slot, 0);
         let slot = &mut self.slots[slot];
         slot.tokens.clear();
@@ -140,6 +159,7 @@ impl KvCache for Held {
     }
 
     fn keep(&mut self, slot: usize, count: usize) {
+        self.stop(slot);
         let mut kept = self.kept(slot, count);
         let now = self.tick();
         let held = &mut self.slots[slot];
@@ -157,8 +177,9 @@ impl KvCache for Held {
 
     /// The cells stay for reuse.
     fn free(&mut self, slot: usize) {
+        self.stop(slot);
         let released = self.tick();
         let held = &mut self.slots[slot];
-        (held.busy, held.released) = (false, released);
+        (held.busy, held.is_apart, held.released) = (false, false, released);
     }
 }

@@ -13,6 +13,7 @@
 //! ```
 
 mod admit;
+mod apart;
 mod cells;
 mod config;
 mod context;
@@ -29,6 +30,7 @@ mod log;
 mod memory;
 mod model;
 mod pace;
+mod paused;
 mod pieces;
 mod repack;
 mod sampling;

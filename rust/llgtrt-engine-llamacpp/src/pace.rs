@@ -36,6 +36,12 @@ const ENOUGH_TOKENS: usize = 64;
 /// all was slower, and gaps hardly shorter: fewer tokens cost more each, and sequences wait long for their prompts.
 const STEPS: f64 = 2.0;
 
+/// The same of those that are evaluated apart, where fewer tokens at a time cost hardly more.
+const STEPS_APART: f64 = 1.0;
+
+/// How long those go on at a time while nothing is generated, in seconds: a request that comes meanwhile is seen then.
+const SECONDS_ALONE_APART: f64 = 0.02;
+
 /// The same, and the longest, where those that generate came first and the others had to wait for their prompts: now they wait in turn.
 /// Each step in between is one of few sequences then, which takes nearly as long as one of all.
 const STEPS_TOGETHER: f64 = 6.0;
@@ -161,27 +167,45 @@ impl PrefillPace {
         least.clamp(part.min(steps[more]), steps[more])
     }
 
+    /// How long prompts that are evaluated apart go on at a time, where so many are and so many sequences generate.
+    pub(crate) fn slice(&self, waiting: usize, generating: usize, came: Came) -> Duration {
+        let (seconds, _) = self.seconds_of_prompts(waiting, generating, came, STEPS_APART);
+        Duration::from_secs_f64(if generating > 0 { seconds } else { SECONDS_ALONE_APART })
+    }
+
+    /// Seconds of an ordinary token, if that is known.
+    pub(crate) fn token_seconds(&self) -> Option<f64> {
+        self.seconds_per_token
+    }
+
     /// What prompts have of a pass, where so many of them wait and so many sequences generate, which are `beside` them in the
     /// pass or have passes of their own.
     pub(crate) fn part(&self, waiting: usize, generating: usize, beside: bool, came: Came) -> Part {
         if let Some(tokens) = self.fixed {
             return Part { tokens, least: 0, is_weighed: false };
         }
-        let part = (2 * waiting) as f64 / (waiting + generating).max(1) as f64;
-        let step = self.step(generating);
-        let (longest, steps) = if came == Came::Together && !self.same_for_all {
-            let steps = (STEPS_TOGETHER * part.clamp(SHORTEST, 1.0)).min(ALONE_SECONDS / step);
-            (self.pass.as_secs_f64().max(SECONDS_TOGETHER), steps.max(STEPS))
-        } else {
-            (self.pass.as_secs_f64(), STEPS)
-        };
-        let within = |seconds: f64, cost: f64| (seconds.max(steps * step) / cost) as usize;
+        let (seconds, longest) = self.seconds_of_prompts(waiting, generating, came, STEPS);
         let least = if beside { LEAST_BESIDE } else { LEAST_TOKENS };
         let measured = self.seconds_per_token.map(|cost| {
-            let enough = within(longest, cost).min(ENOUGH_TOKENS);
-            within(longest * part.clamp(SHORTEST, 1.0), cost).max(enough).max(least)
+            let enough = ((longest / cost) as usize).min(ENOUGH_TOKENS);
+            ((seconds / cost) as usize).max(enough).max(least)
         });
         Part { tokens: measured.unwrap_or(FIRST_TOKENS), least, is_weighed: true }
+    }
+
+    /// How long prompts may take before those that generate go on, with `steps` of their steps at least; and the longest of that, whatever
+    /// their number.
+    fn seconds_of_prompts(&self, waiting: usize, generating: usize, came: Came, steps: f64) -> (f64, f64) {
+        let part = (2 * waiting) as f64 / (waiting + generating).max(1) as f64;
+        let part = part.clamp(SHORTEST, 1.0);
+        let step = self.step(generating);
+        let (longest, steps) = if came == Came::Together && !self.same_for_all {
+            let together = (STEPS_TOGETHER * part).min(ALONE_SECONDS / step);
+            (self.pass.as_secs_f64().max(SECONDS_TOGETHER), together.max(steps))
+        } else {
+            (self.pass.as_secs_f64(), steps)
+        };
+        ((longest * part).max(steps * step), longest.max(steps * step))
     }
 
     /// Most tokens of a pass over prompts while nothing is generated, where each costs as much as so many ordinary ones.
@@ -291,6 +315,20 @@ mod tests {
         let mut slow = pace();
         slow.observe_prompts(100, 100.0, 100 * MS);
         assert_eq!(of_some(&slow), [50; 7]);
+    }
+
+    #[test]
+    fn what_is_evaluated_apart_goes_on_as_long_as_a_step() {
+        let mut pace = PrefillPace::new(Duration::ZERO, None, 8).with_longer_together();
+        let slices = |pace: &PrefillPace| {
+            [(1, 0, Came::Apart), (1, 2, Came::Apart), (9, 2, Came::Apart), (1, 2, Came::Together)]
+                .map(|(waiting, generating, came)| pace.slice(waiting, generating, came).as_millis())
+        };
+        assert_eq!(slices(&pace), [20, 0, 0, 100], "nothing is known of a step");
+        pace.observe_step(2, 10 * MS);
+        assert_eq!(slices(&pace), [20, 10, 10, 100]);
+        let pace = PrefillPace { pass: 40 * MS, ..pace };
+        assert_eq!(slices(&pace), [20, 26, 40, 100], "or as the operator says");
     }
 
     #[test]

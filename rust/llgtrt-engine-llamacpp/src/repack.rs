@@ -123,15 +123,6 @@ pub(crate) fn computing<T>(
         fn asking<F: FnMut(usize) -> Masks>(_: &F) -> Ask {
             ask::<F>
         }
-        /// Threads that have been told what is needed.
-        struct Told(NonNull<sys::ggml_threadpool>);
-        impl Drop for Told {
-            fn drop(&mut self) {
-                // SAFETY: the pass has ended.
-                unsafe { set_needed(self.0.as_ptr(), std::ptr::null()) };
-            }
-        }
-
         let has_logits = logits.is_some();
         let (mut logits, mut masks, mut pointers) = (logits, Vec::new(), Vec::new());
         let mut answer = |rows: usize| {
@@ -159,18 +150,57 @@ pub(crate) fn computing<T>(
             used: tokens.used.as_ptr(),
             tokens: tokens.places.as_ptr(),
             count: tokens.places.len() as i64,
+            in_parts: false,
         };
-        // SAFETY: the closure and the lists outlive the pass, after which they are forgotten. Where there is no room all is
-        // computed.
-        unsafe { set_needed(pool.as_ptr(), &raw const needed) };
-        let _told = Told(pool);
-        pass()
+        told(pool, &needed, pass)
     }
     #[cfg(not(repack))]
     {
         let _ = (pool, logits, tokens, vocabulary);
         pass()
     }
+}
+
+/// Makes a forward pass that llama.cpp does not divide, but plans and computes part by part, by the threads of `pool`. What a part
+/// has found out holds for the next.
+pub(crate) fn computing_in_parts<T>(
+    pool: Option<NonNull<sys::ggml_threadpool>>,
+    pass: impl FnOnce() -> T,
+) -> T {
+    #[cfg(repack)]
+    if let Some(pool) = pool {
+        use std::ptr;
+
+        let needed = Needed {
+            masks: None,
+            data: ptr::null_mut(),
+            streams: 0,
+            width: 0,
+            used: ptr::null(),
+            tokens: ptr::null(),
+            count: 0,
+            in_parts: true,
+        };
+        return told(pool, &needed, pass);
+    }
+    pass()
+}
+
+/// Makes a pass by threads that have been told what is needed of it, of what stays until it ends. Where there is no room all is computed.
+#[cfg(repack)]
+fn told<T>(pool: NonNull<sys::ggml_threadpool>, needed: &Needed, pass: impl FnOnce() -> T) -> T {
+    struct Told(NonNull<sys::ggml_threadpool>);
+    impl Drop for Told {
+        fn drop(&mut self) {
+            // SAFETY: the pass has ended.
+            unsafe { set_needed(self.0.as_ptr(), std::ptr::null()) };
+        }
+    }
+
+    // SAFETY: what `needed` points to stays until the pass has ended, after which it is forgotten.
+    unsafe { set_needed(pool.as_ptr(), needed) };
+    let _told = Told(pool);
+    pass()
 }
 
 /// A mask for each row, any of which may be null.
@@ -191,6 +221,7 @@ struct Needed {
     used: *const i32,
     tokens: *const i32,
     count: i64,
+    in_parts: bool,
 }
 
 /// Sets of instructions that there are kernels for: AMX, AVX-512 VNNI, AVX-VNNI, AVX2; on ARM i8mm, dot products.

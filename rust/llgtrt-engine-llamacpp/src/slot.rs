@@ -20,12 +20,23 @@ pub(crate) struct Slot {
     pub(crate) tokens: Cells,
     /// Whether a sequence runs in it.
     pub(crate) busy: bool,
+    /// Whether its prompt is evaluated apart from the passes of others.
+    pub(crate) is_apart: bool,
+    /// Tokens behind those that it holds which a pass is begun over.
+    pub(crate) begun: usize,
     /// When it was last given up; larger is later.
     pub(crate) released: u64,
     /// States of a recurrent model behind some of its tokens.
     pub(crate) saved: Vec<SavedState>,
     /// Numbers of tokens that it is to save such a state behind, the next one last.
     pub(crate) save_at: Vec<usize>,
+}
+
+impl Slot {
+    /// The position behind all of its cells.
+    pub(crate) fn end(&self) -> usize {
+        self.tokens.len() + self.begun
+    }
 }
 
 /// Where a new sequence goes.

@@ -121,8 +121,8 @@ impl Answer {
 
 pub type Answers = BTreeMap<u64, Answer>;
 
-/// One poll, booked into `answers`.
-pub fn step(engine: &mut LlamaCppEngine, answers: &mut Answers) {
+/// One poll, booked into `answers`; and what it reported.
+pub fn step(engine: &mut LlamaCppEngine, answers: &mut Answers) -> StepBatch {
     let mut batch = StepBatch::default();
     engine.poll(Duration::from_millis(1), &mut batch).unwrap();
     for (output, tokens) in batch.iter() {
@@ -137,6 +137,7 @@ pub fn step(engine: &mut LlamaCppEngine, answers: &mut Answers) {
         answer.tokens.extend_from_slice(tokens);
         answer.finish.clone_from(&output.finish);
     }
+    batch
 }
 
 /// Polls until nothing is left.
