@@ -1,8 +1,8 @@
 //! The engine: accepts sequences, and steps all that hold a slot with one forward pass per poll.
 //!
 //! One thread makes every call. A poll goes: admit waiting sequences (`admit`), tell the mask source what is
-//! new, evaluate one batch (`forward`), sample under the masks (`sampling`), report. A batch is of prompts or of
-//! answers; where there are both, they take turns. A poll must not wait for anything but llama.cpp and the masks.
+//! new, go on with a long prompt for a while (`apart`), evaluate one batch (`forward`), sample under the masks (`sampling`), report. A batch
+//! is of prompts or of answers; where there are both, they take turns or share it. A poll must not wait for anything but llama.cpp and the masks.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -122,7 +122,7 @@ impl LlamaCppEngine {
         // They are where all of a pass is computed by our kernels.
         let costs = if can_take_back && tokens_are_independent { costs.without_padding() } else { costs };
         let costs = if guessing { costs.with_guesses() } else { costs };
-        // A pass over a prompt gives each token what it would have in any other pass, so it may be divided anywhere.
+        // Where tokens have the same bits in any company, which pass a prompt's are in changes no answer.
         let pauses = costs.shares_groups() && config.prefill_chunk_tokens.is_none();
         let paused = if pauses { PausedPasses::new(&mut context) } else { None };
         // Short passes are cheap where answers go along in them: elsewhere each reads the weights for prompts alone.

@@ -1,7 +1,7 @@
 //! Forward passes over prompts that pause between layers, so that sequences that generate need not wait for their end.
 //!
-//! A pass over a long prompt attends to all of it, which takes long even for few tokens. Here such a pass is computed by a context
-//! of its own over the same cells (`memory/shared.cpp`), on a stack of its own: llama.cpp calls back where a part of a layer is computed, and there the
+//! A pass over a long prompt attends to all of it, which takes long even for few tokens. Here such a pass is computed by a context of its own
+//! over the same cells (`memory/shared.cpp`), on a stack of its own: llama.cpp calls back where a part of a layer is computed, and there the
 //! thread leaves the pass and goes back to it later. All is done by the engine's thread, so no two passes compute at once.
 
 #![expect(unsafe_code, reason = "llama.cpp's C API")]
@@ -126,7 +126,8 @@ pub(crate) struct PausedPasses {
     _weights: Arc<LlamaModel>,
 }
 
-// SAFETY: llama.cpp's context, batch and thread pool are not bound to a thread, nor is the stack of a paused pass; it is not `Sync`.
+// SAFETY: llama.cpp's context, batch and thread pool are not bound to a thread, and a paused pass holds nothing of the thread that computed it but
+// the note in `repack/pass.h` that it is begun there, which stays valid. It is not `Sync`.
 unsafe impl Send for PausedPasses {}
 
 impl PausedPasses {
