@@ -311,15 +311,8 @@ impl Context {
         if index >= self.capacity || outputs > self.max_outputs || slot >= self.slots {
             return None;
         }
-        // SAFETY: the batch was made for `capacity` tokens of one sequence each, and `index` is less.
-        unsafe {
-            *self.batch.token.add(index) = token as sys::llama_token;
-            *self.batch.pos.add(index) = position as sys::llama_pos;
-            *self.batch.n_seq_id.add(index) = 1;
-            **self.batch.seq_id.add(index) = slot as sys::llama_seq_id;
-            *self.batch.logits.add(index) = i8::from(output);
-        }
-        self.batch.n_tokens += 1;
+        // SAFETY: the batch was made for `capacity` tokens of one sequence each, and has fewer.
+        unsafe { add_token(&mut self.batch, slot, position, token, output) };
         self.outputs = outputs;
         Some(index)
     }
@@ -473,6 +466,29 @@ impl Drop for Context {
             }
         }
     }
+}
+
+/// Adds a token at `position` of `sequence` to a batch; `output` asks for its logits.
+///
+/// # Safety
+/// The batch was made for more tokens than it has, of one sequence each.
+pub(crate) unsafe fn add_token(
+    batch: &mut sys::llama_batch,
+    sequence: usize,
+    position: usize,
+    token: TokenId,
+    output: bool,
+) {
+    let index = batch.n_tokens as usize;
+    // SAFETY: by the condition above each list has a place at `index`.
+    unsafe {
+        *batch.token.add(index) = token as sys::llama_token;
+        *batch.pos.add(index) = position as sys::llama_pos;
+        *batch.n_seq_id.add(index) = 1;
+        **batch.seq_id.add(index) = sequence as sys::llama_seq_id;
+        *batch.logits.add(index) = i8::from(output);
+    }
+    batch.n_tokens += 1;
 }
 
 /// Threads for forward passes; `None` if there cannot be any, and llama.cpp starts its own.

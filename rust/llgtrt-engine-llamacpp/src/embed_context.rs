@@ -14,7 +14,7 @@ use llama_cpp_sys_2 as sys;
 use llgtrt_core::{Error, Result, TokenId};
 
 use crate::config::LlamaCppConfig;
-use crate::context::{DecodeError, raw_model, thread_pool};
+use crate::context::{DecodeError, add_token, raw_model, thread_pool};
 use crate::repack::{self, NeededTokens};
 use crate::{log, model};
 
@@ -114,15 +114,8 @@ impl EmbedContext {
         if index >= capacity as usize || position >= cells as usize || sequence >= sequences as usize {
             return None;
         }
-        // SAFETY: the batch was made for `capacity` tokens of one sequence each, and `index` is less.
-        unsafe {
-            *self.batch.token.add(index) = token as sys::llama_token;
-            *self.batch.pos.add(index) = position as sys::llama_pos;
-            *self.batch.n_seq_id.add(index) = 1;
-            **self.batch.seq_id.add(index) = sequence as sys::llama_seq_id;
-            *self.batch.logits.add(index) = 1;
-        }
-        self.batch.n_tokens += 1;
+        // SAFETY: the batch was made for `capacity` tokens of one sequence each, and has fewer.
+        unsafe { add_token(&mut self.batch, sequence, position, token, true) };
         Some(index)
     }
 

@@ -18,7 +18,7 @@ use llama_cpp_2::model::LlamaModel;
 use llama_cpp_sys_2 as sys;
 use llgtrt_core::TokenId;
 
-use crate::context::{Context, DecodeError, raw_model, thread_pool};
+use crate::context::{Context, DecodeError, add_token, raw_model, thread_pool};
 use crate::repack;
 
 /// Tokens of a pass at most. With more each costs hardly less.
@@ -194,17 +194,11 @@ impl PausedPasses {
         assert!(slot < self.slots && self.begun.is_none());
         let Some(stack) = self.stack.take() else { return 0 };
         let tokens = &tokens[..tokens.len().min(self.capacity)];
-        for (index, &token) in tokens.iter().enumerate() {
-            // SAFETY: the batch was made for `capacity` tokens of one sequence each, and `index` is less.
-            unsafe {
-                *self.batch.token.add(index) = token as sys::llama_token;
-                *self.batch.pos.add(index) = (start + index) as sys::llama_pos;
-                *self.batch.n_seq_id.add(index) = 1;
-                **self.batch.seq_id.add(index) = slot as sys::llama_seq_id;
-                *self.batch.logits.add(index) = 0;
-            }
+        self.batch.n_tokens = 0;
+        for (position, &token) in (start..).zip(tokens) {
+            // SAFETY: the batch was made for `capacity` tokens of one sequence each, and has fewer.
+            unsafe { add_token(&mut self.batch, slot, position, token, false) };
         }
-        self.batch.n_tokens = tokens.len() as i32;
         self.gate.stopped.set(false);
         let (raw, pool, batch) = (self.raw, self.pool, self.batch);
         let gate: *const Gate = &raw const *self.gate;
